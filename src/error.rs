@@ -1,0 +1,202 @@
+//! What can go wrong, in one type: a kind to act on, a place to look at, a sentence to read.
+//!
+//! Every stage returns [`Error`]. Kinds divide in two: those that condemn one record ([`ErrorKind::is_record`]; the loader
+//! skips, counts and lists it) and those that end the run. The message says what was found, what was expected and what
+//! to do; code acts on the kind and never on the text. Errors are `Clone`, because a fatal one is told again on every later
+//! call.
+
+use std::{fmt, path::Path, sync::Arc};
+
+/// Shorthand for results of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something failed.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// A parameter is out of its range, or parameters contradict each other.
+    Config,
+    /// A file that was named does not exist.
+    NotFound,
+    /// The operating system failed to read.
+    Io,
+    /// A shard is not in a format that we read.
+    Format,
+    /// A shard's columns are not what the loader needs.
+    Schema,
+    /// Bytes that a header promises lie past the end of the shard.
+    Truncated,
+    /// The record's bytes cannot be had: a null, or a path that leads nowhere.
+    Unreadable,
+    /// The recording's container or codec is not one that we decode.
+    Unsupported,
+    /// The recording contradicts its own format.
+    Corrupt,
+    /// The recording has no bytes or no samples.
+    Empty,
+    /// The decoder yielded fewer samples than the container promised.
+    TooShort,
+    /// The decoder yielded NaN or infinity.
+    NonFinite,
+    /// The record is larger than a limit allows.
+    TooLarge,
+    /// A buffer does not have the length that the plan needs.
+    Shape,
+    /// Every substitute for a bad record was bad as well.
+    Exhausted,
+    /// A worker panicked.
+    Panic,
+    /// The loader was closed.
+    Closed,
+}
+
+impl ErrorKind {
+    /// Whether the error condemns one record only, so that the loader may skip it and go on.
+    pub fn is_record(self) -> bool {
+        use ErrorKind::*;
+        matches!(
+            self,
+            Truncated | Unreadable | Unsupported | Corrupt | Empty | TooShort | NonFinite | TooLarge | Panic
+        )
+    }
+
+    /// The kind's stable name, as `loader.errors()` shows it.
+    pub fn name(self) -> &'static str {
+        use ErrorKind::*;
+        match self {
+            Config => "config",
+            NotFound => "not-found",
+            Io => "io",
+            Format => "format",
+            Schema => "schema",
+            Truncated => "truncated",
+            Unreadable => "unreadable",
+            Unsupported => "unsupported",
+            Corrupt => "corrupt",
+            Empty => "empty",
+            TooShort => "too-short",
+            NonFinite => "non-finite",
+            TooLarge => "too-large",
+            Shape => "shape",
+            Exhausted => "exhausted",
+            Panic => "panic",
+            Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where something failed, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The shard's path, as the user gave it.
+    pub shard: Option<Arc<Path>>,
+    /// The row within the shard.
+    pub row: Option<u64>,
+    /// The byte offset within the shard or, for a decoding error, within the recording.
+    pub byte: Option<u64>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(shard) = &self.shard {
+            write!(f, " in {}", shard.display())?;
+        }
+        if let Some(row) = self.row {
+            write!(f, ", row {row}")?;
+        }
+        if let Some(byte) = self.byte {
+            write!(f, ", byte {byte}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The error of this crate: kind, place, sentence, cause.
+#[non_exhaustive]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}{place}{}", Because(.cause))]
+pub struct Error {
+    /// What to act on.
+    pub kind: ErrorKind,
+    /// Where to look.
+    pub place: Place,
+    /// What was found, what was expected, what to do.
+    pub message: String,
+    /// What a library or the system said.
+    #[source]
+    pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+struct Because<'a>(&'a Option<Arc<dyn std::error::Error + Send + Sync>>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
+    }
+}
+
+impl Error {
+    /// An error without place or cause.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, place: Place::default(), message: message.into(), cause: None }
+    }
+
+    /// An error of the operating system about `path`.
+    pub fn io(path: &Path, doing: &str, cause: std::io::Error) -> Self {
+        let kind = match cause.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, format!("cannot {doing} {}", path.display())).because(cause)
+    }
+
+    /// Adds what a library or the system said.
+    #[must_use]
+    pub fn because(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Arc::new(cause));
+        self
+    }
+
+    /// Adds the shard.
+    #[must_use]
+    pub fn in_shard(mut self, shard: impl Into<Arc<Path>>) -> Self {
+        self.place.shard = Some(shard.into());
+        self
+    }
+
+    /// Adds the row within the shard.
+    #[must_use]
+    pub fn at_row(mut self, row: u64) -> Self {
+        self.place.row = Some(row);
+        self
+    }
+
+    /// Adds the byte offset.
+    #[must_use]
+    pub fn at_byte(mut self, byte: u64) -> Self {
+        self.place.byte = Some(byte);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_as_one_sentence() {
+        let error = Error::new(ErrorKind::Truncated, "the body ends early")
+            .in_shard(Path::new("a.arrow"))
+            .at_row(3)
+            .at_byte(77)
+            .because(std::io::Error::other("short read"));
+        assert_eq!(error.to_string(), "the body ends early in a.arrow, row 3, byte 77: short read");
+        assert!(error.kind.is_record());
+    }
+}
