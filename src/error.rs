@@ -44,7 +44,7 @@ pub enum ErrorKind {
     Shape,
     /// Every substitute for a bad record was bad as well.
     Exhausted,
-    /// A worker panicked.
+    /// A thread of the pipeline panicked: a bug.
     Panic,
     /// The loader was closed.
     Closed,
@@ -56,7 +56,7 @@ impl ErrorKind {
         use ErrorKind::*;
         matches!(
             self,
-            Truncated | Unreadable | Unsupported | Corrupt | Empty | TooShort | NonFinite | TooLarge | Panic
+            Truncated | Unreadable | Unsupported | Corrupt | Empty | TooShort | NonFinite | TooLarge
         )
     }
 

@@ -1,11 +1,14 @@
 //! forebay.
 
-pub mod error;
-pub mod record;
-#[cfg(feature = "arrow")]
-pub mod source;
 #[cfg(feature = "audio")]
 pub mod decode;
+pub mod error;
+pub mod order;
+pub mod record;
+pub mod seed;
+pub mod shuffle;
+#[cfg(feature = "arrow")]
+pub mod source;
 #[cfg(feature = "audio")]
 pub mod transform;
 

@@ -1,0 +1,156 @@
+//! Reading order: which row of which shard a ticket is.
+//!
+//! Shards come as given, or in a new seeded order each epoch; rows come in storage order, because a parallel file system reads
+//! forward a hundred times faster than it seeks. Mixing is the window's work.
+
+use std::collections::VecDeque;
+
+use crate::seed::{Purpose, below, hash};
+
+/// How the shards of an epoch follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShardOrder {
+    /// As the files were given.
+    Given,
+    /// A new permutation each epoch (Fisher–Yates on seeded hashes).
+    Shuffled,
+}
+
+/// The record behind a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The pass over the data, counted from 0.
+    pub epoch: u64,
+    /// The row number over the files as given, whatever the reading order.
+    pub row: u64,
+    /// How many further rows follow this one in storage and in reading order.
+    pub following: u64,
+}
+
+/// Maps tickets to rows.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    seed: u64,
+    order: ShardOrder,
+    first_epoch: u64,
+    /// `starts[s]` is the first row of shard `s`, one more entry than shards.
+    starts: Vec<u64>,
+    recent: VecDeque<Epoch>,
+}
+
+/// One epoch's shard order: `shards[i]` is read `i`-th and begins at offset `begins[i]` of the epoch.
+#[derive(Debug, Clone)]
+struct Epoch {
+    number: u64,
+    shards: Vec<u32>,
+    begins: Vec<u64>,
+}
+
+/// A window spans few epochs at a time; more than this many are computed again when they come back.
+const RECENT_EPOCHS: usize = 4;
+
+impl Reading {
+    /// `rows` holds the number of rows of each shard; ticket 0 is the first record of `first_epoch`.
+    pub fn new(seed: u64, order: ShardOrder, first_epoch: u64, rows: impl IntoIterator<Item = u64>) -> Self {
+        let mut starts = vec![0];
+        let mut total = 0;
+        for n in rows {
+            total += n;
+            starts.push(total);
+        }
+        Self { seed, order, first_epoch, starts, recent: VecDeque::new() }
+    }
+
+    /// The number of rows in an epoch.
+    pub fn rows(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// The record behind `ticket`. There must be at least one row.
+    pub fn place(&mut self, ticket: u64) -> Place {
+        let n = self.rows();
+        self.place_in(self.first_epoch + ticket / n, ticket % n)
+    }
+
+    /// The record at `offset` (less than [`Reading::rows`]) of `epoch`'s reading order.
+    pub fn place_in(&mut self, epoch: u64, offset: u64) -> Place {
+        let known = self.recent.iter().position(|e| e.number == epoch).unwrap_or_else(|| {
+            let made = self.permute(epoch);
+            self.recent.truncate(RECENT_EPOCHS - 1);
+            self.recent.push_front(made);
+            0
+        });
+        let Epoch { shards, begins, .. } = &self.recent[known];
+        let nth = begins.partition_point(|&begin| begin <= offset) - 1;
+        let shard = shards[nth] as usize;
+        let row = self.starts[shard] + (offset - begins[nth]);
+        Place { epoch, row, following: self.starts[shard + 1] - row - 1 }
+    }
+
+    fn permute(&self, number: u64) -> Epoch {
+        let mut shards: Vec<u32> = (0..self.starts.len() as u32 - 1).collect();
+        if self.order == ShardOrder::Shuffled {
+            for i in (1..shards.len()).rev() {
+                let j = below(hash(self.seed, Purpose::Shards, [number, i as u64]), i as u64 + 1);
+                shards.swap(i, j as usize);
+            }
+        }
+        let size = |s: u32| self.starts[s as usize + 1] - self.starts[s as usize];
+        shards.retain(|&s| size(s) > 0);
+        let begins = shards
+            .iter()
+            .scan(0, |at, &s| {
+                let begin = *at;
+                *at += size(s);
+                Some(begin)
+            })
+            .collect();
+        Epoch { number, shards, begins }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rows_of(reading: &mut Reading, epoch: u64) -> Vec<u64> {
+        let n = reading.rows();
+        (epoch * n..(epoch + 1) * n).map(|ticket| reading.place(ticket).row).collect()
+    }
+
+    #[test]
+    fn given_order_is_row_order() {
+        let mut reading = Reading::new(1, ShardOrder::Given, 0, [3, 0, 2]);
+        assert_eq!(rows_of(&mut reading, 0), [0, 1, 2, 3, 4]);
+        assert_eq!(reading.place(7), Place { epoch: 1, row: 2, following: 0 });
+        assert_eq!(reading.place(3), Place { epoch: 0, row: 3, following: 1 });
+    }
+
+    #[test]
+    fn every_epoch_has_an_order_of_its_own() {
+        let mut reading = Reading::new(1, ShardOrder::Shuffled, 0, [1; 50]);
+        let (zero, one) = (rows_of(&mut reading, 0), rows_of(&mut reading, 1));
+        assert_ne!(zero, one);
+        assert_ne!(zero, rows_of(&mut Reading::new(2, ShardOrder::Shuffled, 0, [1; 50]), 0));
+        let mut later = Reading::new(1, ShardOrder::Shuffled, 1, [1; 50]);
+        assert_eq!(one, rows_of(&mut later, 0), "a loader that starts at epoch 1 reads epoch 1");
+    }
+
+    proptest! {
+        #[test]
+        fn an_epoch_has_every_row_once(seed: u64, epoch in 0u64..12, shards in proptest::collection::vec(0u64..9, 1..12)) {
+            let mut reading = Reading::new(seed, ShardOrder::Shuffled, 0, shards);
+            prop_assume!(reading.rows() > 0);
+            let mut rows = rows_of(&mut reading, epoch);
+            let n = reading.rows();
+            for pair in (epoch * n..(epoch + 1) * n - 1).map(|t| (reading.place(t), t)).collect::<Vec<_>>() {
+                if pair.0.following > 0 {
+                    prop_assert_eq!(reading.place(pair.1 + 1).row, pair.0.row + 1);
+                }
+            }
+            rows.sort_unstable();
+            prop_assert_eq!(rows, (0..n).collect::<Vec<_>>());
+        }
+    }
+}

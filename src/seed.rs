@@ -1,0 +1,87 @@
+//! All randomness of this crate: one fixed hash of `(seed, purpose, words…)`.
+//!
+//! In go the user's seed and the coordinates of a decision (epoch, row, draw); out comes 64 bits that look random. There is no
+//! generator and no state, so a decision never depends on which thread made it, on when, or on what was decided before,
+//! and any decision can be made again. Words are mixed, never added: seed 1 at epoch 0 has nothing in common with seed 0 at
+//! epoch 1. The functions here are part of the on-disk promise (state files, published runs): they must never change.
+//!
+//! Source: the finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), chained
+//! over the words as in a Merkle–Damgård construction.
+
+/// What a decision is about; keeps decisions with equal coordinates apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Purpose {
+    /// The order of the shards in an epoch.
+    Shards = 1,
+    /// Which slot of the shuffle window a draw takes.
+    Window = 2,
+    /// Where the crop of a record starts.
+    Crop = 3,
+    /// Which row stands in for a bad record.
+    Substitute = 4,
+    /// Where the crop of a substitute starts.
+    SubstituteCrop = 5,
+}
+
+/// Spreads every bit of `x` over the whole word: a bijection of 64 bits.
+#[inline]
+pub const fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Hashes `words` under `seed` for `purpose`.
+///
+/// ```
+/// use forebay::seed::{Purpose, hash};
+/// assert_ne!(hash(1, Purpose::Crop, [0, 7]), hash(0, Purpose::Crop, [1, 7]));
+/// ```
+#[inline]
+pub fn hash<const N: usize>(seed: u64, purpose: Purpose, words: [u64; N]) -> u64 {
+    words.iter().fold(mix(mix(seed) ^ mix(purpose as u64)), |state, &word| mix(state ^ mix(word)))
+}
+
+/// Scales a hash to `0..n` by multiply-shift: unbiased to one part in 2^64 / n. `n = 0` gives 0.
+#[inline]
+pub const fn below(hash: u64, n: u64) -> u64 {
+    ((hash as u128 * n as u128) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// These values are a promise: a change of any of them changes every batch of every user.
+    #[test]
+    fn never_changes() {
+        assert_eq!(mix(0), 0xE220_A839_7B1D_CDAF); // the published first output of splitmix64 for seed 0
+        assert_eq!(hash(0, Purpose::Window, [0, 0]), GOLDEN[0]);
+        assert_eq!(hash(42, Purpose::Crop, [3, 1_000_000]), GOLDEN[1]);
+    }
+    /// From the same formula written in Python.
+    const GOLDEN: [u64; 2] = [0x39D6215E4B0B2858, 0x9BB07E3D36D0FCCE];
+
+    #[test]
+    fn below_stays_below_and_covers() {
+        let mut seen = [0u32; 7];
+        for i in 0..7000 {
+            seen[below(hash(9, Purpose::Shards, [i]), 7) as usize] += 1;
+        }
+        assert!(seen.iter().all(|&count| (850..1150).contains(&count)), "{seen:?}");
+        assert_eq!(below(u64::MAX, 5), 4);
+        assert_eq!(below(123, 0), 0);
+    }
+
+    #[test]
+    fn seed_and_epoch_do_not_add() {
+        let mut all: Vec<u64> = (0..64)
+            .flat_map(|seed| (0..64).map(move |epoch| hash(seed, Purpose::Shards, [epoch, 5])))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 64 * 64);
+    }
+}
