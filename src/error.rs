@@ -46,6 +46,8 @@ pub enum ErrorKind {
     Exhausted,
     /// A thread of the pipeline panicked: a bug.
     Panic,
+    /// The call does not fit the state that the object is in.
+    State,
     /// The loader was closed.
     Closed,
 }
@@ -80,6 +82,7 @@ impl ErrorKind {
             Shape => "shape",
             Exhausted => "exhausted",
             Panic => "panic",
+            State => "state",
             Closed => "closed",
         }
     }
@@ -94,6 +97,8 @@ impl fmt::Display for ErrorKind {
 /// Where something failed, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
+    /// The row number over all files as given.
+    pub index: Option<u64>,
     /// The shard's path, as the user gave it.
     pub shard: Option<Arc<Path>>,
     /// The row within the shard.

@@ -4,6 +4,7 @@
 pub mod decode;
 pub mod error;
 pub mod order;
+pub mod pipeline;
 pub mod record;
 pub mod seed;
 pub mod shuffle;

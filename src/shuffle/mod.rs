@@ -24,7 +24,12 @@ pub enum Popped<T> {
     /// The example of the next draw.
     Item(T),
     /// The record of the next draw is bad, or its source failed. The draw counts.
-    Failed(Error),
+    Failed {
+        /// The ticket that was drawn.
+        ticket: u64,
+        /// What its producer pushed.
+        error: Error,
+    },
     /// The next draw's ticket has not arrived in time; nothing changed.
     TimedOut,
     /// Every ticket of a finite stream was drawn.
@@ -127,7 +132,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
                 state.draws += 1;
                 drop(state);
                 self.room.notify_all();
-                return outcome.map_or_else(Popped::Failed, Popped::Item);
+                return outcome.map_or_else(|error| Popped::Failed { ticket, error }, Popped::Item);
             }
             if state.closed {
                 if state.inside.is_empty() {
@@ -240,7 +245,9 @@ mod tests {
         buffer.push(1, Ok(1));
         assert!(matches!(buffer.try_pop(NOW), Popped::TimedOut), "ticket 0 is due first");
         buffer.push(0, Err(Error::new(ErrorKind::Corrupt, "bad")));
-        assert!(matches!(buffer.try_pop(NOW), Popped::Failed(e) if e.kind == ErrorKind::Corrupt));
+        assert!(
+            matches!(buffer.try_pop(NOW), Popped::Failed { ticket: 0, error } if error.kind == ErrorKind::Corrupt)
+        );
         assert!(matches!(buffer.try_pop(NOW), Popped::Item(1)));
     }
 

@@ -1,0 +1,313 @@
+//! One run: the I/O thread, the channel, the workers and the shuffle buffer between them, from start to stop.
+//!
+//! Every admitted ticket is answered exactly once ([`Answer`] answers for a thread that panics), workers block on nothing but
+//! their input, and the reader blocks only on credit, channel and bytes, all of which end with [`Shared::stop`].
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::{
+    Plan,
+    admission::Admission,
+    budget::ByteBudget,
+    demand::{Demand, Errand, Substitute},
+    inject::Delays,
+    stats::Counters,
+    threads::Threads,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    order::{FIRST_STREAM, Place, Reading, Window},
+    record::{RawRecord, ReadRecords, Record, Source, Stage, Task},
+    seed::{Purpose, below, hash},
+    shuffle::ConcurrentShuffleBuffer,
+};
+
+/// What all threads of a run share.
+pub(super) struct Shared<E> {
+    pub(super) buffer: ConcurrentShuffleBuffer<E>,
+    pub(super) demand: Demand,
+    pub(super) counters: Arc<Counters>,
+    bytes: ByteBudget,
+    stopped: AtomicBool,
+    fatal: OnceLock<Error>,
+}
+
+impl<E> Shared<E> {
+    /// Ends every thread of the run and wakes the consumer.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.demand.stop();
+        self.bytes.close();
+        self.buffer.close();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// What ended the run, if it was not the user.
+    pub(super) fn fatal(&self) -> Option<&Error> {
+        self.fatal.get()
+    }
+
+    /// Ends the run with an error that belongs to no record.
+    fn fail(&self, error: Error) {
+        // Of several, the first is told.
+        let _ = self.fatal.set(error);
+        self.stop();
+    }
+}
+
+/// Where an outcome goes.
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    Ticket(u64),
+    Substitute(Substitute),
+}
+
+/// A substitute's outcome.
+pub(super) type Substituted<E> = (Substitute, Result<E>);
+
+/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if the thread unwinds.
+struct Answer<E> {
+    slot: Option<Slot>,
+    shared: Arc<Shared<E>>,
+    substituted: Sender<Substituted<E>>,
+}
+
+impl<E> Answer<E> {
+    fn give(mut self, outcome: Result<E>) {
+        if let Some(slot) = self.slot.take() {
+            self.send(slot, outcome);
+        }
+    }
+
+    fn send(&self, slot: Slot, outcome: Result<E>) {
+        match slot {
+            // A closed buffer drops the outcome: the run is over.
+            Slot::Ticket(ticket) => drop(self.shared.buffer.push(ticket, outcome)),
+            // So does a consumer that is gone.
+            Slot::Substitute(substitute) => drop(self.substituted.send((substitute, outcome))),
+        }
+    }
+}
+
+impl<E> Drop for Answer<E> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let lost = Error::new(
+                ErrorKind::Panic,
+                "a record was lost on its way: a bug of forebay, please report it",
+            );
+            self.send(slot, Err(lost));
+        }
+    }
+}
+
+/// A record in the channel, with the duty to answer for it.
+struct Admitted<E> {
+    record: Record,
+    place: Place,
+    answer: Answer<E>,
+}
+
+/// A started run, as its consumer holds it.
+pub(super) struct Run<E> {
+    pub(super) shared: Arc<Shared<E>>,
+    pub(super) substituted: Receiver<Substituted<E>>,
+    threads: Threads,
+    owner: u32,
+}
+
+impl<E: Send + 'static> Run<E> {
+    /// Starts the threads of the pass that begins with `epoch`.
+    pub(super) fn start<S: Source, K>(
+        plan: &Plan,
+        epoch: u64,
+        source: &Arc<S>,
+        task: &Arc<K>,
+        counters: &Arc<Counters>,
+    ) -> Result<Self>
+    where
+        K: Task,
+        K::Stage: Stage<Example = E>,
+    {
+        let reading = Reading::new(plan.seed, plan.shard_order, epoch, source.shard_rows());
+        let end = (!plan.infinite).then(|| reading.rows());
+        let size = plan.window.min(reading.rows());
+        let window = Window::new(plan.seed, FIRST_STREAM, epoch, size, end);
+        let credit = plan.credit(size);
+        let admission =
+            Admission::new(window.clone(), end, credit, 3 * plan.batch_size, source.random_access());
+        let shared = Arc::new(Shared {
+            buffer: ConcurrentShuffleBuffer::over(credit, window)?,
+            demand: Demand::new(0),
+            bytes: ByteBudget::new(plan.channel_bytes),
+            counters: counters.clone(),
+            stopped: AtomicBool::new(false),
+            fatal: OnceLock::new(),
+        });
+        let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
+        let (substituted_tx, substituted) = crossbeam_channel::unbounded();
+        // Dropped on error, `run` ends what was started.
+        let mut run = Self {
+            shared: shared.clone(),
+            substituted,
+            threads: Threads::default(),
+            owner: std::process::id(),
+        };
+        let reader = Reader {
+            source: source.clone(),
+            records: source.reader(),
+            reading,
+            seed: plan.seed,
+            first_epoch: epoch,
+            shared: shared.clone(),
+            to_workers,
+            substituted: substituted_tx,
+        };
+        run.threads.spawn("forebay-io".into(), move || guard(&shared, |_| reader.run(admission)))?;
+        let delays = Delays::current();
+        for n in 0..plan.n_workers {
+            let (source, task, records, shared) =
+                (source.clone(), task.clone(), records.clone(), run.shared.clone());
+            run.threads.spawn(format!("forebay-worker-{n}"), move || {
+                guard(&shared, |shared| work(shared, &*source, task.stage(), &records, delays));
+            })?;
+        }
+        Ok(run)
+    }
+}
+
+impl<E> Run<E> {
+    /// Forgets threads that a fork left in the parent.
+    fn is_forked(&self) -> bool {
+        self.owner != std::process::id()
+    }
+}
+
+impl<E> Drop for Run<E> {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            self.threads.forget();
+            return;
+        }
+        self.shared.stop();
+        for name in self.threads.join() {
+            log::warn!("{name} hangs in a system call and was let go; it ends when the call returns");
+        }
+    }
+}
+
+/// Turns a panic of a thread into the run's end.
+fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
+        let what = panic_message(&*panic);
+        shared.fail(Error::new(
+            ErrorKind::Panic,
+            format!("a thread of the pipeline panicked ({what}): a bug of forebay, please report it"),
+        ));
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// The I/O thread.
+struct Reader<S: Source, E> {
+    source: Arc<S>,
+    records: S::Reader,
+    reading: Reading,
+    seed: u64,
+    first_epoch: u64,
+    shared: Arc<Shared<E>>,
+    to_workers: Sender<Admitted<E>>,
+    substituted: Sender<Substituted<E>>,
+}
+
+impl<S: Source, E> Reader<S, E> {
+    fn run(mut self, mut admission: Admission) {
+        while let Some(errand) = self.shared.demand.errand(&mut admission) {
+            let (slot, place, seed, run) = match errand {
+                Errand::Ticket { ticket, in_order } => {
+                    let place = self.reading.place(ticket);
+                    let seed = hash(self.seed, Purpose::Crop, [place.epoch, place.row]);
+                    (Slot::Ticket(ticket), place, seed, if in_order { place.following + 1 } else { 1 })
+                }
+                Errand::Substitute(substitute) => {
+                    let Substitute { draw, attempt, epoch } = substitute;
+                    let words = [FIRST_STREAM, self.first_epoch, draw, attempt];
+                    let offset = below(hash(self.seed, Purpose::Substitute, words), self.reading.rows());
+                    let seed = hash(self.seed, Purpose::SubstituteCrop, words);
+                    (Slot::Substitute(substitute), self.reading.place_in(epoch, offset), seed, 1)
+                }
+            };
+            let answer = Answer {
+                slot: Some(slot),
+                shared: self.shared.clone(),
+                substituted: self.substituted.clone(),
+            };
+            match self.records.read(place.row, run) {
+                Err(error) => answer.give(Err(located(error, &*self.source, place.row))),
+                Ok(RawRecord { bytes, label }) => {
+                    Counters::add(&self.shared.counters.records_read);
+                    let size = bytes.len();
+                    let record = Record { bytes, label, index: place.row, seed };
+                    // Either fails only when the run was stopped.
+                    if !self.shared.bytes.acquire(size)
+                        || self.to_workers.send(Admitted { record, place, answer }).is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A worker thread.
+fn work<S: Source, G: Stage>(
+    shared: &Arc<Shared<G::Example>>,
+    source: &S,
+    mut stage: G,
+    records: &Receiver<Admitted<G::Example>>,
+    delays: Delays,
+) {
+    while let Ok(Admitted { record, place, answer }) = records.recv() {
+        shared.bytes.release(record.bytes.len());
+        if shared.is_stopped() {
+            return;
+        }
+        delays.sleep(record.seed);
+        let outcome = stage.run(&record).map_err(|error| located(error, source, place.row));
+        let counter = match outcome {
+            Ok(_) => &shared.counters.records_decoded,
+            Err(_) => &shared.counters.records_failed,
+        };
+        Counters::add(counter);
+        answer.give(outcome);
+    }
+}
+
+/// Completes an error with the place of its record.
+fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
+    let (shard, row_in_shard) = source.locate(row);
+    error.place.index = Some(row);
+    error.place.shard = Some(shard);
+    error.place.row = Some(row_in_shard);
+    error
+}

@@ -1,0 +1,149 @@
+//! The threads of one run: named, started in a known floating-point mode, ended together.
+//!
+//! A thread ends when its input disconnects or the run is stopped; nobody polls. [`Threads::join`] waits a bounded time and
+//! then lets go of a thread that hangs in a system call: it ends when the call does, and touches nothing of ours afterwards
+//! but what it holds a share of.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{Error, ErrorKind, Result};
+
+/// How long [`Threads::join`] waits before it lets go.
+pub const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Default)]
+struct Running {
+    count: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// Counts its thread down, however the thread ends.
+struct Ends(Arc<Running>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+/// A set of threads with one owner.
+#[derive(Debug, Default)]
+pub struct Threads {
+    running: Arc<Running>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts a thread called `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if the system has no thread to give.
+    pub fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        *self.running.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let ends = Ends(self.running.clone());
+        let handle = thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let _ends = ends;
+                default_float_mode();
+                work();
+            })
+            .map_err(|e| {
+                Error::new(ErrorKind::Io, "the system refuses another thread; lower n_workers").because(e)
+            })?;
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    /// Waits for all threads to end, at most [`JOIN_TIMEOUT`]; names those it had to let go.
+    pub fn join(&mut self) -> Vec<String> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let mut count = self.running.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            count = self.running.ended.wait_timeout(count, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let all_ended = *count == 0;
+        drop(count);
+        let mut let_go = Vec::new();
+        for handle in self.handles.drain(..) {
+            if all_ended || handle.is_finished() {
+                // The payload of a panic was delivered by the thread itself; there is nothing more in it.
+                let _ = handle.join();
+            } else {
+                let_go.push(handle.thread().name().unwrap_or_default().to_owned());
+            }
+        }
+        let_go
+    }
+
+    /// Forgets the threads without waiting: after a fork they exist in the parent only.
+    pub fn forget(&mut self) {
+        self.handles.drain(..).for_each(std::mem::forget);
+    }
+}
+
+/// Sets rounding to nearest, no flush to zero, all exceptions masked: threads inherit their parent's mode, and a parent that
+/// flushes denormals (many audio and deep-learning programs do) would change the last bits of every batch.
+fn default_float_mode() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let default: u32 = 0x1F80;
+        // SAFETY: loads MXCSR with its power-on value, which masks every exception; reads four bytes of a live local.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const default, options(nostack, readonly, preserves_flags));
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: zero is the architecture's default FPCR: round to nearest, no flushing, no traps.
+    unsafe {
+        std::arch::asm!("msr fpcr, {}", in(reg) 0u64, options(nomem, nostack, preserves_flags));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{atomic::AtomicBool, atomic::Ordering, mpsc};
+
+    #[test]
+    fn join_waits_for_the_living_and_lets_go_of_the_hung() {
+        let (release, hang) = mpsc::channel::<()>();
+        let mut threads = Threads::default();
+        threads.spawn("quick".into(), || ()).unwrap();
+        threads
+            .spawn("hung".into(), move || {
+                let _ = hang.recv();
+            })
+            .unwrap();
+        assert_eq!(threads.join(), ["hung"]);
+        drop(release);
+        assert!(threads.join().is_empty());
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn threads_keep_denormals_whatever_the_parent_does() {
+        let flush: u32 = 0x1F80 | 0x8040;
+        // SAFETY: sets flush-to-zero and denormals-are-zero in this test's own thread.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const flush, options(nostack, readonly)) };
+        let kept = Arc::new(AtomicBool::new(false));
+        let mut threads = Threads::default();
+        threads
+            .spawn("float".into(), {
+                let kept = kept.clone();
+                move || kept.store(std::hint::black_box(f32::MIN_POSITIVE) / 2.0 > 0.0, Ordering::Relaxed)
+            })
+            .unwrap();
+        threads.join();
+        assert!(kept.load(Ordering::Relaxed));
+    }
+}
