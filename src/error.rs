@@ -161,6 +161,11 @@ impl Error {
         Self::new(kind, format!("cannot {doing} {}", path.display())).because(cause)
     }
 
+    /// The message and its cause, without the place.
+    pub fn reason(&self) -> String {
+        format!("{}{}", self.message, Because(&self.cause))
+    }
+
     /// Adds what a library or the system said.
     #[must_use]
     pub fn because(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {

@@ -1,16 +1,34 @@
-//! forebay.
+//! Keeps an accelerator fed: shards of recordings in, shuffled model-ready batches out.
+//!
+//! ```text
+//!  order ───────▶ source ──────▶ decode ────▶ transform ─────▶ shuffle ─────▶ batch ───────▶ python
+//!  which record   its bytes      waveform     crop, resample,  Concurrent-    one buffer     numpy arrays,
+//!  comes next?    from a shard                log-mel          ShuffleBuffer  per field      GIL released
+//!  └── pure ───┘  └─ I/O thread ─┘ bounded  └─ worker threads ─┘              └──── consumer's thread ────┘
+//!                                  channel
+//! ```
+//!
+//! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its neighbours; [`pipeline`] alone
+//! connects stages and owns threads; `python` alone knows PyO3.
+//!
+//! What it promises: batches are a pure function of files and configuration, bit for bit, whatever the number of threads and
+//! their timing; a bad record never moves another; a finite pass delivers each row once or reports it; memory is bounded by the
+//! configuration. `docs/design.md` says how.
 
-#[cfg(feature = "audio")]
-pub mod decode;
+// In the order in which data flows.
+pub mod config;
 pub mod error;
 pub mod order;
-pub mod pipeline;
 pub mod record;
 pub mod seed;
-pub mod shuffle;
-#[cfg(feature = "arrow")]
 pub mod source;
-#[cfg(feature = "audio")]
+pub mod decode;
 pub mod transform;
+pub mod shuffle;
+pub mod batch;
+pub mod pipeline;
+#[cfg(feature = "python")]
+mod python;
 
+pub use config::LoaderConfig;
 pub use error::{Error, ErrorKind, Result};

@@ -12,6 +12,8 @@
 //! a record becomes an example and examples a batch, a [`Source`] where records come from.
 
 mod admission;
+#[cfg(feature = "audio")]
+mod audio;
 mod budget;
 mod consumer;
 mod demand;
@@ -29,9 +31,11 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "audio")]
+pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
 pub use inject::delays as inject_delays;
-pub(crate) use run::panic_message;
+use run::panic_message;
 pub use stats::Stats;
 pub use threads::JOIN_TIMEOUT;
 

@@ -1,0 +1,5 @@
+//! Examples become batches: one contiguous buffer per field, each example written once into its row.
+
+mod audio;
+
+pub use audio::{AudioBatch, AudioCollate, AudioExample, SpareBuffers};

@@ -1,0 +1,206 @@
+//! The loader's parameters: their names, defaults, presets and ranges, in this one place.
+//!
+//! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or tells every problem at
+//! once. Whole numbers are `i64` here, so that −1 is a value out of range and not an overflow at the door.
+
+use crate::{
+    Error, ErrorKind, Result,
+    order::ShardOrder,
+    pipeline::{AudioPlan, Plan},
+    transform::{CropMode, SpectrogramConfig},
+};
+
+/// Parameters of a loader of recordings, in the order of its signature. The default is the training preset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoaderConfig {
+    /// The number that all randomness comes from.
+    pub seed: u64,
+    /// Rows of a batch.
+    pub batch_size: i64,
+    /// Examples that may lie ready, or be on their way, for the shuffle to choose from.
+    pub shuffle_buffer_size: i64,
+    /// Candidates of every draw; 0 and 1 keep the reading order.
+    pub shuffle_min_size: i64,
+    /// Rate of the waveforms that features are made of, hertz.
+    pub sample_rate: i64,
+    /// Length of a clip, seconds.
+    pub clip_seconds: f64,
+    /// Mel bands.
+    pub n_mels: i64,
+    /// Samples of a Fourier transform.
+    pub n_fft: i64,
+    /// Samples from one frame to the next.
+    pub hop_length: i64,
+    /// Threads that decode.
+    pub n_workers: i64,
+    /// Records between the I/O thread and the workers.
+    pub raw_channel_size: i64,
+    /// Whether epochs follow one another without end.
+    pub infinite: bool,
+    /// Whether crops are random.
+    pub augment: bool,
+}
+
+impl Default for LoaderConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            batch_size: 64,
+            shuffle_buffer_size: 10_000,
+            shuffle_min_size: 8000,
+            sample_rate: 32_000,
+            clip_seconds: 5.0,
+            n_mels: 128,
+            n_fft: 1024,
+            hop_length: 320,
+            n_workers: 8,
+            raw_channel_size: 256,
+            infinite: true,
+            augment: true,
+        }
+    }
+}
+
+/// Bytes in the channel, beside its bound in records.
+pub const RAW_CHANNEL_BYTES: usize = 512 << 20;
+
+/// The most that one example may take, bytes: a slip of a parameter, not a wish.
+const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
+
+impl LoaderConfig {
+    /// Endless, shuffled, random crops.
+    pub fn train() -> Self {
+        Self::default()
+    }
+
+    /// One pass in order, center crops, small buffers beside a training loader.
+    pub fn eval() -> Self {
+        Self {
+            shuffle_buffer_size: 1000,
+            shuffle_min_size: 0,
+            n_workers: 4,
+            infinite: false,
+            augment: false,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the files are read as given; otherwise shards come in a new order each epoch.
+    pub fn is_sequential(&self) -> bool {
+        !self.infinite && self.shuffle_min_size == 0
+    }
+
+    /// Plans of the stages.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to do.
+    pub fn check(&self) -> Result<(Plan, AudioPlan)> {
+        let mut problems = Vec::new();
+        let mut whole = |name: &str, value: i64, low: i64, high: i64| {
+            if !(low..=high).contains(&value) {
+                problems.push(format!("{name} is {value}, must be {low} to {high}"));
+            }
+        };
+        whole("batch_size", self.batch_size, 1, 1 << 20);
+        whole("shuffle_buffer_size", self.shuffle_buffer_size, 1, 1 << 40);
+        whole("shuffle_min_size", self.shuffle_min_size, 0, 1 << 30);
+        whole("sample_rate", self.sample_rate, 1, 768_000);
+        whole("n_mels", self.n_mels, 1, 4096);
+        whole("n_fft", self.n_fft, 2, 65_536);
+        whole("hop_length", self.hop_length, 1, 1 << 20);
+        whole("n_workers", self.n_workers, 1, 1024);
+        whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
+        if self.shuffle_min_size > self.shuffle_buffer_size {
+            problems.push(format!(
+                "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
+                self.shuffle_min_size, self.shuffle_buffer_size
+            ));
+        }
+        if !(self.clip_seconds > 0.0 && self.clip_seconds <= 3600.0) {
+            problems.push(format!("clip_seconds is {}, must be above 0 and at most 3600", self.clip_seconds));
+        }
+        if !problems.is_empty() {
+            return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+        }
+        let clip_samples = (self.clip_seconds * self.sample_rate as f64).round() as usize;
+        let hop_length = self.hop_length as usize;
+        if clip_samples <= self.n_fft as usize / 2 {
+            problems.push(format!(
+                "clip_seconds is {}, which at sample_rate {} is {clip_samples} samples, must be more than half of n_fft, {}",
+                self.clip_seconds, self.sample_rate, self.n_fft
+            ));
+        }
+        let example_bytes = 4 * self.n_mels as u64 * (1 + clip_samples / hop_length) as u64;
+        if example_bytes > MAX_EXAMPLE_BYTES {
+            problems.push(format!(
+                "one spectrogram would take {} MiB, at most {} are allowed; raise hop_length or lower clip_seconds or n_mels",
+                example_bytes >> 20,
+                MAX_EXAMPLE_BYTES >> 20
+            ));
+        }
+        if !problems.is_empty() {
+            return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+        }
+        let plan = Plan {
+            seed: self.seed,
+            shard_order: if self.is_sequential() { ShardOrder::Given } else { ShardOrder::Shuffled },
+            window: self.shuffle_min_size.max(1) as u64,
+            batch_size: self.batch_size as usize,
+            infinite: self.infinite,
+            buffer_size: self.shuffle_buffer_size as u64,
+            n_workers: self.n_workers as usize,
+            channel_size: self.raw_channel_size as usize,
+            channel_bytes: RAW_CHANNEL_BYTES,
+        };
+        let audio = AudioPlan {
+            clip_samples,
+            crop: if self.augment { CropMode::Random } else { CropMode::Center },
+            spectrogram: SpectrogramConfig {
+                sample_rate: self.sample_rate as u32,
+                n_fft: self.n_fft as usize,
+                hop_length,
+                n_mels: self.n_mels as usize,
+                ..SpectrogramConfig::default()
+            },
+        };
+        Ok((plan, audio))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_presets_are_what_the_readme_says() {
+        let (train, audio) = LoaderConfig::train().check().unwrap();
+        assert_eq!((train.window, train.buffer_size, train.n_workers), (8000, 10_000, 8));
+        assert_eq!((audio.clip_samples, audio.crop), (160_000, CropMode::Random));
+        let (eval, audio) = LoaderConfig::eval().check().unwrap();
+        assert_eq!((eval.window, eval.buffer_size, eval.n_workers), (1, 1000, 4));
+        assert_eq!((eval.shard_order, audio.crop), (ShardOrder::Given, CropMode::Center));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let config = LoaderConfig {
+            batch_size: 0,
+            shuffle_buffer_size: 10,
+            shuffle_min_size: 11,
+            clip_seconds: f64::NAN,
+            n_workers: -1,
+            ..LoaderConfig::default()
+        };
+        let error = config.check().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Config);
+        for part in ["batch_size is 0", "shuffle_min_size is 11", "clip_seconds is NaN", "n_workers is -1"] {
+            assert!(error.message.contains(part), "{part} missing in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_clip_must_be_longer_than_the_reflection() {
+        let config = LoaderConfig { clip_seconds: 0.016, ..LoaderConfig::default() };
+        assert!(config.check().unwrap_err().message.contains("half of n_fft"));
+    }
+}

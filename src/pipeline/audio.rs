@@ -1,0 +1,154 @@
+//! The task of loading recordings: crop, decode, resample, log-mel.
+//!
+//! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span that it needs is
+//! decoded. What a worker keeps from record to record (decoders, resamplers, scratch) changes no value.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use crossbeam::queue::ArrayQueue;
+
+use super::panic_message;
+use crate::{
+    Error, ErrorKind, Result,
+    batch::{AudioCollate, AudioExample, SpareBuffers},
+    decode::{AudioDecoder, Planes},
+    record::{Record, Stage, Task},
+    transform::{
+        Crop, CropMode, Quality, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform, crop, target_len,
+    },
+};
+
+/// Spare example buffers that are kept at most; a fraction of what the shuffle buffer holds.
+const SPARE_BUFFERS: usize = 256;
+
+/// What an audio example is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AudioPlan {
+    /// Samples of a clip at the target rate.
+    pub clip_samples: usize,
+    /// Where clips are cut.
+    pub crop: CropMode,
+    /// The features; also tells the target rate.
+    pub spectrogram: SpectrogramConfig,
+}
+
+/// Makes spectrograms of recordings.
+#[derive(Debug, Clone)]
+pub struct AudioTask {
+    plan: AudioPlan,
+    transform: Arc<SpectrogramTransform>,
+    spare: SpareBuffers,
+}
+
+impl AudioTask {
+    /// Plans the features.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the spectrogram's parameters contradict each other.
+    pub fn new(plan: AudioPlan) -> Result<Self> {
+        let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
+        Ok(Self { plan, transform, spare: Arc::new(ArrayQueue::new(SPARE_BUFFERS)) })
+    }
+
+    /// `[n_mels, n_frames]` of an example.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.transform.n_mels(), self.transform.n_frames(self.plan.clip_samples)]
+    }
+}
+
+impl Task for AudioTask {
+    type Stage = AudioStage;
+    type Collate = AudioCollate;
+
+    fn stage(&self) -> AudioStage {
+        AudioStage {
+            scratch: self.transform.scratch(),
+            clip: vec![0.0; self.plan.clip_samples],
+            decoder: AudioDecoder::new(),
+            planes: Planes::new(),
+            mono: Vec::new(),
+            resamplers: Resamplers::default(),
+            task: self.clone(),
+        }
+    }
+
+    fn collate(&self, batch_size: usize) -> AudioCollate {
+        AudioCollate::new(batch_size, self.shape().iter().product(), self.spare.clone())
+    }
+}
+
+/// One worker's part of an [`AudioTask`].
+#[derive(Debug)]
+pub struct AudioStage {
+    task: AudioTask,
+    decoder: AudioDecoder,
+    planes: Planes,
+    mono: Vec<f32>,
+    clip: Vec<f32>,
+    resamplers: Resamplers,
+    scratch: Scratch,
+}
+
+impl Stage for AudioStage {
+    type Example = AudioExample;
+
+    fn run(&mut self, record: &Record) -> Result<AudioExample> {
+        self.cut(record)?;
+        let mut spectrogram = self.task.spare.pop().unwrap_or_default();
+        spectrogram.resize(self.task.shape().iter().product(), 0.0);
+        self.task.transform.transform(&self.clip, &mut self.scratch, &mut spectrogram)?;
+        Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
+    }
+}
+
+impl AudioStage {
+    /// Writes the record's clip to `self.clip`.
+    fn cut(&mut self, record: &Record) -> Result<()> {
+        // A decoder that panics on a hostile recording condemns that recording, not the run; what it kept is thrown away.
+        match catch_unwind(AssertUnwindSafe(|| self.decode_span(record))) {
+            Ok(cut) => cut,
+            Err(panic) => {
+                self.decoder = AudioDecoder::new();
+                let what = panic_message(&*panic);
+                Err(Error::new(ErrorKind::Corrupt, format!("the decoder gave up on the recording ({what})")))
+            }
+        }
+    }
+
+    fn decode_span(&mut self, record: &Record) -> Result<()> {
+        let AudioPlan { clip_samples, crop: mode, ref spectrogram } = self.task.plan;
+        let recording = self.decoder.open(&record.bytes)?;
+        let info = recording.info();
+        let rate = spectrogram.sample_rate;
+        let n = target_len(info.n_samples, info.sample_rate, rate);
+        let Crop { start, len, pad_front } = crop(mode, n, clip_samples, record.seed);
+        let resampler = self.resamplers.get(info.sample_rate, rate, Quality::default())?;
+        let span = resampler.input_span(start..start + len as u64, info.n_samples);
+        self.decoder.read(&recording, span.clone(), &mut self.planes)?;
+        let mono = mean_of_channels(&self.planes, &mut self.mono);
+        let (front, rest) = self.clip.split_at_mut(pad_front);
+        let (middle, behind) = rest.split_at_mut(len);
+        front.fill(0.0);
+        behind.fill(0.0);
+        resampler.resample(mono, span.start, start, middle)
+    }
+}
+
+/// One channel as it is, several averaged.
+fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32] {
+    let channels = planes.channels();
+    if channels == 1 {
+        return planes.channel(0);
+    }
+    mono.clear();
+    mono.extend_from_slice(planes.channel(0));
+    for channel in 1..channels {
+        mono.iter_mut().zip(planes.channel(channel)).for_each(|(sum, value)| *sum += value);
+    }
+    let scale = 1.0 / channels as f32;
+    mono.iter_mut().for_each(|sum| *sum *= scale);
+    mono
+}

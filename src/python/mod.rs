@@ -1,0 +1,88 @@
+//! The Python face, and the only place that knows PyO3: it converts, detaches and maps errors.
+//!
+//! Nothing here loops over data. Every wait is made of detached slices of [`SLICE`] with a look at pending signals between them;
+//! worker threads never attach to Python, so no lock of ours is ever awaited by a thread that holds the GIL.
+
+mod baton;
+mod errors;
+mod loader;
+mod logging;
+mod spectrogram;
+
+use std::{
+    sync::{Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use pyo3::prelude::*;
+
+use crate::{batch::AudioExample, pipeline};
+
+/// The longest that a wait goes without looking at pending signals.
+const SLICE: Duration = Duration::from_millis(50);
+
+type Control = pipeline::Control<AudioExample>;
+
+/// Every loader that may have threads, for the end of the process.
+static LIVE: Mutex<Vec<Weak<Control>>> = Mutex::new(Vec::new());
+
+/// Remembers a loader for [`close_all`].
+fn remember(control: Weak<Control>) {
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    live.retain(|other| other.strong_count() > 0);
+    live.push(control);
+}
+
+/// Ends the threads of every loader: the interpreter calls it before it ends.
+#[pyfunction]
+fn _close_all(py: Python<'_>) {
+    py.detach(|| {
+        let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
+        live.iter().filter_map(Weak::upgrade).for_each(|control| control.close());
+    });
+}
+
+/// Makes every worker of the passes that start from now on sleep per record: `fixed_ms` plus a random part of `random_ms`.
+/// For tests: timing must change nothing.
+#[pyfunction]
+#[pyo3(signature = (fixed_ms=0.0, random_ms=0.0))]
+fn _inject_delays(fixed_ms: f64, random_ms: f64) {
+    let ms = |value: f64| Duration::from_secs_f64(value.clamp(0.0, 60_000.0) / 1e3);
+    pipeline::inject_delays(ms(fixed_ms), ms(random_ms));
+}
+
+/// The defaults of `Loader` and of its eval preset, as the core has them: a test compares them with the signature.
+#[pyfunction]
+fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
+    use crate::LoaderConfig;
+    Ok((loader::to_dict(py, &LoaderConfig::train())?, loader::to_dict(py, &LoaderConfig::eval())?))
+}
+
+/// The Rust core of forebay.
+#[pymodule(gil_used = false)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    logging::install();
+    quiet_own_panics();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<loader::Loader>()?;
+    module.add_class::<spectrogram::SpectrogramTransform>()?;
+    errors::add(module)?;
+    module.add_function(wrap_pyfunction!(_close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
+    module.add_function(wrap_pyfunction!(_presets, module)?)?;
+    py.import("atexit")?.call_method1("register", (module.getattr("_close_all")?,))?;
+    Ok(())
+}
+
+/// A panic on a thread of ours is delivered as an error; the default hook would print it as well.
+fn quiet_own_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name().is_some_and(|name| name.starts_with("forebay-")) {
+            log::debug!("{info}");
+        } else {
+            print(info);
+        }
+    }));
+}
