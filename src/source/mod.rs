@@ -1,1 +1,16 @@
-//! source
+//! Where records come from: the encoded bytes of a recording and its label, by row number.
+//!
+//! A source is opened from a list of files, knows how many rows they hold, and lends readers, one to each I/O thread. A reader
+//! turns a row number into a [`RawRecord`](crate::record::RawRecord). Rows are numbered over the files in the order given, from
+//! zero; nothing here knows of shuffling, decoding or threads of the pipeline.
+//!
+//! Files are read through [`Storage`], so that a test can count bytes and inject faults, and so that other places than a
+//! local path can be added. There is no memory map: on a parallel file system each fault costs a round trip for 4 KiB, while a
+//! large `pread` streams, and a file that shrinks under a map kills the process.
+
+mod arrow;
+mod block;
+mod storage;
+
+pub use arrow::{ArrowOptions, ArrowReader, ArrowSource, Shard};
+pub use storage::{LocalFiles, ReadAt, Storage, Version};

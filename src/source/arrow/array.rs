@@ -1,0 +1,178 @@
+//! One column of one batch, value by value.
+//!
+//! An [`Array`] owns its buffers and, for a dictionary, the values that the indices point into: one array per dictionary
+//! message, the first and its deltas. A value is an integer, or the place of its bytes; nulls are `None`.
+//!
+//! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views, dictionaries.
+
+use bytes::Bytes;
+
+use super::{
+    buffer::{Buffer, Part},
+    index::{ArraySpans, Dictionary},
+    message::Codec,
+    schema::Layout,
+};
+use crate::{Error, ErrorKind, Result, source::storage::StoredFile};
+
+/// A column of a batch, or the values of a dictionary.
+#[derive(Debug)]
+pub(crate) struct Array {
+    layout: Layout,
+    n_values: u64,
+    buffers: Vec<Buffer>,
+    dictionary: Vec<Array>,
+}
+
+impl Array {
+    /// The array at `spans` in batch `batch` of a shard with these dictionaries.
+    pub(crate) fn new(
+        layout: &Layout,
+        spans: &ArraySpans,
+        codec: Option<Codec>,
+        dictionaries: &[Dictionary],
+        batch: usize,
+    ) -> Self {
+        let dictionary = match layout {
+            Layout::Dictionary { id, values, .. } => {
+                let mut known: Vec<_> =
+                    dictionaries.iter().filter(|one| one.id == *id && one.from_batch <= batch).collect();
+                // What came before the last replacement is forgotten.
+                let start = known.iter().rposition(|one| !one.is_delta).unwrap_or(0);
+                known.drain(..start);
+                known.iter().map(|one| Self::new(values, &one.values, one.codec, &[], 0)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let buffers = spans.buffers.iter().map(|span| Buffer::new(*span, codec)).collect();
+        Self { layout: layout.clone(), n_values: spans.n_values, buffers, dictionary }
+    }
+
+    /// Whether the value is there.
+    pub(crate) fn is_valid(&mut self, file: &mut StoredFile, row: u64) -> Result<bool> {
+        match self.buffers.first_mut() {
+            None => Ok(false),
+            Some(validity) if validity.is_absent() => Ok(true),
+            Some(validity) => bit(validity, file, row),
+        }
+    }
+
+    /// The integer at `row`.
+    pub(crate) fn int(&mut self, file: &mut StoredFile, row: u64) -> Result<Option<i128>> {
+        if !self.is_valid(file, row)? {
+            return Ok(None);
+        }
+        match self.layout {
+            Layout::Bool => Ok(Some(i128::from(bit(self.buffer(1)?, file, row)?))),
+            Layout::Int { width, signed } => self.stored_int(file, row, width, signed).map(Some),
+            Layout::Dictionary { width, signed, .. } => {
+                let index = self.stored_int(file, row, width, signed)?;
+                let (values, row) = self.look_up(index)?;
+                values.int(file, row)
+            }
+            _ => Err(Error::new(ErrorKind::Schema, "the column holds no integers")),
+        }
+    }
+
+    /// Where the bytes at `row` are.
+    pub(crate) fn bytes(&mut self, file: &mut StoredFile, row: u64) -> Result<Option<Part>> {
+        if !self.is_valid(file, row)? {
+            return Ok(None);
+        }
+        match self.layout {
+            Layout::Offsets { width } => {
+                let (start, end) = self.offsets(file, row, width)?;
+                let len = end.checked_sub(start).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::Corrupt,
+                        format!("the offsets of a value run backwards, {start} to {end}"),
+                    )
+                })?;
+                self.buffer(2)?.part(file, start, len).map(Some)
+            }
+            Layout::Views => self.view(file, row).map(Some),
+            Layout::Dictionary { width, signed, .. } => {
+                let index = self.stored_int(file, row, width, signed)?;
+                let (values, row) = self.look_up(index)?;
+                values.bytes(file, row)
+            }
+            _ => Err(Error::new(ErrorKind::Schema, "the column holds no bytes")),
+        }
+    }
+
+    fn offsets(&mut self, file: &mut StoredFile, row: u64, width: usize) -> Result<(u64, u64)> {
+        let at = place(row, width)?;
+        let offsets = self.buffer(1)?;
+        let (start, end) = if width == 4 {
+            let start = i32::from_le_bytes(offsets.get(file, at)?);
+            (i64::from(start), i64::from(i32::from_le_bytes(offsets.get(file, at.saturating_add(4))?)))
+        } else {
+            let start = i64::from_le_bytes(offsets.get(file, at)?);
+            (start, i64::from_le_bytes(offsets.get(file, at.saturating_add(8))?))
+        };
+        u64::try_from(start).ok().zip(u64::try_from(end).ok()).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("the offsets of a value are negative, {start} to {end}"))
+        })
+    }
+
+    /// A view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer and an offset.
+    fn view(&mut self, file: &mut StoredFile, row: u64) -> Result<Part> {
+        let view: [u8; 16] = self.buffer(1)?.get(file, place(row, 16)?)?;
+        let word = |at: usize| i32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]);
+        let wrong =
+            || Error::new(ErrorKind::Corrupt, format!("a view holds impossible numbers: {view:02x?}"));
+        let len = usize::try_from(word(0)).map_err(|_| wrong())?;
+        if len <= 12 {
+            return Ok(Part::Memory(Bytes::copy_from_slice(&view[4..4 + len])));
+        }
+        let index = usize::try_from(word(8)).ok().and_then(|index| index.checked_add(2)).ok_or_else(wrong)?;
+        let offset = u64::try_from(word(12)).map_err(|_| wrong())?;
+        self.buffers.get_mut(index).ok_or_else(wrong)?.part(file, offset, len as u64)
+    }
+
+    fn stored_int(&mut self, file: &mut StoredFile, row: u64, width: usize, signed: bool) -> Result<i128> {
+        let at = place(row, width)?;
+        let values = self.buffer(1)?;
+        Ok(match (width, signed) {
+            (1, true) => i8::from_le_bytes(values.get(file, at)?).into(),
+            (1, false) => u8::from_le_bytes(values.get(file, at)?).into(),
+            (2, true) => i16::from_le_bytes(values.get(file, at)?).into(),
+            (2, false) => u16::from_le_bytes(values.get(file, at)?).into(),
+            (4, true) => i32::from_le_bytes(values.get(file, at)?).into(),
+            (4, false) => u32::from_le_bytes(values.get(file, at)?).into(),
+            (_, true) => i64::from_le_bytes(values.get(file, at)?).into(),
+            (_, false) => u64::from_le_bytes(values.get(file, at)?).into(),
+        })
+    }
+
+    /// The dictionary's part that holds value `index`, and its place there.
+    fn look_up(&mut self, index: i128) -> Result<(&mut Self, u64)> {
+        let mut left = u64::try_from(index).ok();
+        let mut n_known = 0u64;
+        for part in &mut self.dictionary {
+            if let Some(row) = left {
+                if row < part.n_values {
+                    return Ok((part, row));
+                }
+                left = Some(row - part.n_values);
+            }
+            n_known = n_known.saturating_add(part.n_values);
+        }
+        let message = format!("a value points at entry {index} of a dictionary of {n_known}");
+        Err(Error::new(ErrorKind::Corrupt, message))
+    }
+
+    fn buffer(&mut self, at: usize) -> Result<&mut Buffer> {
+        self.buffers.get_mut(at).ok_or_else(|| Error::new(ErrorKind::Corrupt, "a column lacks a buffer"))
+    }
+}
+
+fn bit(buffer: &mut Buffer, file: &mut StoredFile, row: u64) -> Result<bool> {
+    let [byte] = buffer.get(file, row / 8)?;
+    Ok(byte >> (row % 8) & 1 == 1)
+}
+
+fn place(row: u64, width: usize) -> Result<u64> {
+    row.checked_mul(width as u64)
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("an impossible row {row}")))
+}

@@ -1,0 +1,164 @@
+//! One buffer of a batch: a range of the file, read by windows, or bytes in memory, decompressed.
+//!
+//! Offsets, validity and labels are read in windows of 64 KiB that stay until another window is needed, so that rows in
+//! order cost one read in some ten thousand, and a row at random one small read. The data behind the offsets is not read here:
+//! [`Buffer::part`] says where it lies. A compressed buffer is decompressed as a whole at first use.
+//!
+//! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not compressed).
+
+use std::io::Read;
+
+use bytes::Bytes;
+
+use super::{index::Span, message::Codec};
+use crate::{
+    Error, ErrorKind, Result,
+    source::storage::{StoredFile, past_the_end},
+};
+
+/// How much is read at once around a value.
+const WINDOW: u64 = 64 << 10;
+
+/// Where bytes can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// In the shard.
+    File(Span),
+    /// Here.
+    Memory(Bytes),
+}
+
+/// One buffer.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    span: Span,
+    codec: Option<Codec>,
+    /// The whole buffer, once decompressed.
+    memory: Option<Bytes>,
+    window: Vec<u8>,
+    /// Where the window starts within the buffer.
+    window_at: u64,
+}
+
+impl Buffer {
+    pub(crate) fn new(span: Span, codec: Option<Codec>) -> Self {
+        Self { span, codec, memory: None, window: Vec::new(), window_at: 0 }
+    }
+
+    /// Whether it has no bytes, which for a validity buffer means that all values are valid.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.span.len == 0
+    }
+
+    /// The `N` bytes at `at`.
+    pub(crate) fn get<const N: usize>(&mut self, file: &mut StoredFile, at: u64) -> Result<[u8; N]> {
+        self.get_slice(file, at, N)?.try_into().map_err(|_| outside(at, N as u64, self.span))
+    }
+
+    fn get_slice(&mut self, file: &mut StoredFile, at: u64, n: usize) -> Result<&[u8]> {
+        let Some(end) = at.checked_add(n as u64) else { return Err(outside(at, n as u64, self.span)) };
+        if self.codec.is_some() {
+            let (span, memory) = (self.span, self.decompressed(file)?);
+            // Offsets beyond usize are beyond the memory, too.
+            let range = usize::try_from(at).ok().zip(usize::try_from(end).ok());
+            return range
+                .and_then(|(at, end)| memory.get(at..end))
+                .ok_or_else(|| outside(at, n as u64, span));
+        }
+        if end > self.span.len {
+            return Err(outside(at, n as u64, self.span));
+        }
+        if at < self.window_at || end > self.window_at + self.window.len() as u64 {
+            self.read_window(file, at, end)?;
+        }
+        let from = (at - self.window_at) as usize;
+        self.window
+            .get(from..from + n)
+            .ok_or_else(|| past_the_end(self.span.at.saturating_add(end), file.size()))
+    }
+
+    /// Reads the window that `at..end` starts in, as far as the file goes.
+    fn read_window(&mut self, file: &mut StoredFile, at: u64, end: u64) -> Result<()> {
+        let start = at / WINDOW * WINDOW;
+        let stop = end.max(start + WINDOW).min(self.span.len);
+        let in_file = file.size().saturating_sub(self.span.at + start).min(stop - start);
+        self.window.clear();
+        self.window_at = start;
+        self.window.resize(in_file as usize, 0);
+        let result = file.read_exact(&mut self.window, self.span.at + start);
+        if result.is_err() {
+            self.window.clear();
+        }
+        result
+    }
+
+    /// The bytes `at..at + len`, where they lie.
+    pub(crate) fn part(&mut self, file: &mut StoredFile, at: u64, len: u64) -> Result<Part> {
+        let span = self.span;
+        let end = at.checked_add(len).ok_or_else(|| outside(at, len, span))?;
+        if self.codec.is_none() {
+            if end > span.len {
+                return Err(outside(at, len, span));
+            }
+            return Ok(Part::File(Span { at: span.at + at, len }));
+        }
+        let memory = self.decompressed(file)?;
+        match usize::try_from(end) {
+            Ok(end) if end <= memory.len() => Ok(Part::Memory(memory.slice(at as usize..end))),
+            _ => Err(outside(at, len, span)),
+        }
+    }
+
+    fn decompressed(&mut self, file: &mut StoredFile) -> Result<&Bytes> {
+        if self.memory.is_none() {
+            self.memory = Some(decompress(file, self.span, self.codec)?);
+        }
+        // It was just filled; an empty buffer is the only other thing that it could be.
+        Ok(self.memory.get_or_insert_default())
+    }
+}
+
+/// Reads and decompresses a whole buffer.
+fn decompress(file: &mut StoredFile, span: Span, codec: Option<Codec>) -> Result<Bytes> {
+    if span.len == 0 {
+        return Ok(Bytes::new());
+    }
+    let end = span.at.saturating_add(span.len);
+    if end > file.size() {
+        return Err(past_the_end(end, file.size()));
+    }
+    let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).at_byte(span.at);
+    // The file's size backs the allocation.
+    let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
+    let mut compressed = vec![0; len];
+    file.read_exact(&mut compressed, span.at)?;
+    let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
+        return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));
+    };
+    let expected = match i64::from_le_bytes(*prefix) {
+        -1 => return Ok(Bytes::from(compressed).slice(8..)),
+        n => u64::try_from(n).map_err(|_| corrupt(format!("a compressed buffer claims a length of {n}")))?,
+    };
+    // The output grows as the decoder yields it: the claimed length bounds it and allocates nothing. One byte more than claimed
+    // is asked for, to notice a lie.
+    let mut out = Vec::new();
+    let limit = expected.saturating_add(1);
+    let input = &compressed[8..];
+    let result = match codec {
+        Some(Codec::Lz4Frame) => lz4_flex::frame::FrameDecoder::new(input).take(limit).read_to_end(&mut out),
+        Some(Codec::Zstd) => zstd::stream::read::Decoder::with_buffer(input)
+            .and_then(|decoder| decoder.take(limit).read_to_end(&mut out)),
+        None => return Err(corrupt("a buffer without a codec".into())),
+    };
+    result.map_err(|error| corrupt("a compressed buffer cannot be decompressed".into()).because(error))?;
+    if out.len() as u64 != expected {
+        return Err(corrupt(format!("a compressed buffer claims {expected} bytes and holds {}", out.len())));
+    }
+    out.shrink_to_fit();
+    Ok(Bytes::from(out))
+}
+
+fn outside(at: u64, len: u64, span: Span) -> Error {
+    let message = format!("a value claims {len} bytes at {at} of a buffer of {}", span.len);
+    Error::new(ErrorKind::Corrupt, message).at_byte(span.at)
+}

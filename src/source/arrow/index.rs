@@ -1,0 +1,376 @@
+//! The index of a shard: its batches, dictionaries and the places of the wanted arrays, from message headers alone.
+//!
+//! A stream is walked header by header; a file's footer names its blocks, and where the footer is unusable the file is walked
+//! like the stream that it contains. Whatever a header claims is checked against its body's length before it is believed. A body
+//! may reach past the end of the file: its rows count, and reading them says that they are cut off. At anything that is not
+//! a message the shard ends, with the damage noted.
+//!
+//! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic buffers".
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow_ipc::{Block, Endianness, MessageHeader, convert::try_fb_to_schema, root_as_footer};
+use arrow_schema::{DataType, Field, Fields, Schema};
+
+use super::{
+    ArrowOptions,
+    message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step},
+    schema::{Columns, Layout, Wanted},
+    walk::locate,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    source::storage::{StoredFile, Version},
+};
+
+/// A range of bytes of a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub at: u64,
+    pub len: u64,
+}
+
+/// Where one array of a batch lies.
+#[derive(Debug, Clone)]
+pub(crate) struct ArraySpans {
+    pub n_values: u64,
+    pub buffers: Box<[Span]>,
+}
+
+/// One record batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Batch {
+    pub first_row: u64,
+    pub n_rows: u64,
+    pub codec: Option<Codec>,
+    /// As many as the shard's wanted arrays, in their order.
+    pub arrays: Box<[ArraySpans]>,
+}
+
+/// One dictionary message.
+#[derive(Debug, Clone)]
+pub(crate) struct Dictionary {
+    pub id: i64,
+    /// Whether it adds to the values known under its id, rather than replacing them.
+    pub is_delta: bool,
+    /// It holds for the batches from this one on.
+    pub from_batch: usize,
+    pub codec: Option<Codec>,
+    pub values: ArraySpans,
+}
+
+/// All that is known about a shard.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub version: Version,
+    /// None if the shard is damaged before its schema ends.
+    pub columns: Option<Columns>,
+    pub batches: Vec<Batch>,
+    pub dictionaries: Vec<Dictionary>,
+    pub n_rows: u64,
+    pub damage: Option<Error>,
+}
+
+impl Index {
+    /// Indexes a shard.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit, [`ErrorKind::Closed`] if
+    /// `stop` was set, and what the system says. Damage is not an error but a part of the index.
+    pub(crate) fn build(file: &mut StoredFile, options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+        let mut indexer = Indexer {
+            index: Self {
+                version: file.version(),
+                columns: None,
+                batches: Vec::new(),
+                dictionaries: Vec::new(),
+                n_rows: 0,
+                damage: None,
+            },
+            scanner: Scanner::new(),
+            schema: Schema::empty(),
+            options,
+            stop,
+        };
+        let path = file.path().clone();
+        match indexer.run(file) {
+            Ok(()) => {}
+            // What the bytes contradict ends the shard there; what the caller must mend ends the opening.
+            Err(Stop::Damage(error)) => indexer.index.damage = Some(error.in_shard(path)),
+            Err(Stop::Error(error)) => return Err(error.in_shard(path)),
+        }
+        indexer.index.batches.shrink_to_fit();
+        Ok(indexer.index)
+    }
+}
+
+/// Why indexing ends early.
+enum Stop {
+    Damage(Error),
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn damage(kind: ErrorKind, message: impl Into<String>, at: u64) -> Stop {
+    Stop::Damage(Error::new(kind, message).at_byte(at))
+}
+
+struct Indexer<'a> {
+    index: Index,
+    scanner: Scanner,
+    schema: Schema,
+    options: &'a ArrowOptions,
+    stop: &'a AtomicBool,
+}
+
+impl Indexer<'_> {
+    fn run(&mut self, file: &mut StoredFile) -> Result<(), Stop> {
+        let mut start = [0; 8];
+        let n = file.read(&mut start, 0)?;
+        let start = &start[..n];
+        if start.is_empty() {
+            return Err(damage(ErrorKind::Truncated, "the shard is empty", 0));
+        }
+        if start.starts_with(&MAGIC) {
+            return match self.walk_footer(file) {
+                Err(Stop::Damage(error)) => {
+                    self.index.batches.clear();
+                    self.index.dictionaries.clear();
+                    self.index.n_rows = 0;
+                    // The file without its footer is a stream behind the magic and its padding.
+                    let at = skip_padding(file)?;
+                    let at = self.read_schema(file, at)?;
+                    self.walk_stream(file, at)?;
+                    Err(Stop::Damage(error))
+                }
+                result => result,
+            };
+        }
+        let cut = n < 8 && (MAGIC.starts_with(start) || CONTINUATION.starts_with(&start[..n.min(4)]));
+        if !cut && !start.starts_with(&CONTINUATION) && !self.is_legacy_stream(file)? {
+            return Err(Stop::Error(not_arrow(start)));
+        }
+        let at = self.read_schema(file, 0)?;
+        let end = self.walk_stream(file, at)?;
+        match file.size().saturating_sub(end) {
+            0 => Ok(()),
+            n => Err(damage(
+                ErrorKind::Format,
+                format!("{n} bytes follow the end marker and are not read"),
+                end,
+            )),
+        }
+    }
+
+    /// Whether the file starts as streams did before Arrow 0.15: with the length of a schema's metadata.
+    fn is_legacy_stream(&mut self, file: &mut StoredFile) -> Result<bool> {
+        match self.scanner.step(file, 0)? {
+            Step::Message(_) => Ok(self.scanner.message()?.header_type() == MessageHeader::Schema),
+            _ => Ok(false),
+        }
+    }
+
+    /// Reads the schema message at `at`; returns where the next message starts.
+    fn read_schema(&mut self, file: &mut StoredFile, at: u64) -> Result<u64, Stop> {
+        self.poll()?;
+        let head = match self.scanner.step(file, at)? {
+            Step::Message(head) => head,
+            Step::End { .. } => {
+                return Err(damage(ErrorKind::Truncated, "the shard ends before its schema", at));
+            }
+            Step::Damaged(error) => return Err(Stop::Damage(error)),
+        };
+        let message = self.scanner.message()?;
+        let Some(schema) = message.header_as_schema() else {
+            return Err(damage(ErrorKind::Format, "the first message is not a schema", at));
+        };
+        let next = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
+        let Some(next) = next else {
+            return Err(damage(ErrorKind::Format, "the schema's message has an impossible body length", at));
+        };
+        self.schema = convert(schema, at)?;
+        self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        Ok(next)
+    }
+
+    /// Takes in message after message from `at` on; returns where they end.
+    fn walk_stream(&mut self, file: &mut StoredFile, mut at: u64) -> Result<u64, Stop> {
+        loop {
+            self.poll()?;
+            match self.scanner.step(file, at)? {
+                Step::Message(head) => at = self.add(file, head)?,
+                Step::End { after } => return Ok(after),
+                Step::Damaged(error) => return Err(Stop::Damage(error)),
+            }
+        }
+    }
+
+    /// Follows the footer of an Arrow file.
+    fn walk_footer(&mut self, file: &mut StoredFile) -> Result<(), Stop> {
+        let size = file.size();
+        let unusable = |what: &str| damage(ErrorKind::Truncated, format!("the file's footer {what}"), size);
+        let mut tail = [0; 10];
+        let Some(tail_at) = size.checked_sub(10).filter(|&at| at >= 8) else {
+            return Err(unusable("is missing: the file is cut off"));
+        };
+        file.read_exact(&mut tail, tail_at)?;
+        let [a, b, c, d, magic @ ..] = tail;
+        if magic != MAGIC {
+            return Err(unusable("is missing: the file is cut off"));
+        }
+        let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
+        let Some((len, footer_at)) = len.and_then(|len| Some((len, tail_at.checked_sub(len)?))) else {
+            return Err(unusable("has an impossible length"));
+        };
+        // `len` is below the file's size, so the bytes back the allocation.
+        let mut footer = vec![0; len as usize];
+        file.read_exact(&mut footer, footer_at)?;
+        let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
+        let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
+        self.schema = convert(schema, footer_at)?;
+        self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        for (blocks, header) in [
+            (footer.dictionaries(), MessageHeader::DictionaryBatch),
+            (footer.recordBatches(), MessageHeader::RecordBatch),
+        ] {
+            for block in blocks.iter().flatten() {
+                self.poll()?;
+                self.add_block(file, block, header)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_block(&mut self, file: &mut StoredFile, block: &Block, header: MessageHeader) -> Result<(), Stop> {
+        let wrong = || damage(ErrorKind::Format, "the file's footer names a block that is not a message", 0);
+        let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
+        let Step::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
+        if self.scanner.message()?.header_type() != header {
+            return Err(wrong());
+        }
+        self.add(file, head).map(drop)
+    }
+
+    /// Takes the message that the scanner stands on into the index; returns where the next one starts.
+    fn add(&mut self, file: &StoredFile, head: Head) -> Result<u64, Stop> {
+        let message = self.scanner.message()?;
+        let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
+        let Some(end) = end else {
+            let what = format!("a message's body has the impossible length {}", message.bodyLength());
+            return Err(damage(ErrorKind::Format, what, head.at));
+        };
+        let body = Span { at: head.body_at, len: end - head.body_at };
+        let contradicts =
+            |what: &str| damage(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"), head.at);
+        let size = file.size();
+        if let Some(batch) = message.header_as_record_batch() {
+            let columns = self.index.columns.as_ref().map_or(&[][..], |columns| &columns.arrays);
+            let fields = self.schema.fields();
+            let arrays = locate(&batch, message.version(), body, fields, columns).map_err(contradicts)?;
+            let n_rows =
+                u64::try_from(batch.length()).map_err(|_| contradicts("a negative number of rows"))?;
+            let first_row = self.index.n_rows;
+            let n_after = first_row.checked_add(n_rows).filter(|&n| i64::try_from(n).is_ok());
+            self.index.n_rows = n_after.ok_or_else(|| contradicts("an impossible number of rows"))?;
+            let codec = Codec::of(&batch)?;
+            self.index.batches.push(Batch { first_row, n_rows, codec, arrays });
+        } else if let Some(dictionary) = message.header_as_dictionary_batch() {
+            if let Some((batch, (data_type, layout))) =
+                dictionary.data().zip(self.dictionary_of(dictionary.id()))
+            {
+                let fields = Fields::from(vec![Field::new("values", data_type, true)]);
+                let wanted = [Wanted { path: vec![0], layout }];
+                let arrays =
+                    locate(&batch, message.version(), body, &fields, &wanted).map_err(contradicts)?;
+                let Some(values) = arrays.into_iter().next() else { return Err(contradicts("no values")) };
+                self.index.dictionaries.push(Dictionary {
+                    id: dictionary.id(),
+                    is_delta: dictionary.isDelta(),
+                    from_batch: self.index.batches.len(),
+                    codec: Codec::of(&batch)?,
+                    values,
+                });
+            }
+        } else if message.header_type() == MessageHeader::Schema {
+            return Err(damage(
+                ErrorKind::Format,
+                "a second schema follows; the rows before it are read",
+                head.at,
+            ));
+        }
+        if end > size {
+            let what = format!(
+                "the shard is cut off: the body of a message ends at byte {end}, the file at byte {size}"
+            );
+            return Err(damage(ErrorKind::Truncated, what, size));
+        }
+        Ok(end)
+    }
+
+    /// The type and layout of the values of a dictionary, if a wanted column uses it.
+    fn dictionary_of(&self, wanted_id: i64) -> Option<(DataType, Layout)> {
+        let arrays = self.index.columns.iter().flat_map(|columns| &columns.arrays);
+        arrays.into_iter().find_map(|wanted| match &wanted.layout {
+            Layout::Dictionary { id, values, value_type, .. } if *id == wanted_id => {
+                Some((value_type.clone(), (**values).clone()))
+            }
+            _ => None,
+        })
+    }
+
+    fn poll(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+        }
+        Ok(())
+    }
+}
+
+/// The schema of a message or footer.
+fn convert(schema: arrow_ipc::Schema<'_>, at: u64) -> Result<Schema, Stop> {
+    if schema.endianness() != Endianness::Little {
+        let message = "the shard is big-endian; write it on a little-endian machine";
+        return Err(Stop::Error(Error::new(ErrorKind::Format, message)));
+    }
+    try_fb_to_schema(schema).map_err(|error| {
+        Stop::Damage(Error::new(ErrorKind::Format, "the schema cannot be read").at_byte(at).because(error))
+    })
+}
+
+/// Where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64 bytes.
+fn skip_padding(file: &mut StoredFile) -> Result<u64> {
+    let mut padding = [0; 64];
+    let n = file.read(&mut padding, 8)?;
+    let words = padding[..n].chunks(8).take_while(|word| word.iter().all(|byte| *byte == 0)).count();
+    Ok(8 + 8 * words as u64)
+}
+
+/// The error for a file that starts with other bytes than Arrow's.
+fn not_arrow(start: &[u8]) -> Error {
+    let found = match start {
+        [b'P', b'A', b'R', b'1', ..] => "a Parquet file",
+        [b'R', b'I', b'F', b'F' | b'X', ..] => "a WAV file",
+        [b'f', b'L', b'a', b'C', ..] => "a FLAC file",
+        [b'O', b'g', b'g', b'S', ..] => "an Ogg file",
+        [b'I', b'D', b'3', ..] => "an MP3 file",
+        [b'P', b'K', ..] => "a ZIP archive",
+        [0x1f, 0x8b, ..] => "a gzip file",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => "a Zstandard file",
+        [b'F', b'E', b'A', b'1', ..] => "a Feather version 1 file",
+        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' '] => {
+            "a Git LFS pointer; fetch the file itself with `git lfs pull`"
+        }
+        _ if start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) => "a text file",
+        _ => "an unknown format",
+    };
+    let message = format!(
+        "the file is not Arrow: it starts with {start:02x?}, {found}; Arrow IPC streams and files are read, as \
+         Hugging Face `datasets` writes them with save_to_disk"
+    );
+    Error::new(ErrorKind::Format, message).at_byte(0)
+}

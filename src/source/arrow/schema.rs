@@ -1,0 +1,292 @@
+//! Which columns of a shard are wanted, and of what type they are.
+//!
+//! The audio column is the one that was named, or `audio`, or the one that the Hugging Face metadata of the schema calls an
+//! Audio feature; the label likewise (`label`, `labels`, the only ClassLabel). The result is a list of arrays to find in every
+//! batch, each by its path through the schema.
+//!
+//! Source: Arrow columnar format, "Physical memory layout"; own for the choice. The `huggingface` metadata is read as written
+//! by `datasets` 1 to 4.
+
+use arrow_schema::{DataType, Field, Schema};
+use serde_json::{Map, Value};
+
+use super::ArrowOptions;
+use crate::{Error, ErrorKind, Result};
+
+/// How the values of an array are laid out, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// No buffers, all null.
+    Null,
+    /// One bit a value.
+    Bool,
+    /// Integers of so many bytes.
+    Int { width: usize, signed: bool },
+    /// Binary or text behind offsets of 4 or 8 bytes.
+    Offsets { width: usize },
+    /// Binary or text behind views.
+    Views,
+    /// Indices into the dictionary with this id.
+    Dictionary { id: i64, width: usize, signed: bool, values: Box<Layout>, value_type: DataType },
+    /// A struct, of which only the validity is read.
+    Struct,
+}
+
+/// One array to find in every batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// The index of the column, then of the field within it.
+    pub path: Vec<usize>,
+    pub layout: Layout,
+}
+
+/// The wanted arrays of a shard, and what each is for, by its place in `arrays`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Columns {
+    pub arrays: Vec<Wanted>,
+    pub audio_struct: Option<usize>,
+    pub bytes: Option<usize>,
+    pub path: Option<usize>,
+    pub label: Option<usize>,
+    pub class_names: Option<Vec<String>>,
+}
+
+impl Columns {
+    /// Chooses the columns of `schema`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if there is no audio column, several, or one of a type that holds no recordings; the same for labels.
+    pub(crate) fn choose(schema: &Schema, options: &ArrowOptions) -> Result<Self> {
+        let features = Features::of(schema);
+        let mut columns = Self::default();
+        columns.choose_audio(schema, &features, options)?;
+        columns.choose_label(schema, &features, options)?;
+        Ok(columns)
+    }
+
+    fn choose_audio(&mut self, schema: &Schema, features: &Features, options: &ArrowOptions) -> Result<()> {
+        let at = match &options.audio_column {
+            Some(name) => schema.index_of(name).map_err(|_| {
+                Error::new(ErrorKind::Schema, format!("there is no column {name:?}; {}", listed(schema)))
+            })?,
+            None => match schema.index_of("audio") {
+                Ok(at) => at,
+                Err(_) => only(&features.of_type("Audio", schema)).map_err(|found| {
+                    let message = match found {
+                        0 => format!("there is no column \"audio\" and no Audio feature; {}", listed(schema)),
+                        n => format!(
+                            "there are {n} Audio features and none is called \"audio\"; {}",
+                            listed(schema)
+                        ),
+                    };
+                    Error::new(ErrorKind::Schema, format!("{message}; name the column with audio_column="))
+                })?,
+            },
+        };
+        let field = schema.field(at);
+        match field.data_type() {
+            DataType::Struct(fields) => {
+                self.audio_struct = Some(self.want(vec![at], Layout::Struct));
+                for (i, child) in fields.iter().enumerate() {
+                    let layout = layout_of(child);
+                    match (child.name().as_str(), layout) {
+                        ("bytes", Some(layout))
+                            if holds_bytes(child.data_type()) || layout == Layout::Null =>
+                        {
+                            self.bytes = Some(self.want(vec![at, i], layout));
+                        }
+                        ("path", Some(layout))
+                            if holds_bytes(child.data_type()) || layout == Layout::Null =>
+                        {
+                            self.path = Some(self.want(vec![at, i], layout));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            data_type if holds_bytes(data_type) => {
+                if let Some(layout) = layout_of(field) {
+                    let array = Some(self.want(vec![at], layout));
+                    if is_text(data_type) {
+                        self.path = array;
+                    } else {
+                        self.bytes = array;
+                    }
+                }
+            }
+            _ => {}
+        }
+        if self.bytes.is_some() || self.path.is_some() {
+            return Ok(());
+        }
+        let message = format!(
+            "column {:?} is {} and holds no recordings; a struct with the fields bytes (binary) and path (string), a binary \
+             column or a string column of paths is read; {}",
+            field.name(),
+            field.data_type(),
+            listed(schema),
+        );
+        Err(Error::new(ErrorKind::Schema, message))
+    }
+
+    fn choose_label(&mut self, schema: &Schema, features: &Features, options: &ArrowOptions) -> Result<()> {
+        let at = match options.label_column.as_deref() {
+            Some("") => return Ok(()),
+            Some(name) => schema.index_of(name).map_err(|_| {
+                Error::new(ErrorKind::Schema, format!("there is no column {name:?}; {}", listed(schema)))
+            })?,
+            None => {
+                let usual = ["label", "labels"].iter().find_map(|name| schema.index_of(name).ok());
+                match usual.or_else(|| only(&features.of_type("ClassLabel", schema)).ok()) {
+                    Some(at) => at,
+                    None => return Ok(()),
+                }
+            }
+        };
+        let field = schema.field(at);
+        let layout = layout_of(field).filter(|layout| match layout {
+            Layout::Null | Layout::Bool | Layout::Int { .. } => true,
+            Layout::Dictionary { values, .. } => matches!(**values, Layout::Int { .. }),
+            _ => false,
+        });
+        let Some(layout) = layout else {
+            let message = format!(
+                "the label column {:?} is {}; integers, booleans and ClassLabel are read; name another column with \
+                 label_column=, or none with label_column=\"\"; {}",
+                field.name(),
+                field.data_type(),
+                listed(schema),
+            );
+            return Err(Error::new(ErrorKind::Schema, message));
+        };
+        self.label = Some(self.want(vec![at], layout));
+        self.class_names = features.class_names(field.name());
+        Ok(())
+    }
+
+    fn want(&mut self, path: Vec<usize>, layout: Layout) -> usize {
+        self.arrays.push(Wanted { path, layout });
+        self.arrays.len() - 1
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_text(values),
+        other => matches!(other, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
+    }
+}
+
+fn holds_bytes(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => holds_bytes(values),
+        other => {
+            is_text(other) || matches!(other, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+        }
+    }
+}
+
+/// The layout of a field that can be read; nested ones cannot.
+fn layout_of(field: &Field) -> Option<Layout> {
+    match field.data_type() {
+        DataType::Dictionary(index, values) => {
+            let Layout::Int { width, signed } = plain_layout(index)? else { return None };
+            #[expect(
+                deprecated,
+                reason = "the id is what the dictionary messages carry; nothing replaces it"
+            )]
+            let id = field.dict_id()?;
+            let value_type = (**values).clone();
+            Some(Layout::Dictionary {
+                id,
+                width,
+                signed,
+                values: Box::new(plain_layout(values)?),
+                value_type,
+            })
+        }
+        other => plain_layout(other),
+    }
+}
+
+fn plain_layout(data_type: &DataType) -> Option<Layout> {
+    let int = |width, signed| Some(Layout::Int { width, signed });
+    match data_type {
+        DataType::Null => Some(Layout::Null),
+        DataType::Boolean => Some(Layout::Bool),
+        DataType::Int8 => int(1, true),
+        DataType::Int16 => int(2, true),
+        DataType::Int32 => int(4, true),
+        DataType::Int64 => int(8, true),
+        DataType::UInt8 => int(1, false),
+        DataType::UInt16 => int(2, false),
+        DataType::UInt32 => int(4, false),
+        DataType::UInt64 => int(8, false),
+        DataType::Binary | DataType::Utf8 => Some(Layout::Offsets { width: 4 }),
+        DataType::LargeBinary | DataType::LargeUtf8 => Some(Layout::Offsets { width: 8 }),
+        DataType::BinaryView | DataType::Utf8View => Some(Layout::Views),
+        _ => None,
+    }
+}
+
+/// The one element, or how many there are.
+fn only(found: &[usize]) -> Result<usize, usize> {
+    match found {
+        [one] => Ok(*one),
+        _ => Err(found.len()),
+    }
+}
+
+/// The columns with their types, for a message.
+fn listed(schema: &Schema) -> String {
+    const SHOWN: usize = 30;
+    let fields = schema.fields();
+    let mut columns: Vec<_> = fields
+        .iter()
+        .take(SHOWN)
+        .map(|field| {
+            let mut data_type = field.data_type().to_string();
+            if let Some((at, _)) = data_type.char_indices().nth(200) {
+                data_type.truncate(at);
+                data_type.push('…');
+            }
+            format!("{} ({data_type})", field.name())
+        })
+        .collect();
+    if fields.len() > SHOWN {
+        columns.push(format!("{} more", fields.len() - SHOWN));
+    }
+    if columns.is_empty() {
+        "the schema has no columns".into()
+    } else {
+        format!("the columns are {}", columns.join(", "))
+    }
+}
+
+/// The features that `datasets` keeps as JSON in the schema's metadata; none if there is no such metadata.
+struct Features(Map<String, Value>);
+
+impl Features {
+    fn of(schema: &Schema) -> Self {
+        let parsed =
+            schema.metadata().get("huggingface").and_then(|json| serde_json::from_str::<Value>(json).ok());
+        let features =
+            parsed.and_then(|mut value| match value.pointer_mut("/info/features").map(Value::take) {
+                Some(Value::Object(features)) => Some(features),
+                _ => None,
+            });
+        Self(features.unwrap_or_default())
+    }
+
+    /// The columns whose feature is of this type, in the schema's order.
+    fn of_type(&self, name: &str, schema: &Schema) -> Vec<usize> {
+        let is = |feature: &Value| feature.get("_type").and_then(Value::as_str) == Some(name);
+        let fields = schema.fields().iter().enumerate();
+        fields.filter(|(_, field)| self.0.get(field.name()).is_some_and(is)).map(|(at, _)| at).collect()
+    }
+
+    fn class_names(&self, column: &str) -> Option<Vec<String>> {
+        let names = self.0.get(column)?.get("names")?.as_array()?;
+        names.iter().map(|name| Some(name.as_str()?.to_string())).collect()
+    }
+}

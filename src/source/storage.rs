@@ -1,0 +1,232 @@
+//! Files as a source sees them: opened by path, read at an offset, with transient failures waited out.
+//!
+//! [`Storage`] and [`ReadAt`] are the seam: [`LocalFiles`] behind them in production, a counting or failing one in tests. A
+//! `StoredFile` adds what every caller needs: reads that are complete, retries, and the knowledge of whether the file is
+//! still the one that was indexed.
+//!
+//! Parallel file systems fail for moments (EIO, ESTALE, timeouts). Such a failure is tried again a few times, with a growing
+//! pause, and logged; only then is it an error. The pauses add up to well under half a second, the time in which a
+//! closing loader must be gone.
+
+use std::{
+    fmt, fs, io,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Opens files by path.
+pub trait Storage: fmt::Debug + Send + Sync {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// What the system says; `InvalidInput` for anything that is not a regular file.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
+}
+
+/// An open file that is read by offset.
+pub trait ReadAt: Send {
+    /// Reads at `at` as many bytes as come at once; 0 only at the end of the file.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// The file's size and time of change, now.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn version(&self) -> io::Result<Version>;
+
+    /// Says that the range will be read soon.
+    fn will_need(&self, _at: u64, _len: u64) {}
+}
+
+/// What tells a file from the one that replaced it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// The length in bytes.
+    pub size: u64,
+    /// The time of the last change, where the system has it.
+    pub modified: Option<SystemTime>,
+}
+
+/// Files of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalFiles;
+
+impl Storage for LocalFiles {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        // A pipe would block in `open`, a folder fail in the first read: look before opening.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Box::new(LocalFile(fs::File::open(path)?)))
+    }
+}
+
+struct LocalFile(fs::File);
+
+impl ReadAt for LocalFile {
+    #[cfg(unix)]
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        std::os::unix::fs::FileExt::read_at(&self.0, buffer, at)
+    }
+
+    #[cfg(windows)]
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        std::os::windows::fs::FileExt::seek_read(&self.0, buffer, at)
+    }
+
+    fn version(&self) -> io::Result<Version> {
+        let metadata = self.0.metadata()?;
+        Ok(Version { size: metadata.len(), modified: metadata.modified().ok() })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn will_need(&self, at: u64, len: u64) {
+        use std::os::fd::AsRawFd;
+        if let (Ok(at), Ok(len)) = (i64::try_from(at), i64::try_from(len)) {
+            // SAFETY: the descriptor is open as long as `self` lives; the call reads no memory of ours. It is advice, so
+            // its result does not matter.
+            unsafe { libc::posix_fadvise(self.0.as_raw_fd(), at, len, libc::POSIX_FADV_WILLNEED) };
+        }
+    }
+}
+
+/// The pauses before a transient failure is tried again.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(80),
+    Duration::from_millis(240),
+];
+
+fn is_transient(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(libc::EIO) {
+        return true;
+    }
+    use io::ErrorKind::{StaleNetworkFileHandle, TimedOut, WouldBlock};
+    matches!(error.kind(), TimedOut | WouldBlock | StaleNetworkFileHandle)
+}
+
+/// Runs `attempt` until it succeeds, fails for good, or has used up the pauses.
+fn retry<T>(path: &Path, doing: &str, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut pauses = PAUSES.iter();
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_transient(&error) => {
+                let Some(pause) = pauses.next() else { return Err(error) };
+                log::warn!("cannot {doing} {}: {error}; trying again in {pause:?}", path.display());
+                thread::sleep(*pause);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// An open file with its path, its size and patience.
+pub(crate) struct StoredFile {
+    path: Arc<Path>,
+    storage: Arc<dyn Storage>,
+    file: Box<dyn ReadAt>,
+    version: Version,
+}
+
+impl StoredFile {
+    /// Opens `path` and notes its version.
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
+        retry(path, "open", || {
+            let file = storage.open(path)?;
+            let version = file.version()?;
+            Ok(Self { path: Arc::clone(path), storage: Arc::clone(storage), file, version })
+        })
+        .map_err(|error| Error::io(path, "open", error))
+    }
+
+    /// Opens `path`, which was indexed as `version`.
+    pub(crate) fn reopen(storage: &Arc<dyn Storage>, path: &Arc<Path>, version: Version) -> Result<Self> {
+        let file = Self::open(storage, path)?;
+        if file.version == version { Ok(file) } else { Err(changed(path, version, file.version)) }
+    }
+
+    /// The size when the file was opened.
+    pub(crate) fn size(&self) -> u64 {
+        self.version.size
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) fn path(&self) -> &Arc<Path> {
+        &self.path
+    }
+
+    /// Fills as much of `buffer` as the file has from `at` on; returns how much.
+    pub(crate) fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let from = at.checked_add(filled as u64).ok_or_else(|| past_the_end(u64::MAX, self.size()))?;
+            let Self { path, storage, file, .. } = self;
+            let n = retry(path, "read", || {
+                let result = file.read_at(&mut buffer[filled..], from);
+                if let Err(error) = &result
+                    && error.kind() == io::ErrorKind::StaleNetworkFileHandle
+                    && let Ok(fresh) = storage.open(path)
+                {
+                    *file = fresh;
+                }
+                result
+            })
+            .map_err(|error| Error::io(path, "read", error).in_shard(Arc::clone(path)).at_byte(from))?;
+            if n == 0 {
+                break;
+            }
+            filled += n;
+        }
+        Ok(filled)
+    }
+
+    /// Fills all of `buffer` from `at` on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if it has changed since it was opened.
+    pub(crate) fn read_exact(&mut self, buffer: &mut [u8], at: u64) -> Result<()> {
+        let n = self.read(buffer, at)?;
+        if n == buffer.len() {
+            return Ok(());
+        }
+        match self.file.version() {
+            Ok(now) if now != self.version => Err(changed(&self.path, self.version, now)),
+            _ => Err(past_the_end(at.saturating_add(buffer.len() as u64), self.size())),
+        }
+    }
+
+    /// Says that the range will be read soon.
+    pub(crate) fn will_need(&self, at: u64, len: u64) {
+        self.file.will_need(at, len);
+    }
+}
+
+/// The error for bytes up to `end` of a file of `size` bytes.
+pub(crate) fn past_the_end(end: u64, size: u64) -> Error {
+    let message = format!("the shard is cut off: bytes up to {end} are needed and it has {size}");
+    Error::new(ErrorKind::Truncated, message).at_byte(size)
+}
+
+fn changed(path: &Arc<Path>, was: Version, is: Version) -> Error {
+    let what = if was.size == is.size {
+        "another time of change".to_string()
+    } else {
+        format!("{} bytes instead of {}", is.size, was.size)
+    };
+    let message =
+        format!("the shard was changed after it was opened: it now has {what}; open the source again");
+    Error::new(ErrorKind::Io, message).in_shard(Arc::clone(path))
+}
