@@ -1,0 +1,372 @@
+//! Eight `f32` side by side: the one kind of vector that the spectrogram is written in.
+//!
+//! A lane is a frame: eight frames go through window, FFT, mel and logarithm together, so no step ever shuffles within a
+//! vector, and twiddle factors and weights are broadcast. The algorithms are generic over [`Lanes`] and `inline(always)`;
+//! the caller instantiates them once per CPU level inside a `#[target_feature]` function and picks one at run time
+//! ([`Level`]). The portable implementation is the oracle of the others. The pattern is memchr's.
+
+use std::ops::{Add, Mul, Sub};
+
+/// Frames processed together.
+pub(super) const LANES: usize = 8;
+
+/// Eight values as they lie in memory: one sample, bin or band of eight frames, aligned so that no row straddles a line.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(align(32))]
+pub(super) struct Row(pub(super) [f32; LANES]);
+
+/// The instruction sets that there is code for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Whatever the build's baseline offers.
+    Portable,
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Level {
+    /// The best level that this CPU has.
+    pub(super) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+            return Self::Avx2;
+        }
+        Self::Portable
+    }
+
+    /// Every level that this CPU has, for tests.
+    #[cfg(test)]
+    pub(super) fn available() -> Vec<Self> {
+        let best = Self::detect();
+        if best == Self::Portable { vec![best] } else { vec![Self::Portable, best] }
+    }
+}
+
+/// Arithmetic on eight lanes.
+///
+/// # Safety
+/// An implementation's methods may only run on a CPU that has its instructions.
+pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
+    /// The same value in every lane.
+    fn splat(value: f32) -> Self;
+    /// Reads one row.
+    fn load(row: &[f32; LANES]) -> Self;
+    /// Writes one row.
+    fn store(self, row: &mut [f32; LANES]);
+    /// `self * b + c`, fused where the CPU can.
+    fn mul_add(self, b: Self, c: Self) -> Self;
+    /// `c - self * b`, fused where the CPU can.
+    fn neg_mul_add(self, b: Self, c: Self) -> Self;
+    /// Lane-wise quotient.
+    fn div(self, b: Self) -> Self;
+    /// Lane-wise square root.
+    fn sqrt(self) -> Self;
+    /// The larger of each pair; `b` where `self` is NaN.
+    fn max(self, b: Self) -> Self;
+    /// Splits positive normal numbers into exponent and a mantissa in `[1, 2) / sqrt(2)`, roughly: `self = m * 2^e`.
+    fn split(self) -> (Self, Self);
+    /// Transposes an 8 x 8 tile: lane `i` of result `j` is lane `j` of `rows[i]`.
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+
+    /// Natural logarithm of positive normal numbers, to 2 ulp of the result.
+    ///
+    /// `ln(m 2^e) = e ln 2 + 2 artanh((m - 1) / (m + 1))` with `m` within a factor `sqrt(2)` of 1; the series
+    /// `artanh s = s + s^3/3 + s^5/5 + ...` ends after `s^9`: the rest is below 7e-10. `ln 2` is split so that the product
+    /// of its high part (9 bits) with the exponent is exact.
+    #[inline(always)]
+    fn ln(self) -> Self {
+        const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
+        const LN2_LOW: f32 = -2.121_944_4e-4; // ln 2 - 355 / 512
+        let (exponent, mantissa) = self.split();
+        let one = Self::splat(1.0);
+        let s = (mantissa - one).div(mantissa + one);
+        let z = s * s;
+        let series = Self::splat(2.0 / 9.0)
+            .mul_add(z, Self::splat(2.0 / 7.0))
+            .mul_add(z, Self::splat(2.0 / 5.0))
+            .mul_add(z, Self::splat(2.0 / 3.0));
+        let low = exponent * Self::splat(LN2_LOW);
+        let small = (series * z).mul_add(s, low);
+        exponent.mul_add(Self::splat(LN2_HIGH), s + s + small)
+    }
+}
+
+/// Bits of the `f32` nearest to `sqrt(1/2)`: mantissas are taken relative to it.
+const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
+
+/// The portable implementation.
+#[derive(Clone, Copy)]
+pub(super) struct Portable([f32; LANES]);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(self, b: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        Self(std::array::from_fn(|i| f(self.0[i], b.0[i])))
+    }
+}
+
+impl Add for Portable {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        self.zip(b, |a, b| a + b)
+    }
+}
+
+impl Sub for Portable {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        self.zip(b, |a, b| a - b)
+    }
+}
+
+impl Mul for Portable {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        self.zip(b, |a, b| a * b)
+    }
+}
+
+impl Lanes for Portable {
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        Self([value; LANES])
+    }
+    #[inline(always)]
+    fn load(row: &[f32; LANES]) -> Self {
+        Self(*row)
+    }
+    #[inline(always)]
+    fn store(self, row: &mut [f32; LANES]) {
+        *row = self.0;
+    }
+    #[inline(always)]
+    fn mul_add(self, b: Self, c: Self) -> Self {
+        self * b + c // not f32::mul_add, which calls a library where FMA is not in the baseline
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, b: Self, c: Self) -> Self {
+        c - self * b
+    }
+    #[inline(always)]
+    fn div(self, b: Self) -> Self {
+        self.zip(b, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Self(self.0.map(f32::sqrt))
+    }
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        self.zip(b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        let relative = self.0.map(|x| x.to_bits() as i32 - SQRT_HALF_BITS);
+        let exponent = relative.map(|r| (r >> 23) as f32);
+        let mantissa = relative.map(|r| f32::from_bits(((r & 0x007f_ffff) + SQRT_HALF_BITS) as u32));
+        (Self(exponent), Self(mantissa))
+    }
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        std::array::from_fn(|j| Self(std::array::from_fn(|i| rows[i].0[j])))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use avx2::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    //! AVX2 and FMA. Every method is inlined into a function that was entered only after detection.
+
+    use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub};
+    use std::arch::x86_64::*;
+
+    #[derive(Clone, Copy)]
+    pub(in crate::transform) struct Avx2(__m256);
+
+    macro_rules! avx2 {
+        ($call:expr) => {
+            // SAFETY: see the module: only code that ran detection instantiates this type. Memory operands are arrays of eight.
+            unsafe { $call }
+        };
+    }
+
+    impl Add for Avx2 {
+        type Output = Self;
+        #[inline(always)]
+        fn add(self, b: Self) -> Self {
+            Self(avx2!(_mm256_add_ps(self.0, b.0)))
+        }
+    }
+
+    impl Sub for Avx2 {
+        type Output = Self;
+        #[inline(always)]
+        fn sub(self, b: Self) -> Self {
+            Self(avx2!(_mm256_sub_ps(self.0, b.0)))
+        }
+    }
+
+    impl Mul for Avx2 {
+        type Output = Self;
+        #[inline(always)]
+        fn mul(self, b: Self) -> Self {
+            Self(avx2!(_mm256_mul_ps(self.0, b.0)))
+        }
+    }
+
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        fn splat(value: f32) -> Self {
+            Self(avx2!(_mm256_set1_ps(value)))
+        }
+        #[inline(always)]
+        fn load(row: &[f32; LANES]) -> Self {
+            Self(avx2!(_mm256_loadu_ps(row.as_ptr())))
+        }
+        #[inline(always)]
+        fn store(self, row: &mut [f32; LANES]) {
+            avx2!(_mm256_storeu_ps(row.as_mut_ptr(), self.0));
+        }
+        #[inline(always)]
+        fn mul_add(self, b: Self, c: Self) -> Self {
+            Self(avx2!(_mm256_fmadd_ps(self.0, b.0, c.0)))
+        }
+        #[inline(always)]
+        fn neg_mul_add(self, b: Self, c: Self) -> Self {
+            Self(avx2!(_mm256_fnmadd_ps(self.0, b.0, c.0)))
+        }
+        #[inline(always)]
+        fn div(self, b: Self) -> Self {
+            Self(avx2!(_mm256_div_ps(self.0, b.0)))
+        }
+        #[inline(always)]
+        fn sqrt(self) -> Self {
+            Self(avx2!(_mm256_sqrt_ps(self.0)))
+        }
+        #[inline(always)]
+        fn max(self, b: Self) -> Self {
+            Self(avx2!(_mm256_max_ps(self.0, b.0)))
+        }
+        #[inline(always)]
+        fn split(self) -> (Self, Self) {
+            avx2!({
+                let base = _mm256_set1_epi32(SQRT_HALF_BITS);
+                let relative = _mm256_sub_epi32(_mm256_castps_si256(self.0), base);
+                let exponent = _mm256_cvtepi32_ps(_mm256_srai_epi32::<23>(relative));
+                let fraction = _mm256_and_si256(relative, _mm256_set1_epi32(0x007f_ffff));
+                let mantissa = _mm256_castsi256_ps(_mm256_add_epi32(fraction, base));
+                (Self(exponent), Self(mantissa))
+            })
+        }
+        #[inline(always)]
+        fn transpose(r: [Self; LANES]) -> [Self; LANES] {
+            avx2!({
+                // Pairs, then quads within each 128-bit half, then the halves.
+                let p0 = _mm256_unpacklo_ps(r[0].0, r[1].0);
+                let p1 = _mm256_unpackhi_ps(r[0].0, r[1].0);
+                let p2 = _mm256_unpacklo_ps(r[2].0, r[3].0);
+                let p3 = _mm256_unpackhi_ps(r[2].0, r[3].0);
+                let p4 = _mm256_unpacklo_ps(r[4].0, r[5].0);
+                let p5 = _mm256_unpackhi_ps(r[4].0, r[5].0);
+                let p6 = _mm256_unpacklo_ps(r[6].0, r[7].0);
+                let p7 = _mm256_unpackhi_ps(r[6].0, r[7].0);
+                let q0 = _mm256_shuffle_ps::<0x44>(p0, p2);
+                let q1 = _mm256_shuffle_ps::<0xee>(p0, p2);
+                let q2 = _mm256_shuffle_ps::<0x44>(p1, p3);
+                let q3 = _mm256_shuffle_ps::<0xee>(p1, p3);
+                let q4 = _mm256_shuffle_ps::<0x44>(p4, p6);
+                let q5 = _mm256_shuffle_ps::<0xee>(p4, p6);
+                let q6 = _mm256_shuffle_ps::<0x44>(p5, p7);
+                let q7 = _mm256_shuffle_ps::<0xee>(p5, p7);
+                [
+                    Self(_mm256_permute2f128_ps::<0x20>(q0, q4)),
+                    Self(_mm256_permute2f128_ps::<0x20>(q1, q5)),
+                    Self(_mm256_permute2f128_ps::<0x20>(q2, q6)),
+                    Self(_mm256_permute2f128_ps::<0x20>(q3, q7)),
+                    Self(_mm256_permute2f128_ps::<0x31>(q0, q4)),
+                    Self(_mm256_permute2f128_ps::<0x31>(q1, q5)),
+                    Self(_mm256_permute2f128_ps::<0x31>(q2, q6)),
+                    Self(_mm256_permute2f128_ps::<0x31>(q3, q7)),
+                ]
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Row = [f32; LANES];
+
+    #[inline(always)]
+    fn ln_of<V: Lanes>(row: &Row) -> Row {
+        let mut out = [0.0; LANES];
+        V::load(row).ln().store(&mut out);
+        out
+    }
+
+    #[inline(always)]
+    fn transpose_of<V: Lanes>(rows: &[Row; LANES]) -> [Row; LANES] {
+        let mut out = [[0.0; LANES]; LANES];
+        let columns = V::transpose(std::array::from_fn(|i| V::load(&rows[i])));
+        columns.iter().zip(&mut out).for_each(|(column, out)| column.store(out));
+        out
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn avx2(row: &Row, rows: &[Row; LANES]) -> (Row, [Row; LANES]) {
+        (ln_of::<Avx2>(row), transpose_of::<Avx2>(rows))
+    }
+
+    fn at(level: Level, row: &Row, rows: &[Row; LANES]) -> (Row, [Row; LANES]) {
+        match level {
+            Level::Portable => (ln_of::<Portable>(row), transpose_of::<Portable>(rows)),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Level::available` lists it only if the CPU has it.
+            Level::Avx2 => unsafe { avx2(row, rows) },
+        }
+    }
+
+    #[test]
+    fn logarithm_is_exact_to_two_ulp() {
+        for level in Level::available() {
+            // Every 997th normal number from 1e-10 to the largest, and the neighbourhood of 1.
+            let all = (1e-10_f32.to_bits()..f32::MAX.to_bits()).step_by(997);
+            let near_one = 1_f32.to_bits() - 4000..1_f32.to_bits() + 4000;
+            let mut bits = all.chain(near_one);
+            loop {
+                let row: Row = std::array::from_fn(|_| bits.next().map_or(1.0, f32::from_bits));
+                if row == [1.0; LANES] {
+                    break;
+                }
+                for (x, y) in row.iter().zip(at(level, &row, &[[0.0; LANES]; LANES]).0) {
+                    let exact = f64::from(*x).ln();
+                    let error = (f64::from(y) - exact).abs();
+                    let ulp = f64::from(f32::from_bits(y.abs().to_bits() + 1) - y.abs());
+                    assert!(error <= 2.0 * ulp, "{level:?}: ln {x:e} = {y:e}, off by {error:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn transposes() {
+        let rows: [Row; LANES] = std::array::from_fn(|i| std::array::from_fn(|j| (8 * i + j) as f32));
+        for level in Level::available() {
+            let columns = at(level, &[1.0; LANES], &rows).1;
+            for i in 0..LANES {
+                for j in 0..LANES {
+                    assert_eq!(columns[j][i], rows[i][j]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Log-mel spectrograms: window, FFT, mel filters and logarithm in one pass over eight frames at a time.
+//!
+//! In: a waveform `[n_samples]`. Out: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames stay in the first
+//! two cache levels from window to logarithm, one lane each (see `lanes`), and each output value is written once, as part
+//! of a run of eight. Frames inside the waveform are read in place; only those that reach over an end are copied, with
+//! reflection. FFT sizes that are powers of two go through our own eight-frame transform, others through `realfft`, frame
+//! by frame. The definitions are torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding,
+//! HTK mel, no area norm), then `ln(max(mel, 1e-10))`.
+
+use super::{
+    fft::LaneFft,
+    lanes::{LANES, Lanes, Level, Portable, Row},
+    mel::MelBank,
+};
+use crate::{Error, ErrorKind, Result};
+use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
+use std::{f64::consts::TAU, fmt, sync::Arc};
+
+#[cfg(test)]
+mod naive;
+
+/// Energies below this are raised to it before the logarithm.
+pub const FLOOR: f32 = 1e-10;
+
+/// What a [`SpectrogramTransform`] computes; names and meanings are torchaudio's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpectrogramConfig {
+    /// Samples per second of the waveforms. 1 to 768 000.
+    pub sample_rate: u32,
+    /// Samples per FFT. 2 to 65 536; powers of two are the fast ones.
+    pub n_fft: usize,
+    /// Samples under the window, centred in the FFT; `None` means `n_fft`. 1 to `n_fft`.
+    pub win_length: Option<usize>,
+    /// Samples from one frame to the next. 1 to 1 048 576.
+    pub hop_length: usize,
+    /// Mel bands. 1 to 4096.
+    pub n_mels: usize,
+    /// Lower edge of the lowest band, hertz. From 0 to below `f_max`.
+    pub f_min: f64,
+    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the most.
+    pub f_max: Option<f64>,
+    /// 2 for energies, 1 for magnitudes.
+    pub power: f32,
+    /// Whether frame `t` is centred on sample `t * hop_length`, with reflection over the ends.
+    pub center: bool,
+}
+
+impl Default for SpectrogramConfig {
+    fn default() -> Self {
+        Self {
+            sample_rate: 32_000,
+            n_fft: 1024,
+            win_length: None,
+            hop_length: 320,
+            n_mels: 128,
+            f_min: 0.0,
+            f_max: None,
+            power: 2.0,
+            center: true,
+        }
+    }
+}
+
+impl SpectrogramConfig {
+    /// What is wrong with the values, one sentence each.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut check = |name: &str, value: usize, low: usize, high: usize| {
+            if !(low..=high).contains(&value) {
+                problems.push(format!("{name} is {value}, must be {low} to {high}"));
+            }
+        };
+        check("sample_rate", self.sample_rate as usize, 1, 768_000);
+        check("n_fft", self.n_fft, 2, 65_536);
+        check("win_length", self.win_length(), 1, self.n_fft);
+        check("hop_length", self.hop_length, 1, 1 << 20);
+        check("n_mels", self.n_mels, 1, 4096);
+        let (f_max, nyquist) = (self.f_max(), f64::from(self.sample_rate) / 2.0);
+        if !(0.0..f_max).contains(&self.f_min) {
+            problems.push(format!("f_min is {}, must be 0 or more and below f_max, {f_max}", self.f_min));
+        }
+        if !(f_max > 0.0 && f_max <= nyquist) {
+            problems.push(format!("f_max is {f_max}, must be above 0 and at most half the rate, {nyquist}"));
+        }
+        if self.power != 1.0 && self.power != 2.0 {
+            problems.push(format!("power is {}, must be 1 or 2", self.power));
+        }
+        problems
+    }
+
+    fn win_length(&self) -> usize {
+        self.win_length.unwrap_or(self.n_fft)
+    }
+
+    fn f_max(&self) -> f64 {
+        self.f_max.unwrap_or(f64::from(self.sample_rate) / 2.0)
+    }
+
+    /// The periodic Hann window of `win_length`, centred in `n_fft`.
+    fn window(&self) -> Vec<f64> {
+        let length = self.win_length();
+        let front = (self.n_fft - length) / 2;
+        let mut window = vec![0.0; self.n_fft];
+        for (n, value) in window[front..front + length].iter_mut().enumerate() {
+            *value = 0.5 - 0.5 * (TAU * n as f64 / length as f64).cos();
+        }
+        window
+    }
+}
+
+/// A plan for log-mel spectrograms; immutable, shared by threads.
+#[derive(Clone)]
+pub struct SpectrogramTransform {
+    config: SpectrogramConfig,
+    engine: Engine,
+    level: Level,
+    /// Window of `n_fft`; halved for the eight-frame transform.
+    window: Vec<f32>,
+    bank: MelBank,
+}
+
+/// How spectra are computed.
+#[derive(Clone)]
+enum Engine {
+    Lanes(LaneFft),
+    Single(Arc<dyn RealToComplex<f32>>),
+}
+
+/// One thread's working memory for one [`SpectrogramTransform`].
+#[derive(Debug, Clone)]
+pub struct Scratch {
+    frames: Vec<Row>,
+    spare: Vec<Row>,
+    power: Vec<Row>,
+    /// Eight frames of `n_fft` for those that reach over an end.
+    edges: Vec<f32>,
+    single: Vec<f32>,
+    spectrum: Vec<Complex32>,
+    fft: Vec<Complex32>,
+}
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<SpectrogramTransform>();
+    shared::<Scratch>();
+};
+
+impl fmt::Debug for SpectrogramTransform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpectrogramTransform").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl SpectrogramTransform {
+    /// Plans the transform.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming every value that is out of its range.
+    pub fn new(config: SpectrogramConfig) -> Result<Self> {
+        Self::with_level(config, Level::detect())
+    }
+
+    fn with_level(config: SpectrogramConfig, level: Level) -> Result<Self> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+        }
+        let (engine, scale) = match LaneFft::new(config.n_fft) {
+            Some(fft) => (Engine::Lanes(fft), 0.5),
+            None => (Engine::Single(RealFftPlanner::new().plan_fft_forward(config.n_fft)), 1.0),
+        };
+        let window = config.window().iter().map(|w| (scale * w) as f32).collect();
+        let bank =
+            MelBank::new(config.sample_rate, config.n_fft, config.n_mels, config.f_min, config.f_max());
+        Ok(Self { config, engine, level, window, bank })
+    }
+
+    /// The configuration that it was made from.
+    pub fn config(&self) -> &SpectrogramConfig {
+        &self.config
+    }
+
+    /// Rows of the output.
+    pub fn n_mels(&self) -> usize {
+        self.config.n_mels
+    }
+
+    /// Columns of the output for a waveform of `n_samples`: `1 + n_samples / hop_length` if centred and `n_fft` is even.
+    pub fn n_frames(&self, n_samples: usize) -> usize {
+        match (n_samples + 2 * self.pad()).checked_sub(self.config.n_fft) {
+            Some(room) => 1 + room / self.config.hop_length,
+            None => 0,
+        }
+    }
+
+    /// Samples reflected at either end.
+    fn pad(&self) -> usize {
+        if self.config.center { self.config.n_fft / 2 } else { 0 }
+    }
+
+    /// New working memory; keep one per thread.
+    pub fn scratch(&self) -> Scratch {
+        let n_fft = self.config.n_fft;
+        let (rows, single) = match &self.engine {
+            Engine::Lanes(fft) => (fft.n_fft(), None),
+            Engine::Single(fft) => (0, Some(fft)),
+        };
+        Scratch {
+            frames: vec![Row::default(); rows],
+            spare: vec![Row::default(); rows],
+            power: vec![Row::default(); n_fft / 2 + 1],
+            edges: vec![0.0; LANES * n_fft],
+            single: single.map_or_else(Vec::new, |fft| fft.make_input_vec()),
+            spectrum: single.map_or_else(Vec::new, |fft| fft.make_output_vec()),
+            fft: single.map_or_else(Vec::new, |fft| fft.make_scratch_vec()),
+        }
+    }
+
+    /// Writes the log-mel energies of one clip.
+    ///
+    /// `waveform` is `[n_samples]` at the plan's rate; `out` is `[n_mels, n_frames]`, row-major, natural log. Allocates
+    /// nothing. Samples must be finite: what NaN and infinity give is unspecified (no panic, no undefined behaviour).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short (reflection needs more
+    /// than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs to another plan.
+    pub fn transform(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32]) -> Result<()> {
+        let shape = |message: String| Err(Error::new(ErrorKind::Shape, message));
+        let n_fft = self.config.n_fft;
+        let at_least = if self.config.center { n_fft / 2 + 1 } else { n_fft };
+        if waveform.len() < at_least {
+            return shape(format!(
+                "the waveform has {} samples, n_fft {n_fft} needs at least {at_least}; lengthen the clip or lower n_fft",
+                waveform.len()
+            ));
+        }
+        let n_frames = self.n_frames(waveform.len());
+        if out.len() != self.n_mels() * n_frames {
+            let (n_mels, found) = (self.n_mels(), out.len());
+            return shape(format!("the output holds {found} values, expected {n_mels} x {n_frames}"));
+        }
+        if scratch.power.len() != n_fft / 2 + 1 || scratch.edges.len() != LANES * n_fft {
+            return shape(format!("the scratch memory belongs to a plan of another size than n_fft {n_fft}"));
+        }
+        match self.level {
+            Level::Portable => self.blocks::<Portable>(waveform, scratch, out, n_frames),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the level was detected on this CPU.
+            Level::Avx2 => unsafe { self.blocks_avx2(waveform, scratch, out, n_frames) },
+        }
+        Ok(())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn blocks_avx2(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32], n_frames: usize) {
+        self.blocks::<super::lanes::Avx2>(waveform, scratch, out, n_frames);
+    }
+
+    /// All frames, eight at a time; the last block repeats its last frame in the lanes that are left.
+    #[inline(always)]
+    fn blocks<V: Lanes>(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32], n_frames: usize) {
+        let n_fft = self.config.n_fft;
+        for first in (0..n_frames).step_by(LANES) {
+            let count = LANES.min(n_frames - first);
+            let mut frames: [&[f32]; LANES] = [&[]; LANES];
+            for (lane, (frame, edge)) in frames.iter_mut().zip(scratch.edges.chunks_exact_mut(n_fft)).enumerate() {
+                let index = first + lane.min(count - 1);
+                *frame = self.frame(waveform, index, edge);
+            }
+            match &self.engine {
+                Engine::Lanes(fft) => {
+                    self.window::<V>(&frames, &mut scratch.frames);
+                    fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
+                }
+                Engine::Single(fft) => {
+                    let window = self.window.as_slice();
+                    let buffers = (&mut scratch.single, &mut scratch.spectrum, &mut scratch.fft);
+                    single_power(fft.as_ref(), window, &frames, buffers, &mut scratch.power);
+                }
+            }
+            if self.config.power == 1.0 {
+                for row in &mut scratch.power {
+                    V::load(&row.0).sqrt().store(&mut row.0);
+                }
+            }
+            for ((first_bin, weights), out) in self.bank.bands().zip(out.chunks_exact_mut(n_frames)) {
+                let mut energy = V::splat(0.0);
+                for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
+                    energy = V::load(&row.0).mul_add(V::splat(weight), energy);
+                }
+                let log = energy.max(V::splat(FLOOR)).ln();
+                let mut row = [0.0; LANES];
+                log.store(&mut row);
+                out[first..first + count].copy_from_slice(&row[..count]);
+            }
+        }
+    }
+
+    /// Samples of frame `index`: a part of the waveform or, where it reaches over an end, `edge` filled by reflection.
+    #[inline(always)]
+    fn frame<'a>(&self, waveform: &'a [f32], index: usize, edge: &'a mut [f32]) -> &'a [f32] {
+        let (start, pad) = (index * self.config.hop_length, self.pad());
+        if let Some(start) = start.checked_sub(pad)
+            && let Some(frame) = waveform.get(start..start + self.config.n_fft)
+        {
+            return frame;
+        }
+        let last = waveform.len() - 1;
+        for (n, sample) in edge.iter_mut().enumerate() {
+            let at = (start + n).abs_diff(pad);
+            *sample = waveform[at.min(2 * last - at.min(2 * last))];
+        }
+        edge
+    }
+
+    /// Multiplies by the window and transposes: row `n` of `rows` becomes sample `n` of the eight frames.
+    #[inline(always)]
+    fn window<V: Lanes>(&self, frames: &[&[f32]; LANES], rows: &mut [Row]) {
+        let window = self.window.as_chunks::<LANES>().0;
+        let mut tiles = [window; LANES];
+        for (tile, frame) in tiles.iter_mut().zip(frames) {
+            *tile = &frame.as_chunks::<LANES>().0[..window.len()];
+        }
+        for ((i, weights), rows) in window.iter().enumerate().zip(rows.chunks_exact_mut(LANES)) {
+            let weights = V::load(weights);
+            let mut tile = [weights; LANES];
+            for (value, frame) in tile.iter_mut().zip(tiles) {
+                *value = V::load(&frame[i]) * weights;
+            }
+            for (value, row) in V::transpose(tile).into_iter().zip(rows) {
+                value.store(&mut row.0);
+            }
+        }
+    }
+}
+
+/// Power spectra frame by frame, for sizes that the eight-frame transform does not have.
+fn single_power(
+    fft: &dyn RealToComplex<f32>,
+    window: &[f32],
+    frames: &[&[f32]; LANES],
+    (input, spectrum, scratch): (&mut Vec<f32>, &mut Vec<Complex32>, &mut Vec<Complex32>),
+    power: &mut [Row],
+) {
+    for (lane, frame) in frames.iter().enumerate() {
+        for ((input, sample), weight) in input.iter_mut().zip(*frame).zip(window) {
+            *input = sample * weight;
+        }
+        // The buffers were made by this plan, so their lengths are right, which is all that could fail.
+        if fft.process_with_scratch(input, spectrum, scratch).is_ok() {
+            for (row, bin) in power.iter_mut().zip(&*spectrum) {
+                row.0[lane] = bin.norm_sqr();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The fast version against the definition at every CPU level, and the contract of the plan.
+
+use super::*;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+fn run(transform: &SpectrogramTransform, waveform: &[f32]) -> Vec<f32> {
+    let mut out = vec![f32::NAN; transform.n_mels() * transform.n_frames(waveform.len())];
+    transform.transform(waveform, &mut transform.scratch(), &mut out).unwrap();
+    out
+}
+
+/// A chirp over noise about 40 dB lower, and a click: what a clean recording is like.
+fn signal(n: usize) -> Vec<f32> {
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut signal: Vec<f32> = (0..n)
+        .map(|i| (0.3 * (1e-4 * (i as f64).powi(2)).sin()) as f32 + 3e-3 * rng.random_range(-1.0..1.0))
+        .collect();
+    signal[n / 3] += 0.5;
+    signal
+}
+
+/// The tolerances of the design: mean 1e-5; max 1e-4 within 60 dB of the frame's largest band, 5e-3 elsewhere.
+fn assert_close(found: &[f32], expected: &[Vec<f64>], what: &str) {
+    let n_frames = expected[0].len();
+    assert_eq!(found.len(), expected.len() * n_frames);
+    let mut sum = 0.0;
+    for frame in 0..n_frames {
+        let largest = expected.iter().map(|row| row[frame]).fold(f64::MIN, f64::max);
+        for (mel, row) in expected.iter().enumerate() {
+            let error = (f64::from(found[mel * n_frames + frame]) - row[frame]).abs();
+            let near = row[frame] > largest - 60.0 / 10.0 * std::f64::consts::LN_10;
+            let limit = if near { 1e-4 } else { 5e-3 };
+            assert!(error <= limit, "{what}: band {mel}, frame {frame}: off by {error:e}");
+            sum += error;
+        }
+    }
+    assert!(sum / found.len() as f64 <= 1e-5, "{what}: mean {:e}", sum / found.len() as f64);
+}
+
+#[test]
+fn equals_the_definition() {
+    let base = SpectrogramConfig::default();
+    let configs = [
+        base.clone(),
+        SpectrogramConfig { n_fft: 256, hop_length: 100, n_mels: 20, ..base.clone() },
+        SpectrogramConfig { n_fft: 512, win_length: Some(400), hop_length: 160, power: 1.0, ..base.clone() },
+        SpectrogramConfig { n_fft: 400, hop_length: 160, n_mels: 40, sample_rate: 16_000, ..base.clone() },
+        SpectrogramConfig { n_fft: 255, hop_length: 77, n_mels: 16, f_min: 50.0, f_max: Some(9e3), ..base.clone() },
+        SpectrogramConfig { n_fft: 64, hop_length: 500, n_mels: 10, center: false, ..base.clone() },
+        SpectrogramConfig { n_fft: 16, hop_length: 5, n_mels: 4, ..base.clone() },
+        SpectrogramConfig { n_fft: 2, hop_length: 1, n_mels: 1, ..base },
+    ];
+    for config in configs {
+        for level in Level::available() {
+            let transform = SpectrogramTransform::with_level(config.clone(), level).unwrap();
+            for n in [config.n_fft, config.n_fft + 1, 2000] {
+                let waveform = signal(n.max(3));
+                let what = format!("{level:?}, {n} samples, {config:?}");
+                assert_close(&run(&transform, &waveform), &naive::log_mel(&config, &waveform), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn shortest_waveform_is_reflected_once() {
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let waveform = signal(513);
+    assert_close(&run(&transform, &waveform), &naive::log_mel(transform.config(), &waveform), "513 samples");
+}
+
+#[test]
+fn silence_is_the_floor() {
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let out = run(&transform, &[0.0; 160_000]);
+    assert_eq!(out.len(), 128 * 501);
+    assert!(out.iter().all(|x| (x - 1e-10_f32.ln()).abs() < 2e-6));
+}
+
+#[test]
+fn a_frame_does_not_depend_on_its_neighbours() {
+    // A click of full scale: frames that do not contain it stay at the floor, bit for bit.
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let mut waveform = vec![0.0; 32_000];
+    let floor = run(&transform, &waveform)[0];
+    waveform[16_000] = 1.0;
+    let out = run(&transform, &waveform);
+    for (mel, row) in out.chunks(101).enumerate() {
+        for (frame, value) in row.iter().enumerate() {
+            let inside = (16_000 + 512 - 320 * frame as i64) as u64 <= 1023;
+            assert!(inside || *value == floor, "band {mel}, frame {frame}");
+        }
+    }
+}
+
+#[test]
+fn frames_are_bit_equal_wherever_they_stand() {
+    // The same samples in another lane of another block.
+    let transform = SpectrogramTransform::new(SpectrogramConfig { center: false, ..Default::default() }).unwrap();
+    let waveform = signal(32_000);
+    let all = run(&transform, &waveform);
+    let n_frames = transform.n_frames(waveform.len());
+    let later = run(&transform, &waveform[3 * 320..]);
+    for mel in 0..128 {
+        let n = n_frames - 3;
+        assert_eq!(all[mel * n_frames + 3..(mel + 1) * n_frames], later[mel * n..(mel + 1) * n]);
+    }
+}
+
+#[test]
+fn used_scratch_changes_nothing() {
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let (mut scratch, waveform) = (transform.scratch(), signal(5000));
+    let mut out = vec![0.0; 128 * 16];
+    transform.transform(&signal(5001), &mut scratch, &mut out).unwrap();
+    transform.transform(&waveform, &mut scratch, &mut out).unwrap();
+    assert_eq!(out, run(&transform, &waveform));
+}
+
+#[test]
+fn every_problem_is_named() {
+    let config = SpectrogramConfig {
+        sample_rate: 0,
+        n_fft: 1,
+        win_length: Some(9),
+        hop_length: 0,
+        n_mels: 0,
+        f_min: f64::NAN,
+        f_max: Some(-1.0),
+        power: 3.0,
+        center: true,
+    };
+    let error = SpectrogramTransform::new(config).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Config);
+    for name in ["sample_rate", "n_fft", "win_length", "hop_length", "n_mels", "f_min", "f_max", "power"] {
+        assert!(error.message.contains(&format!("{name} is")), "{name} in {error}");
+    }
+}
+
+#[test]
+fn wrong_lengths_are_errors() {
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let mut scratch = transform.scratch();
+    let kind = |result: Result<()>| result.unwrap_err().kind;
+    let mut out = vec![0.0; 128 * 4];
+    assert_eq!(kind(transform.transform(&[], &mut scratch, &mut [])), ErrorKind::Shape);
+    assert_eq!(kind(transform.transform(&[0.0; 512], &mut scratch, &mut out[..256])), ErrorKind::Shape);
+    assert_eq!(kind(transform.transform(&[0.0; 1000], &mut scratch, &mut out[..511])), ErrorKind::Shape);
+    let other = SpectrogramConfig { n_fft: 512, ..Default::default() };
+    let mut foreign = SpectrogramTransform::new(other).unwrap().scratch();
+    assert_eq!(kind(transform.transform(&[0.0; 1000], &mut foreign, &mut out)), ErrorKind::Shape);
+    let single = SpectrogramConfig { center: false, n_fft: 1024, ..Default::default() };
+    let transform = SpectrogramTransform::new(single).unwrap();
+    assert_eq!(transform.n_frames(1023), 0);
+    assert_eq!(kind(transform.transform(&[0.0; 1023], &mut scratch, &mut [])), ErrorKind::Shape);
+}
+
+#[test]
+fn hostile_samples_do_not_panic() {
+    for level in Level::available() {
+        let transform = SpectrogramTransform::with_level(SpectrogramConfig::default(), level).unwrap();
+        for value in [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE / 2.0] {
+            run(&transform, &[value; 2000]);
+        }
+    }
+}
