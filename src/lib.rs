@@ -16,19 +16,25 @@
 //! configuration. `docs/design.md` says how.
 
 // In the order in which data flows.
+#[cfg(feature = "audio")]
 pub mod config;
 pub mod error;
 pub mod order;
 pub mod record;
 pub mod seed;
+#[cfg(feature = "arrow")]
 pub mod source;
+#[cfg(feature = "audio")]
 pub mod decode;
+#[cfg(feature = "audio")]
 pub mod transform;
 pub mod shuffle;
+#[cfg(feature = "audio")]
 pub mod batch;
 pub mod pipeline;
 #[cfg(feature = "python")]
 mod python;
 
+#[cfg(feature = "audio")]
 pub use config::LoaderConfig;
 pub use error::{Error, ErrorKind, Result};

@@ -74,18 +74,22 @@ impl Admission {
             self.drawn += 1;
         }
         if self.is_demand_turn()
-            && let Some(ticket) = self.missing(self.look_ahead)
+            && let Some(ticket) = self.missing(self.look_ahead).filter(|&ticket| self.has_credit(ticket))
         {
             return Next::Demanded(self.admit(ticket));
         }
         let Some(ticket) = self.turn() else { return Next::Done };
-        if ticket < draws.saturating_add(self.credit) {
+        if self.has_credit(ticket) {
             return Next::InOrder(self.admit(ticket));
         }
         match self.missing(1) {
             Some(ticket) => Next::Demanded(self.admit(ticket)),
             None => Next::Wait,
         }
+    }
+
+    fn has_credit(&self, ticket: u64) -> bool {
+        ticket < self.drawn.saturating_add(self.credit)
     }
 
     fn is_demand_turn(&self) -> bool {
@@ -162,6 +166,9 @@ mod tests {
             }
             match admission.next(made) {
                 Next::Demanded(t) | Next::InOrder(t) => {
+                    if t >= made + admission.credit {
+                        return Err(format!("ticket {t} at draw {made} is beyond the credit"));
+                    }
                     admissions += 1;
                     queue.push_back(t);
                 }

@@ -17,7 +17,8 @@ use crate::{
     decode::{AudioDecoder, Planes},
     record::{Record, Stage, Task},
     transform::{
-        Crop, CropMode, Quality, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform, crop, target_len,
+        Crop, CropMode, Quality, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform, crop,
+        target_len,
     },
 };
 

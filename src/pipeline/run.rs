@@ -14,7 +14,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 
 use super::{
-    Plan,
+    ExampleOf, Plan,
     admission::Admission,
     budget::ByteBudget,
     demand::{Demand, Errand, Substitute},
@@ -129,7 +129,7 @@ pub(super) struct Run<E> {
 
 impl<E: Send + 'static> Run<E> {
     /// Starts the threads of the pass that begins with `epoch`.
-    pub(super) fn start<S: Source, K>(
+    pub(super) fn start<S: Source, K: Task>(
         plan: &Plan,
         epoch: u64,
         source: &Arc<S>,
@@ -137,7 +137,6 @@ impl<E: Send + 'static> Run<E> {
         counters: &Arc<Counters>,
     ) -> Result<Self>
     where
-        K: Task,
         K::Stage: Stage<Example = E>,
     {
         let reading = Reading::new(plan.seed, plan.shard_order, epoch, source.shard_rows());
@@ -180,7 +179,7 @@ impl<E: Send + 'static> Run<E> {
             let (source, task, records, shared) =
                 (source.clone(), task.clone(), records.clone(), run.shared.clone());
             run.threads.spawn(format!("forebay-worker-{n}"), move || {
-                guard(&shared, |shared| work(shared, &*source, task.stage(), &records, delays));
+                guard(&shared, |shared| work(shared, &*source, &*task, &records, delays));
             })?;
         }
         Ok(run)
@@ -210,12 +209,16 @@ impl<E> Drop for Run<E> {
 /// Turns a panic of a thread into the run's end.
 fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
-        let what = panic_message(&*panic);
-        shared.fail(Error::new(
-            ErrorKind::Panic,
-            format!("a thread of the pipeline panicked ({what}): a bug of forebay, please report it"),
-        ));
+        shared.fail(panicked(&*panic));
     }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+    let what = panic_message(panic);
+    Error::new(
+        ErrorKind::Panic,
+        format!("a thread of the pipeline panicked ({what}): a bug of forebay, please report it"),
+    )
 }
 
 /// The text of a panic.
@@ -280,26 +283,31 @@ impl<S: Source, E> Reader<S, E> {
 }
 
 /// A worker thread.
-fn work<S: Source, G: Stage>(
-    shared: &Arc<Shared<G::Example>>,
+fn work<S: Source, K: Task>(
+    shared: &Arc<Shared<ExampleOf<K>>>,
     source: &S,
-    mut stage: G,
-    records: &Receiver<Admitted<G::Example>>,
+    task: &K,
+    records: &Receiver<Admitted<ExampleOf<K>>>,
     delays: Delays,
 ) {
+    let mut stage = task.stage();
     while let Ok(Admitted { record, place, answer }) = records.recv() {
         shared.bytes.release(record.bytes.len());
         if shared.is_stopped() {
             return;
         }
         delays.sleep(record.seed);
-        let outcome = stage.run(&record).map_err(|error| located(error, source, place.row));
+        let outcome = catch_unwind(AssertUnwindSafe(|| stage.run(&record))).unwrap_or_else(|panic| {
+            // The panic is told at its record's place; until then others get what they need from a stage that is whole.
+            stage = task.stage();
+            Err(panicked(&*panic))
+        });
         let counter = match outcome {
             Ok(_) => &shared.counters.records_decoded,
             Err(_) => &shared.counters.records_failed,
         };
         Counters::add(counter);
-        answer.give(outcome);
+        answer.give(outcome.map_err(|error| located(error, source, place.row)));
     }
 }
 

@@ -27,11 +27,16 @@ static CONFIG_ERROR: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock
 /// `ConfigError` has two bases, `ForebayError` and `ValueError`, so it is made as Python would make it.
 fn config_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let made = CONFIG_ERROR.get_or_try_init(py, || {
-        let bases =
-            PyTuple::new(py, [py.get_type::<ForebayError>().into_any(), py.get_type::<PyValueError>().into_any()])?;
+        let bases = PyTuple::new(
+            py,
+            [py.get_type::<ForebayError>().into_any(), py.get_type::<PyValueError>().into_any()],
+        )?;
         let dict = PyDict::new(py);
         dict.set_item("__module__", "forebay")?;
-        dict.set_item("__doc__", "Parameters are out of range or files cannot be used; names every problem found.")?;
+        dict.set_item(
+            "__doc__",
+            "Parameters are out of range or files cannot be used; names every problem found.",
+        )?;
         let class = py.get_type::<PyType>().call1(("ConfigError", bases, dict))?;
         Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
     })?;

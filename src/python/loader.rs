@@ -410,7 +410,10 @@ fn open(py: Python<'_>, files: Vec<PathBuf>, options: ArrowOptions) -> PyResult<
             Ok(source) => return source.map_err(|error| to_python(py, &error)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                let lost = Error::new(ErrorKind::Panic, "indexing the shards panicked: a bug of forebay, please report it");
+                let lost = Error::new(
+                    ErrorKind::Panic,
+                    "indexing the shards panicked: a bug of forebay, please report it",
+                );
                 return Err(to_python(py, &lost));
             }
         }
@@ -423,7 +426,10 @@ fn paths(files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
         return Ok(vec![path]);
     }
     let each = files.try_iter().map_err(|_| {
-        PyTypeError::new_err(format!("arrow_files must be a path or a sequence of paths, not {}", files.get_type()))
+        PyTypeError::new_err(format!(
+            "arrow_files must be a path or a sequence of paths, not {}",
+            files.get_type()
+        ))
     })?;
     each.map(|path| path?.extract()).collect()
 }

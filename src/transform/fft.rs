@@ -52,8 +52,7 @@ impl LaneFft {
                 4 | 16 => 4,
                 _ => 8,
             };
-            let twiddles =
-                (0..n / radix).flat_map(|p| (1..radix).map(move |j| root(p * j % n, n))).collect();
+            let twiddles = (0..n / radix).flat_map(|p| (1..radix).map(move |j| root(p * j % n, n))).collect();
             passes.push(Pass { radix, n, stride, twiddles });
             n /= radix;
             stride *= radix;
@@ -196,10 +195,7 @@ impl<V: Lanes> Complex<V> {
     #[inline(always)]
     fn turn(self, (re, im): (f32, f32)) -> Self {
         let (w_re, w_im) = (V::splat(re), V::splat(im));
-        Self {
-            re: self.im.neg_mul_add(w_im, self.re * w_re),
-            im: self.re.mul_add(w_im, self.im * w_re),
-        }
+        Self { re: self.im.neg_mul_add(w_im, self.re * w_re), im: self.re.mul_add(w_im, self.im * w_re) }
     }
 }
 

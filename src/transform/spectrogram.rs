@@ -264,7 +264,9 @@ impl SpectrogramTransform {
         for first in (0..n_frames).step_by(LANES) {
             let count = LANES.min(n_frames - first);
             let mut frames: [&[f32]; LANES] = [&[]; LANES];
-            for (lane, (frame, edge)) in frames.iter_mut().zip(scratch.edges.chunks_exact_mut(n_fft)).enumerate() {
+            for (lane, (frame, edge)) in
+                frames.iter_mut().zip(scratch.edges.chunks_exact_mut(n_fft)).enumerate()
+            {
                 let index = first + lane.min(count - 1);
                 *frame = self.frame(waveform, index, edge);
             }

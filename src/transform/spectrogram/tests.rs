@@ -45,7 +45,14 @@ fn equals_the_definition() {
         SpectrogramConfig { n_fft: 256, hop_length: 100, n_mels: 20, ..base.clone() },
         SpectrogramConfig { n_fft: 512, win_length: Some(400), hop_length: 160, power: 1.0, ..base.clone() },
         SpectrogramConfig { n_fft: 400, hop_length: 160, n_mels: 40, sample_rate: 16_000, ..base.clone() },
-        SpectrogramConfig { n_fft: 255, hop_length: 77, n_mels: 16, f_min: 50.0, f_max: Some(9e3), ..base.clone() },
+        SpectrogramConfig {
+            n_fft: 255,
+            hop_length: 77,
+            n_mels: 16,
+            f_min: 50.0,
+            f_max: Some(9e3),
+            ..base.clone()
+        },
         SpectrogramConfig { n_fft: 64, hop_length: 500, n_mels: 10, center: false, ..base.clone() },
         SpectrogramConfig { n_fft: 16, hop_length: 5, n_mels: 4, ..base.clone() },
         SpectrogramConfig { n_fft: 2, hop_length: 1, n_mels: 1, ..base },
@@ -96,7 +103,8 @@ fn a_frame_does_not_depend_on_its_neighbours() {
 #[test]
 fn frames_are_bit_equal_wherever_they_stand() {
     // The same samples in another lane of another block.
-    let transform = SpectrogramTransform::new(SpectrogramConfig { center: false, ..Default::default() }).unwrap();
+    let transform =
+        SpectrogramTransform::new(SpectrogramConfig { center: false, ..Default::default() }).unwrap();
     let waveform = signal(32_000);
     let all = run(&transform, &waveform);
     let n_frames = transform.n_frames(waveform.len());
