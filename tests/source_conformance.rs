@@ -1,12 +1,13 @@
 //! Every row of every kind of shard equals what `arrow-ipc`'s own readers give.
 
 #![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;
 
 use std::{fs, sync::Arc};
 
-use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, NullArray, RecordBatch, StringArray};
 use forebay::{ErrorKind, source::ArrowSource};
 use source_common::*;
 
@@ -139,10 +140,9 @@ fn a_source_is_shared_and_a_reader_is_sent() {
 }
 
 #[test]
-fn text_beside_a_null_audio_column() {
+fn a_column_of_nulls_holds_no_recordings() {
     let audio: ArrayRef = Arc::new(NullArray::new(2));
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
-    assert_eq!(audio.len(), text.len());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.arrow");
     write(&path, Format::default(), &[batch([("audio", audio), ("text", text)])]);

@@ -1,6 +1,7 @@
 //! Shards that are cut off, overwritten or made to deceive: rows that are whole are read, all else is an error.
 
 #![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;
 

@@ -1,6 +1,7 @@
 //! Shards by the real `datasets` and `pyarrow`, and golden ones of the Arrow project: every row equals what other readers give.
 
 #![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;
 

@@ -1,6 +1,7 @@
 //! What a source asks of its files: how much, how often, and what it does when they fail or change.
 
 #![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;
 
