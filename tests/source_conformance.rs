@@ -1,16 +1,14 @@
 //! Every row of every kind of shard equals what `arrow-ipc`'s own readers give.
 
 #![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, sync::Arc};
 
-use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, StringArray};
-use forebay::{
-    ErrorKind,
-    source::{ArrowOptions, ArrowSource},
-};
+use arrow_array::{ArrayRef, NullArray, RecordBatch, StringArray};
+use forebay::{ErrorKind, source::ArrowSource};
 use source_common::*;
 
 #[test]
@@ -141,42 +139,10 @@ fn a_source_is_shared_and_a_reader_is_sent() {
     assert_sent::<forebay::source::ArrowReader>();
 }
 
-/// All shards under the folder that the variable names, against the oracle; for trying a larger set by hand.
 #[test]
-fn shards_of_a_named_folder() {
-    let Ok(folder) = std::env::var("FOREBAY_ARROW_SHARDS") else { return };
-    check_folder(Path::new(&folder), true);
-}
-
-fn check_folder(folder: &Path, show: bool) {
-    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "arrow")) {
-        let source =
-            match open_with(std::slice::from_ref(path), &ArrowOptions { threads: 1, ..Default::default() }) {
-                Ok(source) => source,
-                Err(error) => {
-                    assert!(show, "{error}");
-                    println!("{}: {error}", path.display());
-                    continue;
-                }
-            };
-        let damage = &source.shards()[0].damage;
-        if show {
-            println!("{}: {} rows, {damage:?}, {:?}", path.display(), source.n_rows(), source.class_names());
-        }
-        if damage.is_none() {
-            let label = source.has_labels().then_some("label");
-            check_all(&source, &oracle(path, "audio", label));
-        }
-    }
-}
-
-#[test]
-fn text_beside_a_null_audio_column() {
+fn a_column_of_nulls_holds_no_recordings() {
     let audio: ArrayRef = Arc::new(NullArray::new(2));
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
-    assert_eq!(audio.len(), text.len());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.arrow");
     write(&path, Format::default(), &[batch([("audio", audio), ("text", text)])]);

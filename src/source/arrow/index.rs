@@ -151,8 +151,10 @@ impl Indexer<'_> {
                 result => result,
             };
         }
-        let cut = n < 8 && (MAGIC.starts_with(start) || CONTINUATION.starts_with(&start[..n.min(4)]));
-        if !cut && !start.starts_with(&CONTINUATION) && !self.is_legacy_stream(file)? {
+        if n < 6 && (MAGIC.starts_with(start) || CONTINUATION.starts_with(&start[..n.min(4)])) {
+            return Err(damage(ErrorKind::Truncated, "the shard is cut off within its first bytes", 0));
+        }
+        if !start.starts_with(&CONTINUATION) && !self.is_legacy_stream(file)? {
             return Err(Stop::Error(not_arrow(start)));
         }
         let at = self.read_schema(file, 0)?;

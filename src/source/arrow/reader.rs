@@ -206,6 +206,9 @@ impl ArrowReader {
         let (Some(batch), Some((_, file))) = (self.batches.first_mut(), self.files.first_mut()) else {
             return Ok(None);
         };
+        if !batch.is_valid(file, row)? {
+            return Ok(None);
+        }
         let Some(path) = &mut batch.path else { return Ok(None) };
         let bytes = match path.bytes(file, row)? {
             None => return Ok(None),
@@ -290,17 +293,17 @@ impl OpenBatch {
         }
     }
 
+    /// Whether the audio struct is there, if the column is one; the fields of a null are not to be looked at.
+    fn is_valid(&mut self, file: &mut StoredFile, row: u64) -> Result<bool> {
+        self.audio_struct.as_mut().map_or(Ok(true), |audio| audio.is_valid(file, row))
+    }
+
     /// Where the recording's bytes are; None if they are null.
     fn part(&mut self, file: &mut StoredFile, row: u64) -> Result<Option<Part>> {
-        if let Some(audio) = &mut self.audio_struct
-            && !audio.is_valid(file, row)?
-        {
+        if !self.is_valid(file, row)? {
             return Ok(None);
         }
-        match &mut self.bytes {
-            Some(bytes) => bytes.bytes(file, row),
-            None => Ok(None),
-        }
+        self.bytes.as_mut().map_or(Ok(None), |bytes| bytes.bytes(file, row))
     }
 }
 

@@ -1,0 +1,299 @@
+//! Shards that are cut off, overwritten or made to deceive: rows that are whole are read, all else is an error.
+
+#![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod source_common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use arrow_array::ArrayRef;
+use forebay::{ErrorKind, source::ArrowSource};
+use proptest::prelude::*;
+use source_common::*;
+
+/// Notes the largest allocation: none may follow from a number in a header alone.
+struct Noting;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Noting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Noting = Noting;
+
+/// What a shard of at most a few hundred kilobytes may make us allocate at once.
+const ALLOWED: usize = 16 << 20;
+
+/// Reads everything of a shard that may be damaged, within reason.
+fn read_within_reason(source: &Arc<ArrowSource>) {
+    let n = source.n_rows();
+    let mut reader = source.reader();
+    for row in (0..n.min(120)).chain(n.saturating_sub(3)..n) {
+        for run in [1, u64::MAX] {
+            if let Err(error) = reader.read(row, run) {
+                assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
+            }
+        }
+        let _ = reader.path(row);
+    }
+    assert!(LARGEST.load(Relaxed) < ALLOWED, "an allocation of {} bytes", LARGEST.load(Relaxed));
+}
+
+/// A shard of some kilobytes with three batches.
+fn small_shard(path: &Path, format: Format) {
+    let batches = [0..6, 6..13, 14..20].map(|range| {
+        let bytes: Vec<_> = range.clone().map(|i| (i % 5 != 2).then(|| vec![i as u8; 7 * i + 1])).collect();
+        let paths =
+            text_columns(&range.clone().map(|i| Some(format!("{i}.wav"))).collect::<Vec<_>>()).remove(0);
+        let label: ArrayRef = Arc::new(arrow_array::Int64Array::from_iter_values(range.map(|i| i as i64)));
+        let bytes = byte_columns(&bytes).remove(3);
+        batch([("audio", audio_struct(bytes, paths)), ("label", label)])
+    });
+    write(path, format, &batches);
+}
+
+#[test]
+fn cut_off_at_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    for (n, format) in formats().into_iter().enumerate() {
+        let whole = folder.path().join(format!("whole-{n}.arrow"));
+        small_shard(&whole, format);
+        let rows = oracle(&whole, "audio", Some("label"));
+        let bytes = fs::read(&whole).unwrap();
+        let path = folder.path().join(format!("cut-{n}.arrow"));
+        let mut n_delivered_before = 0;
+        for len in 0..bytes.len() {
+            fs::write(&path, &bytes[..len]).unwrap();
+            let source = match open(std::slice::from_ref(&path)) {
+                Ok(source) => source,
+                Err(error) => panic!("cut at {len}: {error}"),
+            };
+            let shard = &source.shards()[0];
+            assert!(shard.n_rows <= rows.len() as u64);
+            if let Some(damage) = &shard.damage {
+                assert_eq!(damage.kind, ErrorKind::Truncated, "cut at {len}: {damage}");
+                assert_eq!(damage.place.shard.as_deref(), Some(&*path));
+            } else {
+                // Between two messages nothing shows that a stream was cut.
+                assert!(!format.is_file && [0, 6, 13, 19].contains(&shard.n_rows), "cut at {len}");
+            }
+            let (mut reader, mut n_delivered) = (source.reader(), 0);
+            for at in 0..source.n_rows() {
+                match reader.read(at, 1 + len as u64 % 3) {
+                    Err(error) if error.kind == ErrorKind::Truncated => {
+                        assert_eq!(error.place.row, Some(at));
+                        assert!(error.place.byte.is_some(), "{error}");
+                    }
+                    read => {
+                        check(&rows[at as usize], read, at);
+                        n_delivered += 1;
+                    }
+                }
+            }
+            assert!(n_delivered >= n_delivered_before, "cut at {len}: fewer rows than when cut before");
+            n_delivered_before = n_delivered;
+        }
+    }
+}
+
+#[test]
+fn rows_before_the_cut_in_a_batch_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    let bytes: Vec<_> = (0..40).map(|i| Some(vec![i as u8; 1000])).collect();
+    write(&path, Format::default(), &[batch([("audio", byte_columns(&bytes).remove(3))])]);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 20_500]).unwrap();
+    let source = open(&[path]).unwrap();
+    assert_eq!(source.n_rows(), 40);
+    let damage = source.shards()[0].damage.as_ref().unwrap();
+    assert_eq!(damage.kind, ErrorKind::Truncated);
+    let mut reader = source.reader();
+    let kinds: Vec<_> = (0..40).map(|row| reader.read(row, 40 - row).err().map(|error| error.kind)).collect();
+    let n_whole = kinds.iter().take_while(|kind| kind.is_none()).count();
+    assert!((18..=20).contains(&n_whole), "{n_whole}");
+    assert!(kinds[n_whole..].iter().all(|kind| *kind == Some(ErrorKind::Truncated)));
+}
+
+fn damage_of(folder: &Path, bytes: &[u8]) -> (u64, Option<ErrorKind>) {
+    let path = folder.join("damaged.arrow");
+    fs::write(&path, bytes).unwrap();
+    let source = open(&[path]).unwrap();
+    read_within_reason(&source);
+    (source.n_rows(), source.shards()[0].damage.as_ref().map(|error| error.kind))
+}
+
+#[test]
+fn ends_of_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("whole.arrow");
+    small_shard(&path, Format::default());
+    let whole = fs::read(&path).unwrap();
+    let no_end = &whole[..whole.len() - 8];
+    assert_eq!(whole[whole.len() - 8..], [255, 255, 255, 255, 0, 0, 0, 0]);
+    let damage = |bytes: &[u8]| damage_of(folder.path(), bytes);
+
+    assert_eq!(damage(&whole), (19, None));
+    assert_eq!(damage(no_end), (19, None));
+    assert_eq!(damage(b""), (0, Some(ErrorKind::Truncated)));
+    assert_eq!(damage(&[no_end, &[1, 2, 3]].concat()), (19, Some(ErrorKind::Truncated)));
+    assert_eq!(damage(&[no_end, &[0x81; 4096]].concat()), (19, Some(ErrorKind::Format)));
+    assert_eq!(
+        damage(&[no_end, &[255, 255, 255, 255, 16, 0, 0, 0], &[9; 64]].concat()),
+        (19, Some(ErrorKind::Format))
+    );
+    // What follows an end is not silently left out: another stream, or the zeros of a file that was made long beforehand.
+    assert_eq!(damage(&[&whole[..], &whole].concat()), (19, Some(ErrorKind::Format)));
+    assert_eq!(damage(&[no_end, &[0; 4096]].concat()), (19, Some(ErrorKind::Format)));
+    // A second schema without an end before it.
+    assert_eq!(damage(&[no_end, no_end].concat()), (19, Some(ErrorKind::Format)));
+}
+
+#[test]
+fn a_file_without_its_footer_is_read_as_a_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("whole.arrow");
+    small_shard(&path, Format { is_file: true, compression: None });
+    let whole = fs::read(&path).unwrap();
+    let mut wrong_length = whole.clone();
+    let at = whole.len() - 10;
+    for length in [0, -1, i32::MAX, i32::MIN, 12, 1000] {
+        wrong_length[at..at + 4].copy_from_slice(&i32::to_le_bytes(length));
+        assert_eq!(damage_of(folder.path(), &wrong_length), (19, Some(ErrorKind::Truncated)), "{length}");
+    }
+    assert_eq!(damage_of(folder.path(), &whole[..whole.len() - 1]), (19, Some(ErrorKind::Truncated)));
+}
+
+#[test]
+fn what_is_not_arrow_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    let cases: [(&[u8], &str); 8] = [
+        (b"PAR1\x15\x04\x15\x10", "Parquet"),
+        (b"RIFF\x24\x00\x00\x00WAVEfmt ", "WAV"),
+        (b"fLaC\x00\x00\x00\x22", "FLAC"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+        (b"{\"a\": 1}\n", "text"),
+        (b"PK\x03\x04", "ZIP"),
+        (&[0; 5000], "unknown"),
+        (&[0x10, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17], "unknown"),
+    ];
+    for (bytes, named) in cases {
+        fs::write(&path, bytes).unwrap();
+        let error = open(std::slice::from_ref(&path)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Format, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(named) && text.contains("a.arrow"), "{text}");
+    }
+    let missing = open(&[folder.path().join("missing.arrow")]).unwrap_err();
+    assert_eq!(missing.kind, ErrorKind::NotFound);
+    let is_folder = open(&[folder.path().into()]).unwrap_err();
+    assert_eq!(is_folder.kind, ErrorKind::Format);
+    assert!(is_folder.to_string().contains("list of files"), "{is_folder}");
+    assert_eq!(open(&[]).unwrap_err().kind, ErrorKind::Config);
+}
+
+/// The bytes of one small shard of each kind.
+fn seeds() -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    let made = formats().into_iter().map(|format| {
+        small_shard(&path, format);
+        fs::read(&path).unwrap()
+    });
+    let committed =
+        ["deltas.arrow", "replaced.arrow", "views.arrow", "large.arrow", "legacy.arrow", "sliced.arrow"];
+    let committed: Vec<PathBuf> = committed.iter().map(|name| data(name)).collect();
+    made.collect::<Vec<_>>().into_iter().chain(committed.iter().map(|path| fs::read(path).unwrap())).collect()
+}
+
+#[derive(Debug, Clone)]
+enum Mutation {
+    Flip { at: usize, bit: u8 },
+    Word { at: usize, value: i64, width: usize },
+    Cut { at: usize },
+    Remove { at: usize, len: usize },
+    Repeat { at: usize, len: usize },
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let odd = prop_oneof![
+        Just(0i64),
+        Just(-1),
+        Just(1),
+        Just(i64::MAX),
+        Just(i64::MIN),
+        Just(i64::from(i32::MAX)),
+        Just(1 << 40),
+        any::<i64>(),
+    ];
+    prop_oneof![
+        (any::<usize>(), 0..8u8).prop_map(|(at, bit)| Mutation::Flip { at, bit }),
+        (any::<usize>(), odd, prop_oneof![Just(1usize), Just(4), Just(8)])
+            .prop_map(|(at, value, width)| Mutation::Word { at, value, width }),
+        any::<usize>().prop_map(|at| Mutation::Cut { at }),
+        (any::<usize>(), 1..64usize).prop_map(|(at, len)| Mutation::Remove { at, len }),
+        (any::<usize>(), 1..64usize).prop_map(|(at, len)| Mutation::Repeat { at, len }),
+    ]
+}
+
+fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
+    if bytes.is_empty() {
+        return;
+    }
+    let n = bytes.len();
+    match *mutation {
+        Mutation::Flip { at, bit } => bytes[at % n] ^= 1 << bit,
+        Mutation::Word { at, value, width } => {
+            // Where headers keep their numbers.
+            let at = at % n / 4 * 4;
+            let end = (at + width).min(n);
+            bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+        }
+        Mutation::Cut { at } => bytes.truncate(at % n),
+        Mutation::Remove { at, len } => drop(bytes.drain(at % n..(at % n + len).min(n))),
+        Mutation::Repeat { at, len } => {
+            let part = bytes[at % n..(at % n + len).min(n)].to_vec();
+            bytes.splice(at % n..at % n, part);
+        }
+    }
+}
+
+#[test]
+fn mutants_never_panic_hang_or_allocate_what_they_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mutant.arrow");
+    let seeds = seeds();
+    let cases = std::env::var("FOREBAY_MUTANTS").map_or(3000, |n| n.parse().unwrap());
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let strategy = (0..seeds.len(), prop::collection::vec(mutation(), 1..5));
+    proptest!(config, |((seed, mutations) in strategy)| {
+        let mut bytes = seeds[seed].clone();
+        mutations.iter().for_each(|mutation| mutate(&mut bytes, mutation));
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(source) = open(std::slice::from_ref(&path)) {
+            read_within_reason(&source);
+        }
+    });
+}
