@@ -12,7 +12,11 @@ pub(super) fn log_mel(config: &SpectrogramConfig, waveform: &[f32]) -> Vec<Vec<f
     let length = config.win_length.unwrap_or(config.n_fft) as i64;
     let hann = |i: i64| {
         let i = i - (n_fft - length) / 2;
-        if (0..length).contains(&i) { (std::f64::consts::PI * i as f64 / length as f64).sin().powi(2) } else { 0.0 }
+        if (0..length).contains(&i) {
+            (std::f64::consts::PI * i as f64 / length as f64).sin().powi(2)
+        } else {
+            0.0
+        }
     };
     let sample = |i: i64| {
         let i = i.abs();
