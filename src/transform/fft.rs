@@ -32,6 +32,16 @@ struct Pass {
     twiddles: Vec<(f32, f32)>,
 }
 
+/// Complex rows between two gaps. Butterflies of a large power of two read and write rows that lie 4096 bytes apart, all in
+/// the same set of the first-level cache; a gap of one complex row after every 4096 bytes spreads them (1.5 times faster).
+const GROUP: usize = 64;
+
+/// The row at which complex row `i` begins.
+#[inline(always)]
+fn place(i: usize) -> usize {
+    2 * (i + i / GROUP)
+}
+
 /// `exp(-2 pi i k / n)`.
 fn root(k: usize, n: usize) -> (f32, f32) {
     let (sin, cos) = (-TAU * k as f64 / n as f64).sin_cos();
@@ -62,8 +72,14 @@ impl LaneFft {
     }
 
     /// Rows of `frames`, and of `spare`.
-    pub(super) fn n_fft(&self) -> usize {
-        2 * self.half
+    pub(super) fn rows(&self) -> usize {
+        place(self.half)
+    }
+
+    /// Where sample `n`, a multiple of 8, and the seven after it lie in `frames`.
+    #[inline(always)]
+    pub(super) fn samples(n: usize) -> std::ops::Range<usize> {
+        place(n / 2)..place(n / 2) + 8
     }
 
     /// Writes the squared magnitude of each bin to `power`, one row per bin.
@@ -92,7 +108,7 @@ impl LaneFft {
     #[inline(always)]
     fn untangle<V: Lanes>(&self, z: &[Row], power: &mut [Row]) {
         let half = self.half;
-        let (z, power) = (&z[..2 * half], &mut power[..half + 1]);
+        let power = &mut power[..half + 1];
         let two = V::splat(2.0);
         let (re, im) = (V::load(&z[0].0) * two, V::load(&z[1].0) * two);
         let (sum, difference) = (re + im, re - im);
@@ -100,8 +116,8 @@ impl LaneFft {
         (difference * difference).store(&mut power[half].0);
         for k in 1..half / 2 {
             let mirror = half - k;
-            let (a, b) = (V::load(&z[2 * k].0), V::load(&z[2 * k + 1].0));
-            let (c, d) = (V::load(&z[2 * mirror].0), V::load(&z[2 * mirror + 1].0));
+            let Complex { re: a, im: b } = Complex::<V>::load(&z[place(k)..][..2]);
+            let Complex { re: c, im: d } = Complex::<V>::load(&z[place(mirror)..][..2]);
             let (even_re, even_im) = (a + c, b - d);
             let (odd_re, odd_im) = (b + d, c - a);
             let (w_re, w_im) = (V::splat(self.untangle[k].0), V::splat(self.untangle[k].1));
@@ -112,7 +128,8 @@ impl LaneFft {
             x_re.mul_add(x_re, x_im * x_im).store(&mut power[k].0);
             y_re.mul_add(y_re, y_im * y_im).store(&mut power[mirror].0);
         }
-        let (re, im) = (V::load(&z[half].0) * two, V::load(&z[half + 1].0) * two);
+        let middle = Complex::<V>::load(&z[place(half / 2)..][..2]);
+        let (re, im) = (middle.re * two, middle.im * two);
         re.mul_add(re, im * im).store(&mut power[half / 2].0);
     }
 }
@@ -121,28 +138,25 @@ impl Pass {
     /// Runs the pass: `to[q + stride (R p + j)] = w^(p j) DFT_R(from[q + stride (p + k n / R)])_j`.
     #[inline(always)]
     fn run<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
-        let run = 2 * self.stride;
         let butterflies = self.n / R;
+        let run = self.stride.min(GROUP);
         for p in 0..butterflies {
-            let mut inputs: [&[Row]; R] = [&[]; R];
-            for (k, input) in inputs.iter_mut().enumerate() {
-                *input = &from[(p + k * butterflies) * run..][..run];
-            }
-            let output = &mut to[R * p * run..][..R * run];
-            if p == 0 {
-                for q in (0..run).step_by(2) {
-                    let values = butterfly::<V, R>(&inputs, q);
-                    for (j, value) in values.into_iter().enumerate() {
-                        value.store(&mut output[j * run + q..][..2]);
-                    }
+            for start in (0..self.stride).step_by(run) {
+                let mut inputs: [&[Row]; R] = [&[]; R];
+                for (k, input) in inputs.iter_mut().enumerate() {
+                    *input = &from[place(self.stride * (p + k * butterflies) + start)..][..2 * run];
                 }
-            } else {
+                let mut outputs = [0; R];
+                for (j, output) in outputs.iter_mut().enumerate() {
+                    *output = place(self.stride * (R * p + j) + start);
+                }
                 let twiddles = &self.twiddles[(R - 1) * p..][..R - 1];
-                for q in (0..run).step_by(2) {
+                for q in (0..2 * run).step_by(2) {
                     let values = butterfly::<V, R>(&inputs, q);
-                    values[0].store(&mut output[q..][..2]);
+                    values[0].store(&mut to[outputs[0] + q..][..2]);
                     for j in 1..R {
-                        values[j].turn(twiddles[j - 1]).store(&mut output[j * run + q..][..2]);
+                        let value = if p == 0 { values[j] } else { values[j].turn(twiddles[j - 1]) };
+                        value.store(&mut to[outputs[j] + q..][..2]);
                     }
                 }
             }
@@ -259,8 +273,13 @@ mod tests {
                 state as f32 / u32::MAX as f32 - 0.5
             };
             let frames: Vec<Row> = (0..n_fft).map(|_| Row(std::array::from_fn(|_| noise()))).collect();
-            let mut halved: Vec<Row> = frames.iter().map(|row| Row(row.0.map(|x| 0.5 * x))).collect();
+            let mut halved = vec![Row::default(); plan.rows()];
             let mut spare = halved.clone();
+            for (i, chunk) in frames.chunks(8).enumerate() {
+                for (to, row) in halved[LaneFft::samples(8 * i)].iter_mut().zip(chunk) {
+                    *to = Row(row.0.map(|x| 0.5 * x));
+                }
+            }
             let mut power = vec![Row::default(); n_fft / 2 + 1];
             plan.power::<Portable>(&mut halved, &mut spare, &mut power);
             let largest = n_fft as f64; // about: the energy of white noise is n / 12 per bin

@@ -8,10 +8,10 @@ pub mod crop;
 mod fft;
 mod lanes;
 pub mod mel;
-//pub mod resample;
+pub mod resample;
 pub mod spectrogram;
 
 pub use crop::{Crop, CropMode, crop, target_len};
 pub use mel::MelBank;
-//pub use resample::{Quality, Resampler, Resamplers};
+pub use resample::{Quality, Resampler, Resamplers};
 pub use spectrogram::{Scratch, SpectrogramConfig, SpectrogramTransform};

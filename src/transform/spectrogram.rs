@@ -202,7 +202,7 @@ impl SpectrogramTransform {
     pub fn scratch(&self) -> Scratch {
         let n_fft = self.config.n_fft;
         let (rows, single) = match &self.engine {
-            Engine::Lanes(fft) => (fft.n_fft(), None),
+            Engine::Lanes(fft) => (fft.rows(), None),
             Engine::Single(fft) => (0, Some(fft)),
         };
         Scratch {
@@ -292,9 +292,14 @@ impl SpectrogramTransform {
                     energy = V::load(&row.0).mul_add(V::splat(weight), energy);
                 }
                 let log = energy.max(V::splat(FLOOR)).ln();
-                let mut row = [0.0; LANES];
-                log.store(&mut row);
-                out[first..first + count].copy_from_slice(&row[..count]);
+                let out = &mut out[first..first + count];
+                if let Ok(row) = out.try_into() {
+                    log.store(row);
+                } else {
+                    let mut row = [0.0; LANES];
+                    log.store(&mut row);
+                    out.copy_from_slice(&row[..count]);
+                }
             }
         }
     }
@@ -324,13 +329,13 @@ impl SpectrogramTransform {
         for (tile, frame) in tiles.iter_mut().zip(frames) {
             *tile = &frame.as_chunks::<LANES>().0[..window.len()];
         }
-        for ((i, weights), rows) in window.iter().enumerate().zip(rows.chunks_exact_mut(LANES)) {
+        for (i, weights) in window.iter().enumerate() {
             let weights = V::load(weights);
             let mut tile = [weights; LANES];
             for (value, frame) in tile.iter_mut().zip(tiles) {
                 *value = V::load(&frame[i]) * weights;
             }
-            for (value, row) in V::transpose(tile).into_iter().zip(rows) {
+            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[LaneFft::samples(LANES * i)]) {
                 value.store(&mut row.0);
             }
         }
