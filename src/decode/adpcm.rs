@@ -110,6 +110,13 @@ impl Blocks {
         whole + self.samples_in(bytes % self.block_bytes).min(self.block_samples) as u64
     }
 
+    /// Whether `n` samples end within the last block of `bytes` bytes: only then is a `fact` chunk's count believed, because
+    /// some writers count other things.
+    pub(super) fn is_in_last(&self, n: u64, bytes: usize) -> bool {
+        let total = self.n_samples(bytes);
+        n <= total && n + self.block_samples as u64 > total
+    }
+
     /// Decodes `span` of `data` into `out`, through `scratch`.
     pub(super) fn read(
         &self,

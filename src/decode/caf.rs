@@ -1,32 +1,41 @@
-//! Core Audio Format with linear PCM, A-law or mu-law; other codecs go through a demuxer.
+//! Core Audio Format: linear PCM, A-law and mu-law directly, Apple Lossless in packets.
+//!
+//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here.
 //!
 //! Source: Apple "Core Audio Format Specification" 1.0.
 
 use super::{
     corrupt,
+    demux::{Demuxed, Packets},
     field::{Endian, clipped, u32_at, u64_at},
     pcm::{Coding, Pcm, float_coding, int_coding},
+    unsupported,
 };
 use crate::Result;
 
-/// Opens `caff`; `None` if the samples are coded in packets.
+/// What a CAF file turns out to hold.
+pub(super) enum Opened<'a> {
+    Pcm(Pcm<'a>),
+    Packets(Demuxed),
+}
+
+/// Opens `caff`.
 ///
 /// # Errors
-/// `Corrupt` without `desc` or `data`, `Unsupported` for widths not decoded here, `Empty` without samples.
-pub(super) fn open(bytes: &[u8]) -> Result<Option<Pcm<'_>>> {
+/// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
+pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
     let big = Endian::Big;
     let mut at = 8;
-    let (mut desc, mut data) = (None, None);
+    let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
     while let (Some(id), Some(size)) = (bytes.get(at..at + 4), u64_at(bytes, at + 4, big)) {
         let body = at + 12;
         match id {
             b"desc" => desc = Some(clipped(bytes, body, size)),
+            b"kuki" => cookie = Some(clipped(bytes, body, size)),
+            b"pakt" => table = Some(clipped(bytes, body, size)),
             // The data starts with an edit count of four bytes; a size of -1 means: to the end.
             b"data" => data = Some(clipped(clipped(bytes, body, size), 4, u64::MAX)),
             _ => {}
-        }
-        if desc.is_some() && data.is_some() {
-            break;
         }
         match usize::try_from(size).ok().and_then(|size| body.checked_add(size)) {
             Some(next) => at = next,
@@ -41,8 +50,13 @@ pub(super) fn open(bytes: &[u8]) -> Result<Option<Pcm<'_>>> {
         (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?, word(5)?);
     let is_linear = match &format.to_be_bytes() {
         b"lpcm" => true,
-        b"alaw" | b"ulaw" => false,
-        _ => return Ok(None),
+        b"alaw" | b"ulaw" | b"alac" => false,
+        other => {
+            let name = other.escape_ascii();
+            return Err(unsupported(format!(
+                "CAF codec `{name}` is not decoded, only PCM, A-law, mu-law and ALAC"
+            )));
+        }
     };
     let data = data.ok_or_else(|| corrupt("the CAF file has no `data` chunk"))?;
     let channels = u16::try_from(channels)
@@ -51,6 +65,11 @@ pub(super) fn open(bytes: &[u8]) -> Result<Option<Pcm<'_>>> {
         .ok_or_else(|| corrupt(format!("the CAF header says {channels} channels")))?;
     if !(0.5..=f64::from(u32::MAX)).contains(&rate) {
         return Err(corrupt(format!("the CAF header says {rate} samples per second")));
+    }
+    if &format.to_be_bytes() == b"alac" {
+        let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
+        let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
+        return alac(cookie, table, data, packet, frames).and_then(Demuxed::alac).map(Opened::Packets);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {
         return Err(corrupt(format!(
@@ -69,5 +88,41 @@ pub(super) fn open(bytes: &[u8]) -> Result<Option<Pcm<'_>>> {
         (false, _) if stride == 1 => Coding::Mulaw,
         _ => return Err(corrupt(format!("companded samples of {stride} bytes"))),
     };
-    Pcm::new(data, coding, rate.round() as u32, channels, None).map(Some)
+    Pcm::new(data, coding, rate.round() as u32, channels, None).map(Opened::Pcm)
+}
+
+/// Cuts `data` into packets by their table: sizes and lengths that `desc` does not fix, as numbers of 7 bits a byte.
+fn alac<'a>(cookie: &'a [u8], table: &[u8], data: &'a [u8], size: u32, frames: u32) -> Result<Packets<'a>> {
+    let cut = || corrupt("the CAF packet table is cut short");
+    let n_valid = u64_at(table, 8, Endian::Big).ok_or_else(cut)?;
+    let priming = u32_at(table, 16, Endian::Big).ok_or_else(cut)?;
+    let mut rest = table.get(24..).unwrap_or_default();
+    let mut number = || {
+        let mut value = 0u64;
+        for (i, &byte) in rest.iter().enumerate().take(9) {
+            value = value << 7 | u64::from(byte & 0x7f);
+            if byte & 0x80 == 0 {
+                rest = &rest[i + 1..];
+                return Some(value);
+            }
+        }
+        None
+    };
+    let n_packets = u64_at(table, 0, Endian::Big).ok_or_else(cut)?;
+    let (mut packets, mut at) = (Vec::new(), 0usize);
+    for _ in 0..n_packets {
+        let size = if size == 0 { number().ok_or_else(cut)? } else { size.into() };
+        let frames = if frames == 0 { number().ok_or_else(cut)? } else { frames.into() };
+        // Packets past the end of the bytes are not there, and neither is anything behind them.
+        let Some(packet) = usize::try_from(size).ok().and_then(|size| data.get(at..at.checked_add(size)?))
+        else {
+            break;
+        };
+        if packet.is_empty() {
+            return Err(corrupt("the CAF packet table has a packet without bytes"));
+        }
+        at += packet.len();
+        packets.push((packet, frames));
+    }
+    Ok(Packets { cookie, packets, delay: priming.into(), n_valid })
 }

@@ -1,4 +1,4 @@
-//! AAC and ALAC: packets come from symphonia's demuxers for ADTS, MP4 and CAF, spans from its decoders.
+//! AAC and ALAC: packets come from symphonia's demuxers for ADTS and MP4 and from [`super::caf`], spans from its decoders.
 //!
 //! The packets are taken out once and kept with the recording; a span starts a new decoder a fixed number of packets
 //! early. ALAC packets are independent. AAC overlaps two packets, and its decoder draws noise (PNS) from a generator that only a
@@ -25,10 +25,11 @@ use symphonia::{
         formats::{FormatOptions, FormatReader},
         io::MediaSourceStream,
         packet::Packet,
+        units::{Duration, TimeBase, Timestamp},
     },
     default::{
         codecs::{AacDecoder, AlacDecoder},
-        formats::{AdtsReader, CafReader, IsoMp4Reader},
+        formats::{AdtsReader, IsoMp4Reader},
     },
 };
 
@@ -37,6 +38,18 @@ use crate::{Error, ErrorKind, Result};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend on it.
 const AAC_PREROLL: usize = 2;
+
+/// ALAC packets as a container gives them.
+pub(super) struct Packets<'a> {
+    /// The decoder's setup.
+    pub(super) cookie: &'a [u8],
+    /// Bytes and samples per channel of each packet.
+    pub(super) packets: Vec<(&'a [u8], u64)>,
+    /// Samples before the first wanted one.
+    pub(super) delay: u64,
+    /// Samples wanted from there on.
+    pub(super) n_valid: u64,
+}
 
 /// A recording in packets.
 pub struct Demuxed {
@@ -77,13 +90,17 @@ impl Demuxed {
         Self::open(Box::new(reader), bytes.len(), Edit::of_first_sound(bytes))
     }
 
-    /// Opens CAF whose samples are in packets.
+    /// ALAC of which a container gave the packets.
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
-    pub(super) fn open_caf(bytes: &[u8]) -> Result<Self> {
-        let reader = CafReader::try_new(source(bytes), FormatOptions::default()).map_err(refused)?;
-        Self::open(Box::new(reader), bytes.len(), Edit::default())
+    pub(super) fn alac(from: Packets<'_>) -> Result<Self> {
+        let mut params = AudioCodecParameters::new();
+        params.for_codec(CODEC_ID_ALAC).with_extra_data(from.cookie.into());
+        let packet = |&(data, dur): &(&[u8], u64)| Packet::new(0, Timestamp::ZERO, Duration::from(dur), data);
+        let packets = from.packets.iter().map(packet).collect();
+        let edit = Edit { delay: from.delay, length: Some(from.n_valid).filter(|&n| n > 0) };
+        Self::new(Codec::Alac, params, packets, None, edit)
     }
 
     fn open(mut reader: Box<dyn FormatReader + '_>, n_bytes: usize, edit: Edit) -> Result<Self> {
@@ -102,6 +119,16 @@ impl Demuxed {
             }
         };
         let packets = packets(reader.as_mut(), id, n_bytes)?;
+        Self::new(codec, params, packets, time_base, edit)
+    }
+
+    fn new(
+        codec: Codec,
+        params: AudioCodecParameters,
+        packets: Vec<Packet>,
+        time_base: Option<TimeBase>,
+        edit: Edit,
+    ) -> Result<Self> {
         let first =
             packets.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 

@@ -96,7 +96,7 @@ impl<'a> Flac<'a> {
             return Err(unsupported("the FLAC file has a sample rate of 0, it does not hold audio"));
         }
         let none = |at| {
-            if at >= bytes.len() {
+            if at == bytes.len() {
                 return Error::new(ErrorKind::Empty, "the FLAC file has metadata but no frames");
             }
             corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at as u64)
@@ -106,7 +106,7 @@ impl<'a> Flac<'a> {
         header.first_in(&stream).filter(|&first| first == 0).ok_or_else(|| none(at))?;
         let first = Frame { at, first: 0, block: header.block };
 
-        let largest = u32::from(u16::from_be_bytes([setup[2], setup[3]])).max(header.block);
+        let largest = u32::from(u16::from_be_bytes([setup[2], setup[3]])).max(header.block).max(16);
         setup[2..4].copy_from_slice(&(largest.min(65535) as u16).to_be_bytes());
         let verbatim = largest as usize * usize::from(stream.channels) * (usize::from(stream.bits) + 1) / 8;
         let mut flac = Self {

@@ -10,7 +10,7 @@
 //! whole packets to the decoders.
 //!
 //! Formats are told apart by their first bytes ([`sniff`]), never by a file name. A new format is one file and one line
-//! in each `match` of [`AudioDecoder`].
+//! in each `match` on [`Recording`].
 //!
 //! Source: own.
 
@@ -32,7 +32,11 @@ mod planes;
 mod sniff;
 mod wav;
 
-use std::{fmt, ops::Range};
+use std::{
+    fmt,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use crate::{Error, ErrorKind, Result};
 pub(crate) use kept::Kept;
@@ -152,25 +156,7 @@ impl AudioDecoder {
     /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded here,
     /// [`ErrorKind::Corrupt`] where the headers contradict themselves or the bytes.
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
-        let recording = match sniff::sniff(bytes)? {
-            Format::Wav => match wav::open(bytes)? {
-                wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
-                wav::Opened::Mpeg(data) => Recording::Mpeg(mp3::Mpeg::open(data)?),
-            },
-            Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
-            Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
-            Format::Au => Recording::Pcm(au::open(bytes)?),
-            Format::Caf => match caf::open(bytes)? {
-                Some(pcm) => Recording::Pcm(pcm),
-                None => Recording::Demuxed(demux::Demuxed::open_caf(bytes)?),
-            },
-            Format::Flac => Recording::Flac(flac::Flac::open(bytes)?),
-            Format::OggFlac => Recording::Flac(ogg_flac::open(bytes)?),
-            Format::OggVorbis => Recording::Vorbis(ogg::Vorbis::open(bytes)?),
-            Format::Mpeg => Recording::Mpeg(mp3::Mpeg::open(bytes)?),
-            Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(bytes)?),
-            Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(bytes)?),
-        };
+        let recording = self.guarded(|_| open(bytes))?;
         if recording.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
         }
@@ -203,15 +189,51 @@ impl AudioDecoder {
         if n_samples == 0 {
             return Ok(());
         }
-        match recording {
-            Recording::Pcm(it) => it.read(&mut self.kept, span, out),
-            Recording::Flac(it) => it.read(&mut self.kept, span, out),
-            Recording::Vorbis(it) => it.read(&mut self.kept, span, out),
-            Recording::Mpeg(it) => it.read(&mut self.kept, span, out),
-            Recording::Demuxed(it) => it.read(&mut self.kept, span, out),
-        }
-        .and_then(|()| out.check_finite())
+        self.guarded(|kept| match recording {
+            Recording::Pcm(it) => it.read(kept, span, out),
+            Recording::Flac(it) => it.read(kept, span, out),
+            Recording::Vorbis(it) => it.read(kept, span, out),
+            Recording::Mpeg(it) => it.read(kept, span, out),
+            Recording::Demuxed(it) => it.read(kept, span, out),
+        })?;
+        out.check_finite()
     }
+
+    /// Runs `work`; a panic in it, which damaged bytes cause in the libraries' parsers, condemns this recording only.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Kept) -> Result<T>) -> Result<T> {
+        let kept = &mut self.kept;
+        catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
+            // What was being changed is in no known state.
+            self.kept = Kept::default();
+            Err(Error::new(
+                ErrorKind::Panic,
+                "the decoder panicked on this recording, which is probably damaged",
+            ))
+        })
+    }
+}
+
+/// One line per format: the bytes of a known [`Format`] become a recording.
+fn open(bytes: &[u8]) -> Result<Recording<'_>> {
+    Ok(match sniff::sniff(bytes)? {
+        Format::Wav => match wav::open(bytes)? {
+            wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
+            wav::Opened::Mpeg(data) => Recording::Mpeg(mp3::Mpeg::open(data)?),
+        },
+        Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
+        Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
+        Format::Au => Recording::Pcm(au::open(bytes)?),
+        Format::Caf => match caf::open(bytes)? {
+            caf::Opened::Pcm(pcm) => Recording::Pcm(pcm),
+            caf::Opened::Packets(packets) => Recording::Demuxed(packets),
+        },
+        Format::Flac => Recording::Flac(flac::Flac::open(bytes)?),
+        Format::OggFlac => Recording::Flac(ogg_flac::open(bytes)?),
+        Format::OggVorbis => Recording::Vorbis(ogg::Vorbis::open(bytes)?),
+        Format::Mpeg => Recording::Mpeg(mp3::Mpeg::open(bytes)?),
+        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(bytes)?),
+        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(bytes)?),
+    })
 }
 
 /// An error of kind [`ErrorKind::Corrupt`].

@@ -149,9 +149,12 @@ fn coded<'a>(
         6 if stride == 1 => Coding::Alaw,
         7 if stride == 1 => Coding::Mulaw,
         2 | 0x11 => {
-            limit = fact.map(u64::from).filter(|&n| n > 0);
-            if tag == 2 { Blocks::ms(fmt, channels, block) } else { Blocks::ima(fmt, channels, block) }
-                .map(Coding::Adpcm)?
+            let blocks = match tag {
+                2 => Blocks::ms(fmt, channels, block)?,
+                _ => Blocks::ima(fmt, channels, block)?,
+            };
+            limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.len()));
+            Coding::Adpcm(blocks)
         }
         0x50 | 0x55 => return Ok(Opened::Mpeg(data)),
         3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
