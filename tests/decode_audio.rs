@@ -101,17 +101,16 @@ fn a_span_equals_the_slice_of_a_full_decode() {
             assert_eq!((part.len() as u64, part.channels()), (len, recording.info().channels), "{name}");
             for c in 0..usize::from(part.channels()) {
                 let slice = &whole.channel(c)[start as usize..(start + len) as usize];
-                let mut pairs = slice.iter().zip(part.channel(c));
-                if recording.info().codec == Codec::Aac {
-                    // Noise substitution draws other noise: quiet, and the same for the same span.
-                    let again = AudioDecoder::new();
-                    assert_same_span(again, &recording, start..start + len, &part);
+                let pairs = slice.iter().zip(part.channel(c));
+                if recording.info().codec == Codec::Aac && !name.contains("no_noise") {
+                    // Noise substitution draws other noise, which is quiet, and the same for the same span.
+                    assert_same_span(AudioDecoder::new(), &recording, start..start + len, &part);
+                    let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(worst < 2e-3, "{name}: {start} + {len}, channel {c}: {worst}");
                     continue;
                 }
-                assert!(
-                    pairs.all(|(a, b)| a.to_bits() == b.to_bits()),
-                    "{name}: {start} + {len}, channel {c}"
-                );
+                let first = pairs.into_iter().position(|(a, b)| a.to_bits() != b.to_bits());
+                assert_eq!(first, None, "{name}: {start} + {len}, channel {c}");
             }
         }
         for span in [0..n + 1, n..n + 1, n + 5..n + 9, 0..u64::MAX] {

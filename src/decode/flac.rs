@@ -22,7 +22,8 @@ use symphonia::{
 
 use super::{
     Codec, Info, Kept, Planes, corrupt,
-    flac_frame::{Frame, Header, Stream, end_of, next_header},
+    flac_frame::{Frame, Header, Stream, crc16, end_of, next_header},
+    flac_plain,
     sniff::skip_id3v2,
     unsupported,
 };
@@ -182,6 +183,9 @@ impl<'a> Flac<'a> {
         let limit = self.bytes.len().min(frame.at.saturating_add(self.frame_budget));
         let mut decoder = self.decoder().ok()?;
         let rest = &self.bytes[frame.at..limit];
+        if self.is_too_wide(rest) {
+            return None;
+        }
         let whole = decoder.0.decode_ref(&packet(rest)).is_ok_and(|it| it.frames() == frame.block as usize);
         if !whole {
             return None;
@@ -194,7 +198,7 @@ impl<'a> Flac<'a> {
             if fits { high = middle } else { low = middle + 1 }
         }
         let end = (high + 2).min(rest.len());
-        (super::flac_frame::crc16(0, &rest[..end]) == 0).then_some(frame.at + end)
+        (crc16(0, &rest[..end]) == 0).then_some(frame.at + end)
     }
 
     /// A frame at or before sample `target`, close to it.
@@ -266,6 +270,11 @@ impl<'a> Flac<'a> {
         Ok((Box::new(decoder), 4 * block * usize::from(self.stream.channels)))
     }
 
+    /// Whether the frame needs more than the 32 bits that the fast decoder computes in.
+    fn is_too_wide(&self, frame: &[u8]) -> bool {
+        self.stream.bits == 32 && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
+    }
+
     pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let decoder = kept.decoder(Codec::Flac, &self.setup, || self.decoder())?;
         let damaged = |frame: Frame| {
@@ -280,20 +289,29 @@ impl<'a> Flac<'a> {
             };
             let behind = frame.first + u64::from(frame.block);
             if behind > span.start {
-                let decoded = decoder
-                    .decode_ref(&packet(&self.bytes[frame.at..end]))
-                    .map_err(|error| damaged(frame).because(error))?;
-                let GenericAudioBufferRef::S32(decoded) = decoded else {
-                    return Err(corrupt("the FLAC decoder yields no 32-bit integers"));
-                };
+                let bytes = &self.bytes[frame.at..end];
                 let from = span.start.max(frame.first);
                 let n = (span.end.min(behind) - from) as usize;
-                let (skip, at) = ((from - frame.first) as usize, (from - span.start) as usize);
-                for c in 0..usize::from(self.info.channels) {
-                    let plane = decoded.plane(c).and_then(|plane| plane.get(skip..skip + n));
-                    let plane = plane.ok_or_else(|| damaged(frame))?;
-                    for (y, &x) in out.channel_mut(c)[at..at + n].iter_mut().zip(plane) {
-                        *y = x as f32 * (1.0 / 2_147_483_648.0);
+                let wanted = (from - frame.first) as usize..(from - frame.first) as usize + n;
+                let at = (from - span.start) as usize;
+                if self.is_too_wide(bytes) {
+                    let planes = flac_plain::decode(bytes, &self.stream).ok_or_else(|| damaged(frame))?;
+                    for (c, plane) in planes.iter().enumerate() {
+                        scale(&mut out.channel_mut(c)[at..at + n], &plane[wanted.clone()], |x| x as i32);
+                    }
+                } else {
+                    let decoded =
+                        decoder.decode_ref(&packet(bytes)).map_err(|error| damaged(frame).because(error))?;
+                    let GenericAudioBufferRef::S32(decoded) = decoded else {
+                        return Err(corrupt("the FLAC decoder yields no 32-bit integers"));
+                    };
+                    for c in 0..usize::from(self.info.channels) {
+                        let plane = decoded.plane(c).and_then(|plane| plane.get(wanted.clone()));
+                        scale(
+                            &mut out.channel_mut(c)[at..at + n],
+                            plane.ok_or_else(|| damaged(frame))?,
+                            |x| x,
+                        );
                     }
                 }
             }
@@ -305,6 +323,13 @@ impl<'a> Flac<'a> {
                 Error::new(ErrorKind::TooShort, message)
             })?;
         }
+    }
+}
+
+/// Writes integers, left-justified in 32 bits, as floats of full scale 1.
+fn scale<T: Copy>(y: &mut [f32], x: &[T], justified: impl Fn(T) -> i32) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = justified(x) as f32 * (1.0 / 2_147_483_648.0);
     }
 }
 
@@ -320,4 +345,48 @@ fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
     setup[13] &= 0xf0;
     setup[14..].fill(0);
     setup
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every frame of `bytes`, decoded by both decoders, is the same.
+    fn assert_equals_plain(bytes: &[u8]) {
+        let flac = Flac::open(bytes).unwrap();
+        let mut out = Planes::new();
+        out.reset(flac.info.channels, flac.info.n_samples as usize);
+        flac.read(&mut Kept::default(), 0..flac.info.n_samples, &mut out).unwrap();
+        let mut frame = Some(flac.first);
+        let mut n = 0;
+        while let Some(this) = frame {
+            let (end, next) = end_of(&flac.bytes, &flac.stream, this, usize::MAX).unwrap();
+            let planes = flac_plain::decode(&flac.bytes[this.at..end], &flac.stream).unwrap();
+            for (c, plane) in planes.iter().enumerate() {
+                for (i, &x) in plane.iter().enumerate() {
+                    let want = x as f64 / f64::from(1u32 << (flac.stream.bits - 1));
+                    assert_eq!(out.channel(c)[n + i], want as f32, "channel {c}, sample {}", n + i);
+                }
+            }
+            n += this.block as usize;
+            frame = next;
+        }
+        assert_eq!(n as u64, flac.info.n_samples);
+    }
+
+    #[test]
+    fn fast_decoder_equals_plain_one() {
+        for bytes in [
+            &include_bytes!("../../tests/data/audio/mewkiz-flac/80574.flac")[..],
+            include_bytes!("../../tests/data/audio/mewkiz-flac/input-SCPAP.flac"),
+            include_bytes!("../../tests/data/audio/made/s8.flac"),
+            include_bytes!("../../tests/data/audio/made/s24.flac"),
+            include_bytes!("../../tests/data/audio/flac-ietf/subset_38_-_3_channels_3.0.flac"),
+            include_bytes!(
+                "../../tests/data/audio/flac-ietf/subset_61_-_predictor_overflow_check_16-bit.flac"
+            ),
+        ] {
+            assert_equals_plain(bytes);
+        }
+    }
 }

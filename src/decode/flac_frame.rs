@@ -21,6 +21,30 @@ pub(super) struct Stream {
     pub(super) fixed: Option<u32>,
 }
 
+/// How a frame's channels are coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channels {
+    Independent(u8),
+    LeftSide,
+    SideRight,
+    MidSide,
+}
+
+impl Channels {
+    pub(super) fn count(self) -> u8 {
+        if let Channels::Independent(n) = self { n } else { 2 }
+    }
+
+    /// The channel that holds a difference, and so one bit more than the others.
+    pub(super) fn side(self) -> Option<u8> {
+        match self {
+            Channels::Independent(_) => None,
+            Channels::SideRight => Some(0),
+            Channels::LeftSide | Channels::MidSide => Some(1),
+        }
+    }
+}
+
 /// A frame header that passed its CRC-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
@@ -30,7 +54,7 @@ pub(super) struct Header {
     /// Samples per channel.
     pub(super) block: u32,
     sample_rate: Option<u32>,
-    channels: u8,
+    pub(super) channels: Channels,
     bits: Option<u8>,
     /// Bytes of the header, CRC-8 included.
     pub(super) len: usize,
@@ -84,8 +108,10 @@ impl Header {
             ),
         };
         let channels = match head[3] >> 4 {
-            code @ 0..=7 => code + 1,
-            8..=10 => 2,
+            code @ 0..=7 => Channels::Independent(code + 1),
+            8 => Channels::LeftSide,
+            9 => Channels::SideRight,
+            10 => Channels::MidSide,
             _ => return None,
         };
         let bits = match (head[3] >> 1) & 7 {
@@ -107,7 +133,7 @@ impl Header {
     /// The sample number of the frame's first sample, if the header agrees with its stream.
     pub(super) fn first_in(&self, stream: &Stream) -> Option<u64> {
         let agrees = self.sample_rate.is_none_or(|rate| rate == stream.sample_rate)
-            && self.channels == stream.channels
+            && self.channels.count() == stream.channels
             && self.bits.is_none_or(|bits| bits == stream.bits)
             && self.is_variable == stream.fixed.is_none();
         match stream.fixed {
@@ -272,7 +298,10 @@ mod tests {
         let frame =
             [0xff, 0xf8, 0x69, 0x18, 0x00, 0x00, 0xbf, 0x03, 0x58, 0xfd, 0x03, 0x12, 0x8b, 0xaa, 0x9a];
         let header = Header::parse(&frame).unwrap();
-        assert_eq!((header.number, header.block, header.channels, header.bits), (0, 1, 2, Some(16)));
+        assert_eq!(
+            (header.number, header.block, header.channels.side(), header.bits),
+            (0, 1, None, Some(16))
+        );
         assert_eq!((header.sample_rate, header.len), (Some(44100), 7));
         assert_eq!(crc16(0, &frame), 0);
     }

@@ -22,6 +22,7 @@ mod demux;
 mod field;
 mod flac;
 mod flac_frame;
+mod flac_plain;
 mod kept;
 mod mp3;
 mod mp4;
