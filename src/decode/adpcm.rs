@@ -1,0 +1,218 @@
+//! Microsoft and IMA ADPCM in WAV blocks.
+//!
+//! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches.
+//!
+//! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA ADPCM".
+//! Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in use do, where the text
+//! divides.
+
+use std::ops::Range;
+
+use super::{
+    Codec, Planes, corrupt,
+    field::{Endian, u16_at},
+    unsupported,
+};
+use crate::Result;
+
+/// Step sizes of IMA ADPCM.
+#[rustfmt::skip]
+static IMA_STEPS: [i32; 89] = [
+    7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 23, 25, 28, 31, 34, 37, 41, 45, 50, 55, 60, 66, 73, 80, 88, 97, 107, 118,
+    130, 143, 157, 173, 190, 209, 230, 253, 279, 307, 337, 371, 408, 449, 494, 544, 598, 658, 724, 796, 876, 963, 1060,
+    1166, 1282, 1411, 1552, 1707, 1878, 2066, 2272, 2499, 2749, 3024, 3327, 3660, 4026, 4428, 4871, 5358, 5894, 6484, 7132,
+    7845, 8630, 9493, 10442, 11487, 12635, 13899, 15289, 16818, 18500, 20350, 22385, 24623, 27086, 29794, 32767,
+];
+/// Change of the step index by the low three bits of a code.
+static IMA_INDEX: [i32; 8] = [-1, -1, -1, -1, 2, 4, 6, 8];
+/// Factors, in 1/256, by which a code changes the step of Microsoft ADPCM.
+static MS_ADAPT: [i32; 16] = [230, 230, 230, 230, 307, 409, 512, 614, 768, 614, 512, 409, 307, 230, 230, 230];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Ima,
+    /// Pairs of prediction coefficients, in 1/256.
+    Ms(Vec<[i16; 2]>),
+}
+
+/// The geometry of an ADPCM recording's blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Blocks {
+    kind: Kind,
+    channels: usize,
+    /// Bytes of a block.
+    block_bytes: usize,
+    /// Samples per channel and block.
+    block_samples: usize,
+}
+
+impl Blocks {
+    /// Reads the `fmt ` chunk of format tag 0x0011.
+    pub(super) fn ima(fmt: &[u8], channels: u16, block_bytes: u16) -> Result<Self> {
+        Self::new(Kind::Ima, fmt, channels, block_bytes)
+    }
+
+    /// Reads the `fmt ` chunk of format tag 0x0002.
+    pub(super) fn ms(fmt: &[u8], channels: u16, block_bytes: u16) -> Result<Self> {
+        let n = u16_at(fmt, 20, Endian::Little).unwrap_or(0);
+        let coefficient = |at| u16_at(fmt, at, Endian::Little).map(|x| x as i16);
+        let pairs: Option<Vec<[i16; 2]>> = (0..usize::from(n.min(256)))
+            .map(|i| Some([coefficient(22 + 4 * i)?, coefficient(24 + 4 * i)?]))
+            .collect();
+        match pairs {
+            Some(pairs) if !pairs.is_empty() => Self::new(Kind::Ms(pairs), fmt, channels, block_bytes),
+            _ => Err(corrupt("the Microsoft ADPCM header lacks its coefficients")),
+        }
+    }
+
+    fn new(kind: Kind, fmt: &[u8], channels: u16, block_bytes: u16) -> Result<Self> {
+        if !(1..=2).contains(&channels) {
+            return Err(unsupported(format!("ADPCM of {channels} channels is not decoded, only 1 or 2")));
+        }
+        let mut blocks =
+            Self { kind, channels: channels.into(), block_bytes: block_bytes.into(), block_samples: 0 };
+        blocks.block_samples = blocks.samples_in(blocks.block_bytes);
+        // The header may say that the encoder left the end of each block unused.
+        match u16_at(fmt, 18, Endian::Little).map(usize::from) {
+            Some(said) if said > 0 && said < blocks.block_samples => blocks.block_samples = said,
+            _ => {}
+        }
+        if blocks.block_samples == 0 {
+            return Err(corrupt(format!(
+                "ADPCM blocks of {block_bytes} bytes are too short for their header"
+            )));
+        }
+        Ok(blocks)
+    }
+
+    pub(super) fn codec(&self) -> Codec {
+        match self.kind {
+            Kind::Ima => Codec::AdpcmIma,
+            Kind::Ms(_) => Codec::AdpcmMs,
+        }
+    }
+
+    /// Samples per channel in a block of which `bytes` bytes are there.
+    fn samples_in(&self, bytes: usize) -> usize {
+        match self.kind {
+            Kind::Ima => {
+                bytes.checked_sub(4 * self.channels).map_or(0, |body| 1 + body / (4 * self.channels) * 8)
+            }
+            Kind::Ms(_) => {
+                bytes.checked_sub(7 * self.channels).map_or(0, |body| 2 + body * 2 / self.channels)
+            }
+        }
+    }
+
+    /// Samples per channel in `bytes` bytes of blocks, the last of which may be cut short.
+    pub(super) fn n_samples(&self, bytes: usize) -> u64 {
+        let whole = (bytes / self.block_bytes) as u64 * self.block_samples as u64;
+        whole + self.samples_in(bytes % self.block_bytes).min(self.block_samples) as u64
+    }
+
+    /// Whether `n` samples end within the last block of `bytes` bytes: only then is a `fact` chunk's count believed, because
+    /// some writers count other things.
+    pub(super) fn is_in_last(&self, n: u64, bytes: usize) -> bool {
+        let total = self.n_samples(bytes);
+        n <= total && n + self.block_samples as u64 > total
+    }
+
+    /// Decodes `span` of `data` into `out`, through `scratch`.
+    pub(super) fn read(
+        &self,
+        data: &[u8],
+        scratch: &mut Vec<i16>,
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        let (start, end) = (span.start as usize, span.end as usize);
+        let mut done = start;
+        while done < end {
+            let block = done / self.block_samples;
+            let at = block * self.block_bytes;
+            let bytes = &data[at..(at + self.block_bytes).min(data.len())];
+            scratch.clear();
+            match &self.kind {
+                Kind::Ima => self.decode_ima(bytes, scratch)?,
+                Kind::Ms(coefficients) => self.decode_ms(bytes, coefficients, scratch)?,
+            }
+            let first = done - block * self.block_samples;
+            let n = (self.block_samples - first).min(end - done);
+            for c in 0..self.channels {
+                let from = scratch.iter().skip(first * self.channels + c).step_by(self.channels);
+                for (y, x) in out.channel_mut(c)[done - start..][..n].iter_mut().zip(from) {
+                    *y = f32::from(*x) / 32768.0;
+                }
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// One block of IMA ADPCM, interleaved: per channel a sample and a step index, then 8 codes per channel in turn.
+    fn decode_ima(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
+        let channels = self.channels;
+        let n = self.samples_in(block.len());
+        out.resize(n * channels, 0);
+        for c in 0..channels {
+            let head = &block[4 * c..4 * c + 4];
+            let mut sample = i32::from(i16::from_le_bytes([head[0], head[1]]));
+            let mut index = usize::from(head[2]);
+            if index >= IMA_STEPS.len() {
+                return Err(corrupt(format!(
+                    "an IMA ADPCM block starts with step index {index}, at most 88 is valid"
+                )));
+            }
+            out[c] = sample as i16;
+            for k in 0..n - 1 {
+                let byte = block[4 * channels + (k / 8 * channels + c) * 4 + k % 8 / 2];
+                let code = if k % 2 == 0 { byte & 15 } else { byte >> 4 };
+                let step = IMA_STEPS[index];
+                let mut change = step >> 3;
+                for (bit, part) in [(4, step), (2, step >> 1), (1, step >> 2)] {
+                    if code & bit != 0 {
+                        change += part;
+                    }
+                }
+                sample = (if code & 8 != 0 { sample - change } else { sample + change }).clamp(-32768, 32767);
+                index = (index as i32 + IMA_INDEX[usize::from(code & 7)]).clamp(0, 88) as usize;
+                out[(k + 1) * channels + c] = sample as i16;
+            }
+        }
+        Ok(())
+    }
+
+    /// One block of Microsoft ADPCM, interleaved: per channel predictor, step and two samples, then codes in turn.
+    fn decode_ms(&self, block: &[u8], coefficients: &[[i16; 2]], out: &mut Vec<i16>) -> Result<()> {
+        let channels = self.channels;
+        let n = self.samples_in(block.len());
+        out.resize(n * channels, 0);
+        let head = |at: usize| i16::from_le_bytes([block[at], block[at + 1]]);
+        for c in 0..channels {
+            let which = usize::from(block[c]);
+            let Some(&[first, second]) = coefficients.get(which) else {
+                let have = coefficients.len();
+                return Err(corrupt(format!("a Microsoft ADPCM block uses predictor {which} of {have}")));
+            };
+            let mut step = i32::from(head(channels + 2 * c));
+            out[channels + c] = head(3 * channels + 2 * c);
+            out[c] = head(5 * channels + 2 * c);
+            for k in 2..n {
+                let nibble = (k - 2) * channels + c;
+                let byte = block[7 * channels + nibble / 2];
+                let code = if nibble % 2 == 0 { byte >> 4 } else { byte & 15 };
+                let signed = i32::from(code) - if code & 8 != 0 { 16 } else { 0 };
+                let before = i32::from(out[(k - 1) * channels + c]);
+                let before2 = i32::from(out[(k - 2) * channels + c]);
+                // |sample * coefficient| <= 2^30 each, so the sum fits but for both at their extreme.
+                let predicted =
+                    (i64::from(before * i32::from(first)) + i64::from(before2 * i32::from(second))) >> 8;
+                let sample = predicted + i64::from(signed) * i64::from(step);
+                out[k * channels + c] = sample.clamp(-32768, 32767) as i16;
+                step = ((i64::from(MS_ADAPT[usize::from(code)]) * i64::from(step)) >> 8)
+                    .clamp(16, i64::from(i32::MAX)) as i32;
+            }
+        }
+        Ok(())
+    }
+}

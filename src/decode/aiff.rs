@@ -1,0 +1,94 @@
+//! AIFF and AIFF-C.
+//!
+//! Source: Apple "Audio Interchange File Format" 1.3 and "AIFF-C" draft 8/26/91. All integers are big-endian; the rate is an
+//! 80-bit extended float; samples are left-justified in whole bytes.
+
+use super::{
+    corrupt,
+    field::{Endian, array_at, clipped, u16_at, u32_at},
+    pcm::{Coding, Pcm, float_coding, int_coding},
+    unsupported,
+};
+use crate::Result;
+
+/// Opens `FORM AIFF` and `FORM AIFC`.
+///
+/// # Errors
+/// `Corrupt` without `COMM` or `SSND`, `Unsupported` for compressions not decoded here, `Empty` without samples.
+pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
+    let big = Endian::Big;
+    let is_aifc = bytes.get(8..12) == Some(b"AIFC");
+    let mut at = 12;
+    let (mut comm, mut ssnd) = (None, None);
+    while let (Some(id), Some(size)) = (bytes.get(at..at + 4), u32_at(bytes, at + 4, big)) {
+        let body = at + 8;
+        match id {
+            b"COMM" => comm = Some(clipped(bytes, body, size.into())),
+            b"SSND" => ssnd = Some(clipped(bytes, body, size.into())),
+            _ => {}
+        }
+        if comm.is_some() && ssnd.is_some() {
+            break;
+        }
+        at = body.saturating_add(size as usize).saturating_add((size & 1) as usize);
+    }
+    let comm = comm.ok_or_else(|| corrupt("the AIFF file has no `COMM` chunk"))?;
+    let ssnd = ssnd.ok_or_else(|| corrupt("the AIFF file has no `SSND` chunk"))?;
+    let short = || corrupt(format!("the `COMM` chunk has {} bytes, at least 18 are needed", comm.len()));
+    let channels = u16_at(comm, 0, big).ok_or_else(short)?;
+    let frames = u32_at(comm, 2, big).ok_or_else(short)?;
+    let bits = u16_at(comm, 6, big).ok_or_else(short)?;
+    let rate = extended(array_at(comm, 8).ok_or_else(short)?)
+        .ok_or_else(|| corrupt("the AIFF file's sample rate is not a positive 32-bit number"))?;
+    let compression = if is_aifc { array_at(comm, 18).ok_or_else(short)? } else { *b"NONE" };
+    let whole = usize::from(bits.div_ceil(8));
+    let coding = match &compression {
+        b"NONE" | b"twos" => int_coding(bits, whole, big)?,
+        b"in24" => int_coding(24, 3, big)?,
+        b"in32" => int_coding(32, 4, big)?,
+        b"sowt" => int_coding(bits, whole, Endian::Little)?,
+        b"42ni" => int_coding(24, 3, Endian::Little)?,
+        b"23ni" => int_coding(32, 4, Endian::Little)?,
+        b"raw " if bits <= 8 => Coding::Unsigned8,
+        b"fl32" | b"FL32" => float_coding(32, big)?,
+        b"fl64" | b"FL64" => float_coding(64, big)?,
+        b"alaw" | b"ALAW" => Coding::Alaw,
+        b"ulaw" | b"ULAW" => Coding::Mulaw,
+        other => {
+            let name = other.escape_ascii();
+            return Err(unsupported(format!(
+                "AIFF-C compression `{name}` is not decoded, only PCM, A-law, mu-law"
+            )));
+        }
+    };
+    let offset = u32_at(ssnd, 0, big).ok_or_else(|| corrupt("the `SSND` chunk has no header"))?;
+    let data = clipped(ssnd, 8usize.saturating_add(offset as usize), u64::MAX);
+    Pcm::new(data, coding, rate, channels, Some(frames.into()).filter(|&n| n > 0))
+}
+
+/// An 80-bit extended float (IEEE 754-1985) as a rate: rounded to the nearest integer.
+fn extended(bytes: [u8; 10]) -> Option<u32> {
+    let exponent = u16::from_be_bytes([bytes[0], bytes[1]]);
+    let mantissa = u64::from_be_bytes(*bytes[2..].first_chunk()?);
+    // Value = mantissa * 2^(exponent - 16383 - 63); the sign bit makes the exponent too large.
+    let shift = 16383 + 63 - i32::from(exponent);
+    let value = match shift {
+        1..=63 => (u128::from(mantissa) + (1 << (shift - 1))) >> shift,
+        0 => mantissa.into(),
+        _ => return None,
+    };
+    u32::try_from(value).ok().filter(|&rate| rate > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_eighty_bits() {
+        assert_eq!(extended([0x40, 0x0e, 0xac, 0x44, 0, 0, 0, 0, 0, 0]), Some(44100));
+        assert_eq!(extended([0x40, 0x0c, 0xac, 0x44, 0, 0, 0, 0, 0, 0]), Some(11025));
+        assert_eq!(extended([0xc0, 0x0e, 0xac, 0x44, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(extended([0; 10]), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! Core Audio Format: linear PCM, A-law and mu-law directly, Apple Lossless in packets.
+//!
+//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here.
+//!
+//! Source: Apple "Core Audio Format Specification" 1.0.
+
+use super::{
+    corrupt,
+    demux::{Demuxed, Packets},
+    field::{Endian, clipped, u32_at, u64_at},
+    pcm::{Coding, Pcm, float_coding, int_coding},
+    unsupported,
+};
+use crate::Result;
+
+/// What a CAF file turns out to hold.
+pub(super) enum Opened<'a> {
+    Pcm(Pcm<'a>),
+    Packets(Demuxed),
+}
+
+/// Opens `caff`.
+///
+/// # Errors
+/// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
+pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
+    let big = Endian::Big;
+    let mut at = 8;
+    let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
+    while let (Some(id), Some(size)) = (bytes.get(at..at + 4), u64_at(bytes, at + 4, big)) {
+        let body = at + 12;
+        match id {
+            b"desc" => desc = Some(clipped(bytes, body, size)),
+            b"kuki" => cookie = Some(clipped(bytes, body, size)),
+            b"pakt" => table = Some(clipped(bytes, body, size)),
+            // The data starts with an edit count of four bytes; a size of -1 means: to the end.
+            b"data" => data = Some(clipped(clipped(bytes, body, size), 4, u64::MAX)),
+            _ => {}
+        }
+        match usize::try_from(size).ok().and_then(|size| body.checked_add(size)) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    let desc = desc.ok_or_else(|| corrupt("the CAF file has no `desc` chunk"))?;
+    let short = || corrupt(format!("the `desc` chunk has {} bytes, 32 are needed", desc.len()));
+    let rate = f64::from_bits(u64_at(desc, 0, big).ok_or_else(short)?);
+    let word = |i: usize| u32_at(desc, 8 + 4 * i, big).ok_or_else(short);
+    let (format, flags, packet, frames, channels, bits) =
+        (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?, word(5)?);
+    let is_linear = match &format.to_be_bytes() {
+        b"lpcm" => true,
+        b"alaw" | b"ulaw" | b"alac" => false,
+        other => {
+            let name = other.escape_ascii();
+            return Err(unsupported(format!(
+                "CAF codec `{name}` is not decoded, only PCM, A-law, mu-law and ALAC"
+            )));
+        }
+    };
+    let data = data.ok_or_else(|| corrupt("the CAF file has no `data` chunk"))?;
+    let channels = u16::try_from(channels)
+        .ok()
+        .filter(|&n| n > 0)
+        .ok_or_else(|| corrupt(format!("the CAF header says {channels} channels")))?;
+    if !(0.5..=f64::from(u32::MAX)).contains(&rate) {
+        return Err(corrupt(format!("the CAF header says {rate} samples per second")));
+    }
+    if &format.to_be_bytes() == b"alac" {
+        let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
+        let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
+        return alac(cookie, table, data, packet, frames).and_then(Demuxed::alac).map(Opened::Packets);
+    }
+    if frames != 1 || packet % u32::from(channels) != 0 {
+        return Err(corrupt(format!(
+            "PCM packets of {packet} bytes for {frames} frames of {channels} channels"
+        )));
+    }
+    let stride = (packet / u32::from(channels)) as usize;
+    let bits = u16::try_from(bits).map_err(|_| corrupt(format!("the CAF header says {bits} bits")))?;
+    // Flag bits of linear PCM: 1 float, 2 little-endian.
+    let endian = if flags & 2 != 0 { Endian::Little } else { big };
+    let coding = match (is_linear, &format.to_be_bytes()) {
+        (true, _) if flags & 1 != 0 && stride == usize::from(bits / 8) => float_coding(bits, endian)?,
+        (true, _) if flags & 1 != 0 => return Err(corrupt(format!("{bits}-bit floats in {stride} bytes"))),
+        (true, _) => int_coding(bits, stride, endian)?,
+        (false, b"alaw") if stride == 1 => Coding::Alaw,
+        (false, _) if stride == 1 => Coding::Mulaw,
+        _ => return Err(corrupt(format!("companded samples of {stride} bytes"))),
+    };
+    Pcm::new(data, coding, rate.round() as u32, channels, None).map(Opened::Pcm)
+}
+
+/// Cuts `data` into packets by their table: sizes and lengths that `desc` does not fix, as numbers of 7 bits a byte.
+fn alac<'a>(cookie: &'a [u8], table: &[u8], data: &'a [u8], size: u32, frames: u32) -> Result<Packets<'a>> {
+    let cut = || corrupt("the CAF packet table is cut short");
+    let n_valid = u64_at(table, 8, Endian::Big).ok_or_else(cut)?;
+    let priming = u32_at(table, 16, Endian::Big).ok_or_else(cut)?;
+    let mut rest = table.get(24..).unwrap_or_default();
+    let mut number = || {
+        let mut value = 0u64;
+        for (i, &byte) in rest.iter().enumerate().take(9) {
+            value = value << 7 | u64::from(byte & 0x7f);
+            if byte & 0x80 == 0 {
+                rest = &rest[i + 1..];
+                return Some(value);
+            }
+        }
+        None
+    };
+    let n_packets = u64_at(table, 0, Endian::Big).ok_or_else(cut)?;
+    let (mut packets, mut at) = (Vec::new(), 0usize);
+    for _ in 0..n_packets {
+        let size = if size == 0 { number().ok_or_else(cut)? } else { size.into() };
+        let frames = if frames == 0 { number().ok_or_else(cut)? } else { frames.into() };
+        // Packets past the end of the bytes are not there, and neither is anything behind them.
+        let Some(packet) = usize::try_from(size).ok().and_then(|size| data.get(at..at.checked_add(size)?))
+        else {
+            break;
+        };
+        if packet.is_empty() {
+            return Err(corrupt("the CAF packet table has a packet without bytes"));
+        }
+        at += packet.len();
+        packets.push((packet, frames));
+    }
+    Ok(Packets { cookie, packets, delay: priming.into(), n_valid })
+}

@@ -1,0 +1,45 @@
+//! Integers at byte offsets of a header; a field that lies past the end is `None`, never a panic.
+//!
+//! Source: own.
+
+/// The order of the bytes in a container's integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Endian {
+    Little,
+    Big,
+}
+
+/// The `N` bytes at `at`.
+pub(super) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk::<N>().copied()
+}
+
+/// The 16-bit integer at `at`.
+pub(super) fn u16_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u16> {
+    array_at(bytes, at).map(match endian {
+        Endian::Little => u16::from_le_bytes,
+        Endian::Big => u16::from_be_bytes,
+    })
+}
+
+/// The 32-bit integer at `at`.
+pub(super) fn u32_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u32> {
+    array_at(bytes, at).map(match endian {
+        Endian::Little => u32::from_le_bytes,
+        Endian::Big => u32::from_be_bytes,
+    })
+}
+
+/// The 64-bit integer at `at`.
+pub(super) fn u64_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
+    array_at(bytes, at).map(match endian {
+        Endian::Little => u64::from_le_bytes,
+        Endian::Big => u64::from_be_bytes,
+    })
+}
+
+/// The bytes from `at` on, `len` of them or as many as there are.
+pub(super) fn clipped(bytes: &[u8], at: usize, len: u64) -> &[u8] {
+    let rest = bytes.get(at..).unwrap_or_default();
+    &rest[..usize::try_from(len).unwrap_or(usize::MAX).min(rest.len())]
+}

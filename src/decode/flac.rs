@@ -1,0 +1,392 @@
+//! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
+//!
+//! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
+//! else all frames are walked once and the last valid one before any damage, cut or change of stream ends the recording. Every
+//! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
+//!
+//! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
+//!
+//! Source: RFC 9639.
+
+use std::{borrow::Cow, ops::Range};
+
+use symphonia::{
+    core::{
+        audio::{Audio, GenericAudioBufferRef},
+        codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known::CODEC_ID_FLAC},
+        packet::PacketRef,
+        units::{Duration, Timestamp},
+    },
+    default::codecs::FlacDecoder,
+};
+
+use super::{
+    Codec, Info, Kept, Planes, corrupt,
+    flac_frame::{Frame, Header, Stream, crc16, end_of, next_header},
+    flac_plain,
+    sniff::skip_id3v2,
+    unsupported,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes searched backwards for the last frame before all frames are walked: a frame and some trailing junk.
+const TAIL: usize = 1 << 17;
+/// Bisection stops at gaps of this many bytes: walking them is cheaper than another probe.
+const WALK: usize = 1 << 15;
+/// Bytes of STREAMINFO.
+const STREAMINFO: usize = 34;
+
+/// A FLAC recording.
+#[derive(Debug)]
+pub struct Flac<'a> {
+    bytes: Cow<'a, [u8]>,
+    info: Info,
+    stream: Stream,
+    /// STREAMINFO as the decoder needs it: with a largest block that is true.
+    setup: [u8; STREAMINFO],
+    /// The seek table's body in `bytes`.
+    seek_table: Range<usize>,
+    /// The first frame.
+    first: Frame,
+    /// The most bytes a frame can take, were it stored verbatim.
+    frame_budget: usize,
+}
+
+impl<'a> Flac<'a> {
+    /// Reads the metadata and the first and last frame.
+    ///
+    /// # Errors
+    /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without samples.
+    pub fn open(bytes: impl Into<Cow<'a, [u8]>>) -> Result<Self> {
+        let bytes = bytes.into();
+        let start = skip_id3v2(&bytes);
+        if bytes.get(start..start + 4) != Some(b"fLaC") {
+            return Err(corrupt("the FLAC marker is missing").at_byte(start as u64));
+        }
+        let (mut at, mut setup, mut seek_table) = (start + 4, None, 0..0);
+        loop {
+            let Some(&[head, a, b, c]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) else {
+                return Err(corrupt("the FLAC metadata run past the end of the bytes").at_byte(at as u64));
+            };
+            let len = u32::from_be_bytes([0, a, b, c]) as usize;
+            let body = at + 4;
+            match head & 0x7f {
+                0 if setup.is_none() => {
+                    setup = bytes.get(body..).and_then(|body| body.first_chunk::<STREAMINFO>()).copied();
+                }
+                3 => seek_table = body..(body + len).min(bytes.len()),
+                _ => {}
+            }
+            at = body + len;
+            if head & 0x80 != 0 {
+                break;
+            }
+        }
+        let mut setup = setup.ok_or_else(|| corrupt("the FLAC file has no STREAMINFO block"))?;
+        let packed = u64::from_be_bytes([
+            setup[10], setup[11], setup[12], setup[13], setup[14], setup[15], setup[16], setup[17],
+        ]);
+        let total = packed & ((1 << 36) - 1);
+        let mut stream = Stream {
+            sample_rate: (packed >> 44) as u32,
+            channels: ((packed >> 41) & 7) as u8 + 1,
+            bits: ((packed >> 36) & 31) as u8 + 1,
+            fixed: None,
+        };
+        if stream.sample_rate == 0 {
+            return Err(unsupported("the FLAC file has a sample rate of 0, it does not hold audio"));
+        }
+        let none = |at| {
+            if at == bytes.len() {
+                return Error::new(ErrorKind::Empty, "the FLAC file has metadata but no frames");
+            }
+            corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at as u64)
+        };
+        let header = bytes.get(at..).and_then(Header::parse).ok_or_else(|| none(at))?;
+        stream.fixed = (!header.is_variable).then_some(header.block);
+        header.first_in(&stream).filter(|&first| first == 0).ok_or_else(|| none(at))?;
+        let first = Frame { at, first: 0, block: header.block };
+
+        let largest = u32::from(u16::from_be_bytes([setup[2], setup[3]])).max(header.block).max(16);
+        setup[2..4].copy_from_slice(&(largest.min(65535) as u16).to_be_bytes());
+        let verbatim = largest as usize * usize::from(stream.channels) * (usize::from(stream.bits) + 1) / 8;
+        let mut flac = Self {
+            info: Info {
+                codec: Codec::Flac,
+                sample_rate: stream.sample_rate,
+                channels: stream.channels.into(),
+                n_samples: total,
+            },
+            stream,
+            setup: decoder_setup(setup),
+            seek_table,
+            first,
+            // A subframe may be larger than verbatim; twice is what no encoder reaches, and the budget only bounds a search.
+            frame_budget: 2 * verbatim + 64,
+            bytes,
+        };
+        if total == 0 || !flac.ends_at(total) {
+            flac.info.n_samples = flac.walk();
+        }
+        if flac.info.n_samples == 0 {
+            return Err(corrupt("the first FLAC frame is damaged").at_byte(at as u64));
+        }
+        Ok(flac)
+    }
+
+    /// What the headers say, checked against the frames.
+    pub fn info(&self) -> Info {
+        self.info
+    }
+
+    /// Whether a header near the end of the bytes says that its frame ends at sample `total`.
+    fn ends_at(&self, total: u64) -> bool {
+        let bytes = &*self.bytes;
+        let lowest = bytes.len().saturating_sub(TAIL.max(self.frame_budget)).max(self.first.at);
+        let mut end = bytes.len();
+        while end > lowest {
+            // Backwards in pieces, forwards in each.
+            let start = end.saturating_sub(1 << 12).max(lowest);
+            let mut at = start;
+            while let Some(frame) = next_header(bytes, &self.stream, at..end, None) {
+                if frame.first + u64::from(frame.block) == total {
+                    // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the decoder tells.
+                    return end_of(bytes, &self.stream, frame, usize::MAX).is_some() || self.decodes(frame);
+                }
+                at = frame.at + 1;
+            }
+            end = start;
+        }
+        false
+    }
+
+    /// Samples in the valid frames from the first one on.
+    fn walk(&self) -> u64 {
+        let mut frame = self.first;
+        loop {
+            let end = frame.first + u64::from(frame.block);
+            match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
+                Some((_, Some(next))) => frame = next,
+                Some((_, None)) => return end,
+                None => return if self.decodes(frame) { end } else { frame.first },
+            }
+        }
+    }
+
+    /// Whether `frame`, whose end is unknown because something else follows, decodes and its CRC-16 closes somewhere.
+    fn decodes(&self, frame: Frame) -> bool {
+        self.last_end(frame).is_some()
+    }
+
+    /// The end of a last frame behind which junk follows: where its CRC-16 closes and the decoder has what it needs.
+    fn last_end(&self, frame: Frame) -> Option<usize> {
+        let limit = self.bytes.len().min(frame.at.saturating_add(self.frame_budget));
+        let mut decoder = self.decoder().ok()?;
+        let rest = &self.bytes[frame.at..limit];
+        if self.is_too_wide(rest) {
+            return None;
+        }
+        let whole = decoder.0.decode_ref(&packet(rest)).is_ok_and(|it| it.frames() == frame.block as usize);
+        if !whole {
+            return None;
+        }
+        // The shortest prefix that decodes ends at the frame's last byte before its CRC-16, or in its padding.
+        let (mut low, mut high) = (0, rest.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let fits = decoder.0.decode_ref(&packet(&rest[..middle])).is_ok();
+            if fits { high = middle } else { low = middle + 1 }
+        }
+        let end = (high + 2).min(rest.len());
+        (crc16(0, &rest[..end]) == 0).then_some(frame.at + end)
+    }
+
+    /// A frame at or before sample `target`, close to it.
+    fn seek(&self, target: u64) -> Frame {
+        let bytes = &*self.bytes;
+        let (mut low, mut high) = (self.first, (bytes.len(), self.info.n_samples));
+        for point in bytes[self.seek_table.clone()].as_chunks::<18>().0 {
+            let number =
+                |at: usize| point[at..at + 8].iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
+            let (sample, offset) = (number(0), number(8));
+            // Placeholders (all ones) and points out of order or out of the bytes fail these bounds.
+            let Some(at) = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(self.first.at))
+            else {
+                continue;
+            };
+            if sample <= target && sample > low.first && at < high.0 {
+                if let Some(frame) = self.confirmed(at..at + 1, low, high).filter(|it| it.first == sample) {
+                    low = frame;
+                }
+            } else if sample > target && sample < high.1 && at > low.at && at < high.0 {
+                high = match self.confirmed(at..at + 1, low, high) {
+                    Some(frame) if frame.first == sample => (at, sample),
+                    _ => high,
+                };
+            }
+        }
+        // Interpolation over the bytes, half of the steps plain halving: at most about 2 log2(bytes) probes.
+        let mut is_halving = false;
+        while high.0 - low.at > WALK && target >= low.first + u64::from(low.block) {
+            let gap = (high.0 - low.at) as u64;
+            let offset = if is_halving {
+                gap / 2
+            } else {
+                let share = (target - low.first) as f64 / (high.1 - low.first).max(1) as f64;
+                // A little early: a frame that starts before the target is what is wanted.
+                ((share * gap as f64) as u64).saturating_sub(WALK as u64 / 2)
+            };
+            is_halving = !is_halving;
+            let at = low.at + (offset as usize).clamp(1, gap as usize - 1);
+            match self.confirmed(at..high.0, low, high) {
+                Some(frame) if frame.first <= target => low = frame,
+                Some(frame) => high = (at, frame.first.min(high.1)),
+                None => high = (at, high.1),
+            }
+        }
+        low
+    }
+
+    /// The first frame in `range` whose number lies between the bounds and whose end is confirmed.
+    fn confirmed(&self, range: Range<usize>, low: Frame, high: (usize, u64)) -> Option<Frame> {
+        let stop = range.end.min(range.start.saturating_add(2 * self.frame_budget)).min(self.bytes.len());
+        let mut at = range.start;
+        while let Some(frame) = next_header(&self.bytes, &self.stream, at..stop, None) {
+            let is_between = frame.first > low.first && frame.first < high.1;
+            if is_between && end_of(&self.bytes, &self.stream, frame, self.frame_budget).is_some() {
+                return Some(frame);
+            }
+            at = frame.at + 1;
+        }
+        None
+    }
+
+    fn decoder(&self) -> Result<(Box<dyn AudioDecoder>, usize)> {
+        let mut params = AudioCodecParameters::new();
+        params.for_codec(CODEC_ID_FLAC).with_extra_data(self.setup.into());
+        let decoder = FlacDecoder::try_new(&params, &AudioDecoderOptions::default().gapless(false))
+            .map_err(|error| corrupt("the FLAC decoder refuses STREAMINFO").because(error))?;
+        let block = usize::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
+        Ok((Box::new(decoder), 4 * block * usize::from(self.stream.channels)))
+    }
+
+    /// Whether the frame needs more than the 32 bits that the fast decoder computes in.
+    fn is_too_wide(&self, frame: &[u8]) -> bool {
+        self.stream.bits == 32 && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
+    }
+
+    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let decoder = kept.decoder(Codec::Flac, &self.setup, || self.decoder())?;
+        let damaged = |frame: Frame| {
+            corrupt(format!("the FLAC frame of sample {} is damaged or cut short", frame.first))
+                .at_byte(frame.at as u64)
+        };
+        let mut frame = self.seek(span.start);
+        loop {
+            let (end, next) = match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
+                Some(found) => found,
+                None => (self.last_end(frame).ok_or_else(|| damaged(frame))?, None),
+            };
+            let behind = frame.first + u64::from(frame.block);
+            if behind > span.start {
+                let bytes = &self.bytes[frame.at..end];
+                let from = span.start.max(frame.first);
+                let n = (span.end.min(behind) - from) as usize;
+                let wanted = (from - frame.first) as usize..(from - frame.first) as usize + n;
+                let at = (from - span.start) as usize;
+                if self.is_too_wide(bytes) {
+                    let planes = flac_plain::decode(bytes, &self.stream).ok_or_else(|| damaged(frame))?;
+                    for (c, plane) in planes.iter().enumerate() {
+                        scale(&mut out.channel_mut(c)[at..at + n], &plane[wanted.clone()], |x| x as i32);
+                    }
+                } else {
+                    let decoded =
+                        decoder.decode_ref(&packet(bytes)).map_err(|error| damaged(frame).because(error))?;
+                    let GenericAudioBufferRef::S32(decoded) = decoded else {
+                        return Err(corrupt("the FLAC decoder yields no 32-bit integers"));
+                    };
+                    for c in 0..usize::from(self.info.channels) {
+                        let plane = decoded.plane(c).and_then(|plane| plane.get(wanted.clone()));
+                        scale(
+                            &mut out.channel_mut(c)[at..at + n],
+                            plane.ok_or_else(|| damaged(frame))?,
+                            |x| x,
+                        );
+                    }
+                }
+            }
+            if behind >= span.end {
+                return Ok(());
+            }
+            frame = next.ok_or_else(|| {
+                let message = format!("the FLAC frames end at sample {behind} of {}", self.info.n_samples);
+                Error::new(ErrorKind::TooShort, message)
+            })?;
+        }
+    }
+}
+
+/// Writes integers, left-justified in 32 bits, as floats of full scale 1.
+fn scale<T: Copy>(y: &mut [f32], x: &[T], justified: impl Fn(T) -> i32) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = justified(x) as f32 * (1.0 / 2_147_483_648.0);
+    }
+}
+
+/// The packet of one frame; FLAC frames carry their own time.
+fn packet(bytes: &[u8]) -> PacketRef<'_> {
+    PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, bytes)
+}
+
+/// Clears what differs between recordings and matters to no frame, so that they share a decoder: sizes, total, MD5.
+fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
+    setup[0..2].copy_from_slice(&[0, 16]);
+    setup[4..10].fill(0);
+    setup[13] &= 0xf0;
+    setup[14..].fill(0);
+    setup
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every frame of `bytes`, decoded by both decoders, is the same.
+    fn assert_equals_plain(bytes: &[u8]) {
+        let flac = Flac::open(bytes).unwrap();
+        let mut out = Planes::new();
+        out.reset(flac.info.channels, flac.info.n_samples as usize);
+        flac.read(&mut Kept::default(), 0..flac.info.n_samples, &mut out).unwrap();
+        let mut frame = Some(flac.first);
+        let mut n = 0;
+        while let Some(this) = frame {
+            let (end, next) = end_of(&flac.bytes, &flac.stream, this, usize::MAX).unwrap();
+            let planes = flac_plain::decode(&flac.bytes[this.at..end], &flac.stream).unwrap();
+            for (c, plane) in planes.iter().enumerate() {
+                for (i, &x) in plane.iter().enumerate() {
+                    let want = x as f64 / f64::from(1u32 << (flac.stream.bits - 1));
+                    assert_eq!(out.channel(c)[n + i], want as f32, "channel {c}, sample {}", n + i);
+                }
+            }
+            n += this.block as usize;
+            frame = next;
+        }
+        assert_eq!(n as u64, flac.info.n_samples);
+    }
+
+    #[test]
+    fn fast_decoder_equals_plain_one() {
+        for bytes in [
+            &include_bytes!("../../tests/data/audio/mewkiz-flac/80574.flac")[..],
+            include_bytes!("../../tests/data/audio/mewkiz-flac/input-SCPAP.flac"),
+            include_bytes!("../../tests/data/audio/made/s8.flac"),
+            include_bytes!("../../tests/data/audio/made/s24.flac"),
+            include_bytes!("../../tests/data/audio/flac-ietf/subset_38_-_3_channels_3.0.flac"),
+            include_bytes!(
+                "../../tests/data/audio/flac-ietf/subset_61_-_predictor_overflow_check_16-bit.flac"
+            ),
+        ] {
+            assert_equals_plain(bytes);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A FLAC frame decoded one bit after the other, in 64-bit arithmetic: slow and plain.
+//!
+//! It is the oracle of the fast decoder, and stands in for it where that one cannot go: the difference channel of 32-bit
+//! stereo has 33 bits, which symphonia's 32-bit arithmetic does not hold.
+//!
+//! Source: RFC 9639, section 9.
+
+use super::flac_frame::{Channels, Header, Stream};
+
+/// Bits of a frame, first the highest of each byte.
+struct Bits<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Bits<'_> {
+    fn bit(&mut self) -> Option<u64> {
+        let bit = self.bytes.get(self.at / 8)? >> (7 - self.at % 8) & 1;
+        self.at += 1;
+        Some(bit.into())
+    }
+
+    fn unsigned(&mut self, n: u32) -> Option<u64> {
+        (0..n).try_fold(0, |value, _| Some(value << 1 | self.bit()?))
+    }
+
+    fn signed(&mut self, n: u32) -> Option<i64> {
+        let value = self.unsigned(n)?;
+        Some(if n == 0 { 0 } else { (value << (64 - n)) as i64 >> (64 - n) })
+    }
+
+    /// Zeros up to the next one.
+    fn unary(&mut self) -> Option<u64> {
+        let mut n = 0;
+        while self.bit()? == 0 {
+            n += 1;
+        }
+        Some(n)
+    }
+}
+
+/// Decodes the frame at the start of `bytes`; samples channel by channel, in the stream's own width.
+///
+/// `None` if the frame is damaged or cut short.
+pub(super) fn decode(bytes: &[u8], stream: &Stream) -> Option<Vec<Vec<i64>>> {
+    let header = Header::parse(bytes)?;
+    let mut bits = Bits { bytes, at: 8 * header.len };
+    let n = header.block as usize;
+    let width = u32::from(stream.bits);
+    let side_at = |c| u32::from(header.channels.side() == Some(c));
+    let mut planes = Vec::new();
+    for c in 0..header.channels.count() {
+        planes.push(subframe(&mut bits, n, width + side_at(c))?);
+    }
+    if let (Some(_), [a, b]) = (header.channels.side(), planes.as_mut_slice()) {
+        for (a, b) in a.iter_mut().zip(b) {
+            (*a, *b) = match header.channels {
+                Channels::LeftSide => (*a, *a - *b),
+                Channels::SideRight => (*a + *b, *b),
+                _ => {
+                    let mid = *a << 1 | *b & 1;
+                    ((mid + *b) >> 1, (mid - *b) >> 1)
+                }
+            };
+        }
+    }
+    Some(planes)
+}
+
+fn subframe(bits: &mut Bits<'_>, n: usize, width: u32) -> Option<Vec<i64>> {
+    if bits.bit()? != 0 {
+        return None;
+    }
+    let kind = bits.unsigned(6)? as u32;
+    let wasted = if bits.bit()? == 1 { 1 + bits.unary()? as u32 } else { 0 };
+    let width = width.checked_sub(wasted).filter(|&width| width > 0)?;
+    let mut samples = match kind {
+        0 => vec![bits.signed(width)?; n],
+        1 => (0..n).map(|_| bits.signed(width)).collect::<Option<_>>()?,
+        8..=12 => {
+            let coefficients: &[i64] =
+                [&[][..], &[1], &[2, -1], &[3, -3, 1], &[4, -6, 4, -1]][kind as usize - 8];
+            let warm_up = (0..coefficients.len()).map(|_| bits.signed(width)).collect::<Option<_>>()?;
+            predicted(bits, n, warm_up, coefficients, 0)?
+        }
+        32.. => {
+            let order = kind as usize - 31;
+            let warm_up = (0..order).map(|_| bits.signed(width)).collect::<Option<_>>()?;
+            let precision = bits.unsigned(4)? as u32 + 1;
+            let shift = u32::try_from(bits.signed(5)?).ok().filter(|_| precision < 16)?;
+            let coefficients: Vec<i64> = (0..order).map(|_| bits.signed(precision)).collect::<Option<_>>()?;
+            predicted(bits, n, warm_up, &coefficients, shift)?
+        }
+        _ => return None,
+    };
+    for sample in &mut samples {
+        *sample <<= wasted;
+    }
+    Some(samples)
+}
+
+/// The warm-up samples and those that follow: prediction plus coded residual.
+fn predicted(
+    bits: &mut Bits<'_>,
+    n: usize,
+    mut samples: Vec<i64>,
+    coefficients: &[i64],
+    shift: u32,
+) -> Option<Vec<i64>> {
+    let parameter_bits = match bits.unsigned(2)? {
+        0 => 4,
+        1 => 5,
+        _ => return None,
+    };
+    let n_partitions = 1usize << bits.unsigned(4)?;
+    if n % n_partitions != 0 || n / n_partitions < samples.len() {
+        return None;
+    }
+    for partition in 1..=n_partitions {
+        let parameter = bits.unsigned(parameter_bits)? as u32;
+        let is_escaped = parameter == (1 << parameter_bits) - 1;
+        let raw = if is_escaped { bits.unsigned(5)? as u32 } else { 0 };
+        while samples.len() < partition * (n / n_partitions) {
+            let residual = if is_escaped {
+                bits.signed(raw)?
+            } else {
+                let folded = bits.unary()?.checked_shl(parameter)? | bits.unsigned(parameter)?;
+                (folded >> 1) as i64 ^ -((folded & 1) as i64)
+            };
+            let before = samples.iter().rev().zip(coefficients);
+            let sum = before.fold(0i64, |sum, (x, c)| sum.wrapping_add(x.wrapping_mul(*c)));
+            samples.push((sum >> shift).wrapping_add(residual));
+        }
+    }
+    Some(samples)
+}

@@ -1,0 +1,289 @@
+//! Which format the bytes are in, by what stands at their start. File names are ignored: collections rename.
+//!
+//! What is recognised but not decoded is named, because "unsupported" alone sends people looking at the wrong end.
+//!
+//! Source: the formats' specifications, as their modules cite them.
+
+use super::{corrupt, unsupported};
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes of junk allowed before the first MPEG frame.
+const MAX_JUNK: usize = 1 << 16;
+
+/// A format that is decoded here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// RIFF, RIFX, RF64 or BW64 with WAVE.
+    Wav,
+    /// Sony Wave64.
+    Wave64,
+    /// AIFF or AIFF-C.
+    Aiff,
+    /// Sun AU.
+    Au,
+    /// Core Audio Format.
+    Caf,
+    /// Native FLAC, perhaps behind ID3v2.
+    Flac,
+    /// Ogg whose first audio stream is FLAC.
+    OggFlac,
+    /// Ogg whose first audio stream is Vorbis.
+    OggVorbis,
+    /// MPEG audio frames, perhaps behind ID3v2 or junk.
+    Mpeg,
+    /// AAC in ADTS frames.
+    Adts,
+    /// ISO base media: MP4, M4A, MOV.
+    Mp4,
+}
+
+/// Tells the format of `bytes`.
+///
+/// # Errors
+/// `Empty` without bytes, `Unsupported` for everything that is not a [`Format`].
+pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
+    if bytes.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
+    }
+    let start = skip_id3v2(bytes);
+    let rest = &bytes[start..];
+    if rest.starts_with(b"fLaC") {
+        return Ok(Format::Flac);
+    }
+    if start == 0
+        && let Some(format) = container(bytes)?
+    {
+        return Ok(format);
+    }
+    match frames(rest) {
+        Some(format) => Ok(format),
+        None if start > 0 => Err(unsupported("no audio that is decoded here follows the ID3v2 tag")),
+        None => Err(unsupported(format!("no known audio format; the bytes {}", describe(bytes)))),
+    }
+}
+
+/// Formats with a magic number at the first byte.
+fn container(bytes: &[u8]) -> Result<Option<Format>> {
+    let id = bytes.get(..4).unwrap_or_default();
+    let form = bytes.get(8..12).unwrap_or_default();
+    Ok(Some(match id {
+        b"RIFF" | b"RIFX" | b"RF64" | b"BW64" => match form {
+            b"WAVE" => Format::Wav,
+            b"" => return Err(corrupt("the RIFF header is cut short")),
+            other => {
+                return Err(unsupported(format!("a RIFF file of type `{}`, not WAVE", other.escape_ascii())));
+            }
+        },
+        b"riff" if bytes.get(24..28) == Some(b"wave") => Format::Wave64,
+        b"FORM" => match form {
+            b"AIFF" | b"AIFC" => Format::Aiff,
+            b"" => return Err(corrupt("the AIFF header is cut short")),
+            other => {
+                return Err(unsupported(format!("an IFF file of type `{}`, not AIFF", other.escape_ascii())));
+            }
+        },
+        b".snd" => Format::Au,
+        b"caff" => Format::Caf,
+        b"OggS" => ogg(bytes)?,
+        _ if bytes.get(4..8) == Some(b"ftyp") => Format::Mp4,
+        _ if matches!(bytes.get(4..8), Some(b"moov" | b"mdat" | b"wide" | b"skip" | b"free")) => Format::Mp4,
+        _ => return Ok(None),
+    }))
+}
+
+/// The codec of an Ogg file, by the first packets of its streams.
+fn ogg(bytes: &[u8]) -> Result<Format> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    // All streams of a link begin before any goes on.
+    for _ in 0..64 {
+        let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
+        if bytes.get(at..at + 4) != Some(b"OggS") || !is_first {
+            break;
+        }
+        let Some(&n_segments) = bytes.get(at + 26) else { break };
+        let body = at + 27 + usize::from(n_segments);
+        let packet = bytes.get(body..).unwrap_or_default();
+        let names: [(&[u8], &str); 9] = [
+            (b"\x01vorbis", "Vorbis"),
+            (b"\x7fFLAC", "FLAC"),
+            (b"OpusHead", "Opus"),
+            (b"Speex   ", "Speex"),
+            (b"\x80theora", "Theora video"),
+            (b"fishead\0", "Skeleton"),
+            (b"PCM     ", "PCM"),
+            (b"CELT    ", "CELT"),
+            (b"\x80kate\0", "Kate text"),
+        ];
+        let name = names.iter().find(|(magic, _)| packet.starts_with(magic)).map(|(_, name)| *name);
+        match name {
+            Some("Vorbis") => return Ok(Format::OggVorbis),
+            Some("FLAC") => return Ok(Format::OggFlac),
+            name => found.push(name.unwrap_or("unknown")),
+        }
+        let lacing = bytes.get(at + 27..body).unwrap_or_default();
+        at = body + lacing.iter().map(|&n| usize::from(n)).sum::<usize>();
+    }
+    if found.is_empty() {
+        return Err(corrupt("the Ogg file does not start with a stream's first page"));
+    }
+    Err(unsupported(format!("an Ogg file with {}; Vorbis and FLAC are decoded", found.join(" and "))))
+}
+
+/// MPEG audio or ADTS frames: three in a row, or to the end, each where the one before it says.
+fn frames(bytes: &[u8]) -> Option<Format> {
+    let last = bytes.len().min(MAX_JUNK);
+    // A recognised file of another kind is no junk: its payload may look like frames.
+    if known(bytes).is_some() {
+        return None;
+    }
+    let mut at = 0;
+    while at < last {
+        if bytes[at] == 0xff {
+            for (format, length) in [(Format::Adts, adts_frame as fn(&[u8]) -> _), (Format::Mpeg, mpeg_frame)]
+            {
+                if follows(&bytes[at..], length, at == 0) {
+                    return Some(format);
+                }
+            }
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Whether frames with the same fixed bits follow each other; at the start, two or the end of the bytes are enough.
+fn follows(bytes: &[u8], frame: fn(&[u8]) -> Option<(usize, u32)>, is_start: bool) -> bool {
+    let (mut at, mut kind) = (0, None);
+    for i in 0..4 {
+        match frame(&bytes[at..]) {
+            Some((len, this)) if kind.is_none_or(|kind| kind == this) => {
+                kind = Some(this);
+                at += len;
+                if at >= bytes.len() {
+                    return is_start || i >= 1;
+                }
+            }
+            _ => {
+                return i >= if is_start { 2 } else { 3 }
+                    || (is_start && i == 1 && bytes[at..].starts_with(b"TAG"));
+            }
+        }
+    }
+    true
+}
+
+/// Length and fixed bits of an ADTS frame. Source: ISO/IEC 13818-7, section 6.2.
+fn adts_frame(bytes: &[u8]) -> Option<(usize, u32)> {
+    let head = bytes.first_chunk::<7>()?;
+    let rate = (head[2] >> 2) & 15;
+    if head[0] != 0xff || head[1] & 0xf6 != 0xf0 || rate > 12 {
+        return None;
+    }
+    let len = usize::from(head[3] & 3) << 11 | usize::from(head[4]) << 3 | usize::from(head[5] >> 5);
+    (len >= 7).then_some((len, u32::from(head[1]) << 8 | u32::from(head[2] & 0xfc)))
+}
+
+/// Length and fixed bits of an MPEG audio frame. Source: ISO/IEC 11172-3 and 13818-3, section 2.4.2.3.
+fn mpeg_frame(bytes: &[u8]) -> Option<(usize, u32)> {
+    #[rustfmt::skip]
+    const KBPS: [[u32; 14]; 5] = [
+        [32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
+        [32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
+        [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
+        [32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256],
+        [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
+    ];
+    let head = bytes.first_chunk::<4>()?;
+    let (version, layer) = ((head[1] >> 3) & 3, (head[1] >> 1) & 3);
+    let (bitrate, rate) = (usize::from(head[2] >> 4), usize::from((head[2] >> 2) & 3));
+    if head[0] != 0xff || head[1] & 0xe0 != 0xe0 || version == 1 || layer == 0 || rate == 3 {
+        return None;
+    }
+    if bitrate == 0 || bitrate == 15 {
+        return None;
+    }
+    // Version: 3 is MPEG-1, 2 is MPEG-2, 0 is MPEG-2.5. Layer: 3 is I, 2 is II, 1 is III.
+    let is_one = version == 3;
+    let row = match (is_one, layer) {
+        (true, _) => 3 - usize::from(layer),
+        (false, 3) => 3,
+        (false, _) => 4,
+    };
+    let bits = KBPS[row][bitrate - 1] * 1000;
+    let hertz = [44100, 48000, 32000][rate] >> [2u32, 0, 1, 0][usize::from(version)];
+    let padding = u32::from(head[2] >> 1 & 1);
+    let len = match (layer, is_one) {
+        (3, _) => (12 * bits / hertz + padding) * 4,
+        (1, false) => 72 * bits / hertz + padding,
+        _ => 144 * bits / hertz + padding,
+    };
+    Some((len as usize, u32::from(head[1] & 0xfe) << 8 | u32::from(head[2] & 0x0c)))
+}
+
+/// The name of a known format that is not decoded here.
+fn known(bytes: &[u8]) -> Option<&'static str> {
+    let magics: [(&[u8], &str); 17] = [
+        (b"\x1aE\xdf\xa3", "are WebM or Matroska"),
+        (b"wvpk", "are WavPack"),
+        (b"MAC ", "are Monkey's Audio"),
+        (b"MThd", "are MIDI, which holds notes and no sound"),
+        (b"\x30\x26\xb2\x75", "are ASF (WMA)"),
+        (b"#!AMR", "are AMR"),
+        (b"\xff\xd8\xff", "are a JPEG image"),
+        (b"\x89PNG", "are a PNG image"),
+        (b"GIF8", "are a GIF image"),
+        (b"%PDF", "are a PDF document"),
+        (b"PK\x03\x04", "are a ZIP archive"),
+        (b"\x1f\x8b", "are gzip-compressed"),
+        (b"TTA", "are True Audio"),
+        (b"DSD ", "are DSD"),
+        (b"MPCK", "are Musepack"),
+        (b"ARROW1", "are an Arrow file"),
+        (b"PAR1", "are a Parquet file"),
+    ];
+    if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return Some(name);
+    }
+    let text = bytes.trim_ascii_start();
+    if [&b"<!doctype"[..], b"<html", b"<?xml"]
+        .iter()
+        .any(|tag| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
+    {
+        return Some("are a web page or XML, perhaps a failed download");
+    }
+    None
+}
+
+/// How `bytes` look to a person.
+fn describe(bytes: &[u8]) -> String {
+    if let Some(name) = known(bytes) {
+        return name.into();
+    }
+    let head = &bytes[..bytes.len().min(64)];
+    if head.iter().all(|&byte| byte == 0) {
+        return "start with zeros".into();
+    }
+    if head.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
+        return "are text, perhaps a failed download".into();
+    }
+    if head.starts_with(&[0xff, 0xf8]) || head.starts_with(&[0xff, 0xf9]) {
+        return "look like FLAC frames without the header that a FLAC file starts with".into();
+    }
+    format!("start with `{}`", head[..head.len().min(8)].escape_ascii())
+}
+
+/// The offset behind any ID3v2 tags at the start. Source: ID3v2.4.0 main structure, section 3.
+pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<10>())
+        && head.starts_with(b"ID3")
+        && head[3] != 0xff
+        && head[6..].iter().all(|&byte| byte < 0x80)
+    {
+        let size = head[6..].iter().fold(0usize, |size, &byte| size << 7 | usize::from(byte));
+        let footer = if head[5] & 0x10 != 0 { 10 } else { 0 };
+        at += 10 + size + footer;
+    }
+    at.min(bytes.len())
+}

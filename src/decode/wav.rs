@@ -1,0 +1,168 @@
+//! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`), Wave64 (GUIDs).
+//!
+//! The chunks are walked by their sizes until both `fmt ` and `data` are known. A data size of 0xFFFFFFFF, of 0 at the end of
+//! the chunks (a writer that never came back to fill it in), or beyond the end means: the bytes that are there.
+//!
+//! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R BS.2088 (BW64);
+//! EBU Tech 3306 (RF64); Sony Wave64 specification.
+
+use super::{
+    adpcm::Blocks,
+    corrupt,
+    field::{Endian, clipped, u16_at, u32_at, u64_at},
+    pcm::{Coding, Pcm, float_coding, int_coding},
+    unsupported,
+};
+use crate::Result;
+
+/// The bytes of WAVEFORMATEXTENSIBLE's SubFormat after the format tag.
+const SUBFORMAT_TAIL: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
+/// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
+const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
+
+/// What a WAV file turns out to hold.
+pub(super) enum Opened<'a> {
+    Pcm(Pcm<'a>),
+    /// MPEG audio frames behind a WAV header.
+    Mpeg(&'a [u8]),
+}
+
+/// Opens RIFF, RIFX, RF64 and BW64.
+///
+/// # Errors
+/// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without samples.
+pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
+    let endian = if bytes.starts_with(b"RIFX") { Endian::Big } else { Endian::Little };
+    let mut at = 12;
+    let (mut fmt, mut data, mut large, mut fact) = (None, None, None, None);
+    while let (Some(id), Some(said)) = (bytes.get(at..at + 4), u32_at(bytes, at + 4, endian)) {
+        let body = at + 8;
+        let size = match (id, large) {
+            (b"data", Some(large)) if said == u32::MAX => large,
+            _ => u64::from(said),
+        };
+        match id {
+            b"ds64" => large = u64_at(bytes, body + 8, Endian::Little),
+            b"fmt " => fmt = Some(clipped(bytes, body, size)),
+            b"fact" => fact = u32_at(bytes, body, endian),
+            b"data" => {
+                let unknown = size == 0 && !chunks_follow(bytes, body, endian);
+                data = Some(clipped(bytes, body, if unknown { u64::MAX } else { size }));
+            }
+            _ => {}
+        }
+        if fmt.is_some() && data.is_some() {
+            break;
+        }
+        // Chunks are padded to even sizes. A size past the end ends the walk, because nothing can lie behind it.
+        match usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_add(size & 1)) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    coded(fmt, data, fact, endian)
+}
+
+/// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.
+fn chunks_follow(bytes: &[u8], mut at: usize, endian: Endian) -> bool {
+    let first = at;
+    while at + 8 <= bytes.len() {
+        let named = bytes[at..at + 4].iter().all(|letter| (0x20..0x7f).contains(letter));
+        let Some(size) = u32_at(bytes, at + 4, endian).filter(|_| named) else { return false };
+        at = at.saturating_add(8).saturating_add(size as usize).saturating_add((size & 1) as usize);
+    }
+    at > first && at <= bytes.len() + 1
+}
+
+/// Opens Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header, padded to 8 bytes.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
+    let mut at = 40;
+    let (mut fmt, mut data, mut fact) = (None, None, None);
+    while let (Some(id), Some(said)) = (bytes.get(at..at + 16), u64_at(bytes, at + 16, Endian::Little)) {
+        let body = at + 24;
+        let size = said.saturating_sub(24);
+        if id[4..] == WAVE64_TAIL {
+            match &id[..4] {
+                b"fmt " => fmt = Some(clipped(bytes, body, size)),
+                b"fact" => fact = u32_at(bytes, body, Endian::Little),
+                b"data" => data = Some(clipped(bytes, body, size)),
+                _ => {}
+            }
+        }
+        if fmt.is_some() && data.is_some() {
+            break;
+        }
+        match usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_next_multiple_of(8))
+        {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    match coded(fmt, data, fact, Endian::Little)? {
+        Opened::Pcm(pcm) => Ok(pcm),
+        Opened::Mpeg(_) => Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3")),
+    }
+}
+
+/// Puts `fmt ` and `data` together.
+fn coded<'a>(
+    fmt: Option<&'a [u8]>,
+    data: Option<&'a [u8]>,
+    fact: Option<u32>,
+    endian: Endian,
+) -> Result<Opened<'a>> {
+    let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
+    let data = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
+    let short = || corrupt(format!("the `fmt ` chunk has {} bytes, at least 16 are needed", fmt.len()));
+    let u16_of = |at| u16_at(fmt, at, endian).ok_or_else(short);
+    let channels = u16_of(2)?;
+    let sample_rate = u32_at(fmt, 4, endian).ok_or_else(short)?;
+    let block = u16_of(12)?;
+    let bits = u16_of(14)?;
+    let mut tag = u16_of(0)?;
+    if tag == 0xfffe {
+        let known = fmt.get(26..40).is_some_and(|tail| tail == SUBFORMAT_TAIL);
+        tag = u16_at(fmt, 24, endian).filter(|_| known).ok_or_else(|| {
+            unsupported("the WAV file's extensible format is none of those that a format tag names")
+        })?;
+    }
+    if channels == 0 {
+        return Err(corrupt("the WAV header says 0 channels"));
+    }
+    // The block is what separates frames. Writers that leave it 0 mean the smallest.
+    let least = usize::from(bits.div_ceil(8));
+    let stride = match usize::from(block) {
+        0 => least,
+        block if block % usize::from(channels) == 0 => block / usize::from(channels),
+        block => {
+            return Err(corrupt(format!("blocks of {block} bytes do not divide into {channels} channels")));
+        }
+    };
+    let mut limit = None;
+    let coding = match tag {
+        1 if bits <= 8 && stride == 1 => Coding::Unsigned8,
+        1 => int_coding(bits, stride, endian)?,
+        3 if stride == least => float_coding(bits, endian)?,
+        6 if stride == 1 => Coding::Alaw,
+        7 if stride == 1 => Coding::Mulaw,
+        2 | 0x11 => {
+            let blocks = match tag {
+                2 => Blocks::ms(fmt, channels, block)?,
+                _ => Blocks::ima(fmt, channels, block)?,
+            };
+            limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.len()));
+            Coding::Adpcm(blocks)
+        }
+        0x50 | 0x55 => return Ok(Opened::Mpeg(data)),
+        3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
+        _ => {
+            return Err(unsupported(format!(
+                "the WAV file's format tag is {tag:#06x}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded"
+            )));
+        }
+    };
+    Pcm::new(data, coding, sample_rate, channels, limit).map(Opened::Pcm)
+}
