@@ -333,11 +333,13 @@ impl Link {
 
     /// A decoder and the bytes it holds.
     fn new_decoder(&self) -> Result<(Box<dyn AudioDecoder>, usize)> {
+        let mut headers = self.headers.clone();
+        self.setup.reverse_couplings(&mut headers[IDENTIFICATION_LEN..]);
         let mut parameters = AudioCodecParameters::new();
         parameters
             .for_codec(CODEC_ID_VORBIS)
             .with_sample_rate(self.setup.sample_rate)
-            .with_extra_data(self.headers.clone().into_boxed_slice());
+            .with_extra_data(headers.into_boxed_slice());
         let decoder = VorbisDecoder::try_new(&parameters, &AudioDecoderOptions::default())
             .map_err(|error| corrupt("the Vorbis headers do not make a decoder").because(error))?;
         Ok((Box::new(decoder), self.setup.decoder_bytes))
