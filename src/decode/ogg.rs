@@ -1,24 +1,327 @@
-//! Placeholder until the packet formats are merged: refuses every recording.
+//! Ogg pages and the packets in them.
+//!
+//! In go the bytes of a recording; out come the pages of its logical streams, and of one stream's pages the packets. A
+//! page costs its header only: the walk hops from page to page and reads no bodies. Where the next page begins exactly
+//! where this one ends, the header is taken on trust; where it does not, the checksum decides whether the page counts, and
+//! the walk goes on at the next capture pattern. Whoever uses a body checks its page first ([`Page::check`]).
+//!
+//! Packets are told from one another by lacing values alone. One that goes on over pages must be continued by the stream's
+//! next page in sequence, else it is dropped, as RFC 3533 asks.
+//!
+//! Source: RFC 3533.
 
-use std::{marker::PhantomData, ops::Range};
-
-use super::{Info, Kept, Planes, unsupported};
+use super::corrupt;
 use crate::Result;
 
-/// Not decoded yet.
+/// The capture pattern.
+const CAPTURE: &[u8; 4] = b"OggS";
+/// Length of a page header before its segment table.
+const HEADER_LEN: usize = 27;
+
+/// One page: its header's fields, and where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Page {
+    /// Byte offset of the capture pattern.
+    pub offset: usize,
+    /// Serial number of its logical stream.
+    pub serial: u32,
+    sequence: u32,
+    /// End position of the last packet that ends on this page, if one does.
+    pub granule: Option<i64>,
+    flags: u8,
+    n_segments: u8,
+    body_len: u16,
+}
+
+impl Page {
+    /// The page whose capture pattern is at `offset`; none if it is no page or not all there.
+    fn parse(bytes: &[u8], offset: usize) -> Option<Self> {
+        let header = bytes.get(offset..)?.first_chunk::<HEADER_LEN>()?;
+        if &header[..4] != CAPTURE || header[4] != 0 {
+            return None;
+        }
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let granule = i64::from(word(6)) | i64::from(word(10)) << 32;
+        let n_segments = header[26];
+        let lacing = bytes.get(offset + HEADER_LEN..offset + HEADER_LEN + usize::from(n_segments))?;
+        let page = Self {
+            offset,
+            serial: word(14),
+            sequence: word(18),
+            // Beyond 2^61 no recording lasts: such a value is damage and must not overflow sums.
+            granule: (-(1 << 61)..1 << 61).contains(&granule).then_some(granule).filter(|&at| at != -1),
+            flags: header[5],
+            n_segments,
+            body_len: lacing.iter().map(|&value| u16::from(value)).sum(),
+        };
+        (page.end() <= bytes.len()).then_some(page)
+    }
+
+    /// Byte offset of the first byte after the page.
+    fn end(&self) -> usize {
+        self.body_offset() + usize::from(self.body_len)
+    }
+
+    fn body_offset(&self) -> usize {
+        self.offset + HEADER_LEN + usize::from(self.n_segments)
+    }
+
+    /// Whether its first segment goes on with a packet of the page before.
+    fn continues(&self) -> bool {
+        self.flags & 1 != 0
+    }
+
+    /// Whether it is its stream's first page.
+    pub fn begins_stream(&self) -> bool {
+        self.flags & 2 != 0
+    }
+
+    /// Whether it is its stream's last page.
+    pub fn ends_stream(&self) -> bool {
+        self.flags & 4 != 0
+    }
+
+    /// Whether `next` follows it in its stream, with nothing lost between.
+    pub fn precedes(&self, next: &Page) -> bool {
+        self.sequence.wrapping_add(1) == next.sequence
+    }
+
+    fn lacing<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.offset + HEADER_LEN..self.body_offset()]
+    }
+
+    /// Whether a packet ends on it.
+    pub fn ends_packet(&self, bytes: &[u8]) -> bool {
+        self.lacing(bytes).iter().any(|&value| value < 255)
+    }
+
+    /// What its segments hold.
+    pub fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.body_offset()..self.end()]
+    }
+
+    /// Whether its checksum holds.
+    pub fn is_sound(&self, bytes: &[u8]) -> bool {
+        let page = &bytes[self.offset..self.end()];
+        let told = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
+        let crc = crc32(0, &page[..22]);
+        let crc = crc32(crc, &[0; 4]);
+        crc32(crc, &page[26..]) == told
+    }
+
+    /// # Errors
+    /// [`crate::ErrorKind::Corrupt`] if its checksum does not hold.
+    pub fn check(&self, bytes: &[u8]) -> Result<()> {
+        if self.is_sound(bytes) {
+            return Ok(());
+        }
+        Err(corrupt("an Ogg page's checksum does not match its bytes").at_byte(self.offset as u64))
+    }
+}
+
+/// The pages of all streams, in order.
 #[derive(Debug)]
-pub struct Vorbis<'a>(Info, PhantomData<&'a [u8]>);
+pub(super) struct Pages<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Bytes that may still be summed to find out what is a page: bounds the work that false capture patterns cost.
+    budget: usize,
+}
 
-impl<'a> Vorbis<'a> {
-    pub(crate) fn open(_bytes: &'a [u8]) -> Result<Self> {
-        Err(unsupported("Vorbis is not decoded yet"))
+impl<'a> Pages<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, budget: bytes.len().saturating_mul(2).saturating_add(1 << 17) }
     }
 
-    pub(crate) fn info(&self) -> Info {
-        self.0
+    /// Whether `page`, which no other page follows exactly, is one.
+    fn believes(&mut self, page: &Page) -> bool {
+        let len = page.end() - page.offset;
+        let affordable = len <= self.budget;
+        self.budget = self.budget.saturating_sub(len);
+        affordable && page.is_sound(self.bytes)
+    }
+}
+
+impl Iterator for Pages<'_> {
+    type Item = Page;
+
+    fn next(&mut self) -> Option<Page> {
+        loop {
+            self.at += find(self.bytes.get(self.at..)?, CAPTURE)?;
+            if let Some(page) = Page::parse(self.bytes, self.at) {
+                let rest = &self.bytes[page.end()..];
+                if rest.starts_with(b"OggS\0") || self.believes(&page) {
+                    self.at = page.end();
+                    return Some(page);
+                }
+            }
+            self.at += CAPTURE.len();
+        }
+    }
+}
+
+/// The first place of `pattern` in `bytes`.
+fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += bytes[at..].iter().position(|&byte| byte == pattern[0])?;
+        if bytes[at..].starts_with(pattern) {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+/// Where a packet lies in a stream's pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet {
+    /// The page it begins on, and the byte of that page's body.
+    page: u32,
+    byte: u32,
+    len: usize,
+    /// The page it ends on.
+    pub last_page: usize,
+    /// Its first byte, if it has any.
+    pub first: Option<u8>,
+}
+
+impl Packet {
+    /// The page it begins on.
+    pub fn first_page(&self) -> usize {
+        self.page as usize
     }
 
-    pub(crate) fn read(&self, _kept: &mut Kept, _span: Range<u64>, _out: &mut Planes) -> Result<()> {
-        Err(unsupported("Vorbis is not decoded yet"))
+    /// Its bytes, lent from the page or, where it lies on several, put together in `scratch`.
+    pub fn data<'s>(&self, bytes: &'s [u8], pages: &[Page], scratch: &'s mut Vec<u8>) -> &'s [u8] {
+        let begin = self.byte as usize;
+        if self.first_page() == self.last_page {
+            return &pages[self.last_page].body(bytes)[begin..begin + self.len];
+        }
+        scratch.clear();
+        scratch.extend_from_slice(&pages[self.first_page()].body(bytes)[begin..]);
+        for page in &pages[self.first_page() + 1..=self.last_page] {
+            let body = page.body(bytes);
+            scratch.extend_from_slice(&body[..body.len().min(self.len - scratch.len())]);
+        }
+        scratch
     }
+}
+
+/// Walks the packets of one stream's pages.
+#[derive(Debug, Clone)]
+pub(super) struct Packets<'a> {
+    bytes: &'a [u8],
+    pages: &'a [Page],
+    page: usize,
+    segment: usize,
+    byte: usize,
+}
+
+impl<'a> Packets<'a> {
+    /// From the first packet that begins on `page` or after it.
+    pub fn new(bytes: &'a [u8], pages: &'a [Page], page: usize) -> Self {
+        Self { bytes, pages, page, segment: 0, byte: 0 }
+    }
+
+    /// Passes over segments up to the end of a packet or of the page; tells whether it was a packet's.
+    fn end_packet(&mut self, lacing: &[u8]) -> bool {
+        while let Some(&value) = lacing.get(self.segment) {
+            self.segment += 1;
+            self.byte += usize::from(value);
+            if value < 255 {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn turn_page(&mut self) {
+        (self.page, self.segment, self.byte) = (self.page + 1, 0, 0);
+    }
+}
+
+impl Iterator for Packets<'_> {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        'packet: loop {
+            let mut page = self.pages.get(self.page)?;
+            let mut lacing = page.lacing(self.bytes);
+            if self.segment == 0 && page.continues() {
+                self.end_packet(lacing);
+            }
+            if self.segment == lacing.len() {
+                self.turn_page();
+                continue;
+            }
+            let first = (lacing[self.segment] > 0).then(|| page.body(self.bytes)[self.byte]);
+            let begin = (self.page, self.byte);
+            let mut len = 0;
+            let mut from = self.byte;
+            while !self.end_packet(lacing) {
+                len += self.byte - from;
+                let next = self.pages.get(self.page + 1)?;
+                let goes_on = next.continues() && page.precedes(next);
+                self.turn_page();
+                if !goes_on {
+                    continue 'packet;
+                }
+                (page, lacing, from) = (next, next.lacing(self.bytes), 0);
+            }
+            len += self.byte - from;
+            let (page, byte) = (begin.0 as u32, begin.1 as u32);
+            return Some(Packet { page, byte, len, last_page: self.page, first });
+        }
+    }
+}
+
+/// `CRC[k][b]` is the checksum of the byte `b` followed by `k` zero bytes.
+static CRC: [[u32; 256]; 8] = crc_tables();
+
+/// Polynomial 0x04c11db7, most significant bit first (RFC 3533, section 6, field 7).
+const fn crc_tables() -> [[u32; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u32) << 24;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 << 31 != 0 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 };
+            bit += 1;
+        }
+        tables[0][byte] = crc;
+        byte += 1;
+    }
+    let mut zeros = 1;
+    while zeros < 8 {
+        byte = 0;
+        while byte < 256 {
+            let crc = tables[zeros - 1][byte];
+            tables[zeros][byte] = crc << 8 ^ tables[0][(crc >> 24) as usize];
+            byte += 1;
+        }
+        zeros += 1;
+    }
+    tables
+}
+
+/// Goes on with the checksum `crc` over `bytes`, eight at a time.
+fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
+    let (eights, rest) = bytes.as_chunks::<8>();
+    for eight in eights {
+        let [a, b, c, d] = (crc ^ u32::from_be_bytes([eight[0], eight[1], eight[2], eight[3]])).to_be_bytes();
+        crc = CRC[7][usize::from(a)]
+            ^ CRC[6][usize::from(b)]
+            ^ CRC[5][usize::from(c)]
+            ^ CRC[4][usize::from(d)]
+            ^ CRC[3][usize::from(eight[4])]
+            ^ CRC[2][usize::from(eight[5])]
+            ^ CRC[1][usize::from(eight[6])]
+            ^ CRC[0][usize::from(eight[7])];
+    }
+    for &byte in rest {
+        crc = crc << 8 ^ CRC[0][usize::from((crc >> 24) as u8 ^ byte)];
+    }
+    crc
 }

@@ -41,6 +41,7 @@ pub struct AudioPlan {
 pub struct AudioTask {
     plan: AudioPlan,
     transform: Arc<SpectrogramTransform>,
+    resamplers: Arc<Resamplers>,
     spare: SpareBuffers,
 }
 
@@ -51,7 +52,8 @@ impl AudioTask {
     /// [`ErrorKind::Config`] if the spectrogram's parameters contradict each other.
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
-        Ok(Self { plan, transform, spare: Arc::new(ArrayQueue::new(SPARE_BUFFERS)) })
+        let resamplers = Arc::new(Resamplers::new(Quality::default()));
+        Ok(Self { plan, transform, resamplers, spare: Arc::new(ArrayQueue::new(SPARE_BUFFERS)) })
     }
 
     /// `[n_mels, n_frames]` of an example.
@@ -71,7 +73,6 @@ impl Task for AudioTask {
             decoder: AudioDecoder::new(),
             planes: Planes::new(),
             mono: Vec::new(),
-            resamplers: Resamplers::default(),
             task: self.clone(),
         }
     }
@@ -89,7 +90,6 @@ pub struct AudioStage {
     planes: Planes,
     mono: Vec<f32>,
     clip: Vec<f32>,
-    resamplers: Resamplers,
     scratch: Scratch,
 }
 
@@ -126,7 +126,7 @@ impl AudioStage {
         let rate = spectrogram.sample_rate;
         let n = target_len(info.n_samples, info.sample_rate, rate);
         let Crop { start, len, pad_front } = crop(mode, n, clip_samples, record.seed);
-        let resampler = self.resamplers.get(info.sample_rate, rate, Quality::default())?;
+        let resampler = self.task.resamplers.get(info.sample_rate, rate)?;
         let span = resampler.input_span(start..start + len as u64, info.n_samples);
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let mono = mean_of_channels(&self.planes, &mut self.mono);
@@ -146,10 +146,10 @@ fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32]
     }
     mono.clear();
     mono.extend_from_slice(planes.channel(0));
-    for channel in 1..channels {
+    for channel in 1..usize::from(channels) {
         mono.iter_mut().zip(planes.channel(channel)).for_each(|(sum, value)| *sum += value);
     }
-    let scale = 1.0 / channels as f32;
+    let scale = 1.0 / f32::from(channels);
     mono.iter_mut().for_each(|sum| *sum *= scale);
     mono
 }

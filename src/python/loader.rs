@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::RecvTimeoutError;
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::{
-    exceptions::{PyTypeError, PyValueError},
+    exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyList, PyType},
 };
@@ -83,6 +83,7 @@ pub struct Loader {
 #[pymethods]
 impl Loader {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
         arrow_files, seed=0, batch_size=64, shuffle_buffer_size=10000, shuffle_min_size=8000, sample_rate=32000,
         clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,

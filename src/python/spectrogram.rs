@@ -18,6 +18,7 @@ pub struct SpectrogramTransform(transform::SpectrogramTransform);
 #[pymethods]
 impl SpectrogramTransform {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None))]
     fn new(
         py: Python<'_>,

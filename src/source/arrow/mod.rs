@@ -41,7 +41,10 @@ use super::{
     block::BlockPool,
     storage::{LocalFiles, Storage, StoredFile},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{
+    Error, ErrorKind, Result,
+    record::{RawRecord, ReadRecords, Source},
+};
 
 /// Which columns to read, and how to open.
 #[derive(Debug, Clone)]
@@ -171,6 +174,33 @@ impl ArrowSource {
     /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> ArrowReader {
         ArrowReader::new(Arc::clone(self))
+    }
+}
+
+impl Source for ArrowSource {
+    type Reader = ArrowReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.n_rows).collect()
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        let (shard, row) = self.locate(row);
+        (self.shards[shard].path.clone(), row)
+    }
+
+    fn random_access(&self) -> bool {
+        self.random_access()
+    }
+
+    fn reader(self: &Arc<Self>) -> ArrowReader {
+        self.reader()
+    }
+}
+
+impl ReadRecords for ArrowReader {
+    fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+        self.read(row, run)
     }
 }
 

@@ -47,7 +47,7 @@ thread_local! {
 /// Whether all prime factors of `n` are small.
 fn is_smooth(mut n: usize) -> bool {
     for factor in 2..=MAX_FACTOR {
-        while n % factor == 0 {
+        while n.is_multiple_of(factor) {
             n /= factor;
         }
     }

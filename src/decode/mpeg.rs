@@ -1,0 +1,388 @@
+//! MPEG audio, layers I to III: frames are indexed by their headers, and a span's are decoded with those that prime them.
+//!
+//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a full decode.
+//! Opening hops from header to header. Tags (ID3v2, ID3v1, APE, Lyrics3) and junk lie between or around frames; a frame
+//! that does not follow the one before exactly counts only if another of its kind follows it, or the recording ends. The
+//! length is the number of frames, never the count in a tag.
+//!
+//! A frame with a Xing, Info or VBRI tag holds no audio and begins a *link*. Delay and padding told by a tag of LAME's form
+//! are cut off, with the 529 samples that every decoder delays; without such a tag nothing is. If frames are missing at the
+//! end, the padding went with them. Links of equal layer, rate and channels are one timeline, the decoder new at each; two
+//! frames of another kind end it.
+//!
+//! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main data that may
+//! begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames early and then earlier still,
+//! until one frame is sure to find all of its main data ([`Reservoir`]); from there on decoder and full decode agree.
+//!
+//! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
+
+mod header;
+
+use std::ops::Range;
+
+use symphonia::{
+    core::{
+        audio::{Audio, AudioBuffer, GenericAudioBufferRef},
+        codecs::audio::{
+            AudioCodecParameters, AudioDecoder, AudioDecoderOptions,
+            well_known::{CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3},
+        },
+        packet::PacketRef,
+        units::{Duration, Timestamp},
+    },
+    default::codecs::MpaDecoder,
+};
+
+use super::{Codec, Info, Kept, Planes, corrupt, unsupported};
+use crate::{Error, ErrorKind, Result};
+use header::{HEADER_LEN, Header, Reservoir};
+
+/// How many bytes that are neither tag nor frame may come first.
+const MAX_LEADING_JUNK: usize = 1 << 18;
+/// How many frames decoding starts early: two frames and one granule, in whole frames.
+const PRIMING: usize = 3;
+/// Samples by which a layer III decoder delays: 528 of overlap and filter, and one.
+const DECODER_DELAY: u64 = 529;
+/// Bytes that a kept decoder holds, about.
+const DECODER_BYTES: usize = 40 << 10;
+
+/// An MPEG audio recording whose frames are indexed.
+#[derive(Debug)]
+pub struct Mpeg<'a> {
+    bytes: &'a [u8],
+    /// The first frame's header; all frames are akin.
+    header: Header,
+    /// Byte offsets of all frames with audio.
+    frames: Vec<u32>,
+    links: Vec<Link>,
+}
+
+/// Frames that are decoded in one go.
+#[derive(Debug)]
+struct Link {
+    /// Indices of its frames.
+    frames: Range<usize>,
+    /// Samples to cut off in front, and in all after that.
+    delay: u64,
+    n_samples: u64,
+}
+
+/// What a Xing, Info or VBRI tag says.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tag {
+    n_frames: Option<u32>,
+    /// Samples before and behind the recording, as the encoder counts.
+    delay_padding: Option<(u16, u16)>,
+}
+
+impl<'a> Mpeg<'a> {
+    /// Finds all frames.
+    ///
+    /// Reads their headers, and four bytes more of each to find tags.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] without frames of known length, [`ErrorKind::TooLarge`] beyond 4 GiB,
+    /// [`ErrorKind::Empty`] without samples.
+    pub fn open(bytes: &'a [u8]) -> Result<Self> {
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
+        }
+        let mut scan = Scan { bytes, at: 0, header: None, junk: 0 };
+        let mut frames = Vec::new();
+        let mut links: Vec<Link> = Vec::new();
+        let mut tag = Tag::default();
+        let mut begin = 0;
+        while let Some((offset, frame)) = scan.next() {
+            if let Some(next) = find_tag(&frame, &bytes[offset..offset + frame.len]) {
+                links.push(Link::new(begin..frames.len(), &frame, tag));
+                (tag, begin) = (next, frames.len());
+            } else {
+                frames.push(offset as u32);
+            }
+        }
+        let Some(header) = scan.header else { return Err(scan.refuse()) };
+        links.push(Link::new(begin..frames.len(), &header, tag));
+        links.retain(|link| link.n_samples > 0);
+        if links.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the MPEG audio stream has no frames with samples"));
+        }
+        Ok(Self { bytes, header, frames, links })
+    }
+
+    /// Layer, rate, channels and length.
+    pub fn info(&self) -> Info {
+        Info {
+            codec: [Codec::Mp1, Codec::Mp2, Codec::Mp3][usize::from(self.header.layer - 1)],
+            sample_rate: self.header.sample_rate,
+            channels: u16::from(self.header.channels),
+            n_samples: self.links.iter().map(|link| link.n_samples).sum(),
+        }
+    }
+
+    /// Decodes the samples `span` of every channel into `out`, which has their shape already.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if a frame that the span needs cannot be decoded.
+    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let mut begin = 0;
+        for link in &self.links {
+            let end = begin + link.n_samples;
+            let (from, to) = (span.start.max(begin), span.end.min(end));
+            if from < to {
+                let at = (from - span.start) as usize;
+                self.read_link(link, kept, from - begin..to - begin, out, at)?;
+            }
+            begin = end;
+        }
+        Ok(())
+    }
+
+    /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
+    fn read_link(
+        &self,
+        link: &Link,
+        kept: &mut Kept,
+        span: Range<u64>,
+        out: &mut Planes,
+        at: usize,
+    ) -> Result<()> {
+        let per_frame = u64::from(self.header.n_samples());
+        let want = link.delay + span.start..link.delay + span.end;
+        let wanted_frames = (want.start / per_frame) as usize..want.end.div_ceil(per_frame) as usize;
+        let start = self.start(link, link.frames.start + wanted_frames.start);
+
+        let Header { layer, sample_rate, channels, .. } = self.header;
+        let [low, mid, high, _] = sample_rate.to_le_bytes();
+        let decoder = kept
+            .decoder(self.info().codec, &[layer, channels, low, mid, high], || new_decoder(&self.header))?;
+        decoder.reset();
+        for index in start..link.frames.start + wanted_frames.end {
+            let samples = self.decode(decoder, index)?;
+            let Some(frame) = index.checked_sub(link.frames.start + wanted_frames.start) else { continue };
+            let position = (wanted_frames.start + frame) as u64 * per_frame;
+            let wanted = position.max(want.start)..(position + per_frame).min(want.end);
+            let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
+            let to = at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
+            for channel in 0..usize::from(channels) {
+                let plane = samples.plane(channel).unwrap_or_default();
+                out.channel_mut(channel)[to.clone()].copy_from_slice(&plane[from.clone()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame to start at, so that from the frame `wanted` on the decoder's state is that of a full decode.
+    fn start(&self, link: &Link, wanted: usize) -> usize {
+        let first = wanted.saturating_sub(PRIMING).max(link.frames.start);
+        if self.header.layer != 3 {
+            return first;
+        }
+        // Bytes of main data between the start and the frame `first`.
+        let mut held = 0;
+        for start in (link.frames.start..=first).rev() {
+            // A frame finds its main data at the latest when all that it can point back to is there.
+            let mut reservoir = Reservoir::default();
+            if (start..=first).any(|index| reservoir.feed(self.main_data(index))) {
+                return start;
+            }
+            held += self.main_data(start).len;
+            if held > 2048 {
+                break;
+            }
+        }
+        link.frames.start
+    }
+
+    fn frame(&self, index: usize) -> (Header, &'a [u8]) {
+        let bytes = &self.bytes[self.frames[index] as usize..];
+        let header = Header::parse(bytes).unwrap_or(self.header);
+        (header, &bytes[..header.len.min(bytes.len())])
+    }
+
+    fn main_data(&self, index: usize) -> header::MainData {
+        let (header, frame) = self.frame(index);
+        header.main_data(frame)
+    }
+
+    fn decode<'d>(&self, decoder: &'d mut dyn AudioDecoder, index: usize) -> Result<&'d AudioBuffer<f32>> {
+        let (_, frame) = self.frame(index);
+        let offset = u64::from(self.frames[index]);
+        let samples =
+            decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame)).map_err(
+                |error| corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error),
+            )?;
+        let GenericAudioBufferRef::F32(samples) = samples else {
+            return Err(unsupported("the MPEG audio decoder gave samples that are not float32"));
+        };
+        let expected = self.header.n_samples() as usize;
+        if samples.frames() != expected {
+            let message = format!("an MPEG audio frame of {expected} samples gave {}", samples.frames());
+            return Err(Error::new(ErrorKind::TooShort, message).at_byte(offset));
+        }
+        Ok(samples)
+    }
+}
+
+impl Link {
+    fn new(frames: Range<usize>, header: &Header, tag: Tag) -> Self {
+        let per_frame = u64::from(header.n_samples());
+        let held = frames.len() as u64 * per_frame;
+        let (mut delay, mut padding) = (0, 0);
+        if let Some((before, behind)) = tag.delay_padding {
+            delay = u64::from(before) + DECODER_DELAY;
+            padding = u64::from(behind).saturating_sub(DECODER_DELAY);
+        }
+        // The padding is at the end of the frames that there once were.
+        let missing = u64::from(tag.n_frames.unwrap_or(0)).saturating_mul(per_frame).saturating_sub(held);
+        padding = padding.saturating_sub(missing);
+        Self { frames, delay, n_samples: held.saturating_sub(delay + padding) }
+    }
+}
+
+/// A decoder and the bytes it holds.
+fn new_decoder(header: &Header) -> Result<(Box<dyn AudioDecoder>, usize)> {
+    let codec = [CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3][usize::from(header.layer - 1)];
+    let mut parameters = AudioCodecParameters::new();
+    parameters.for_codec(codec).with_sample_rate(header.sample_rate);
+    let decoder = MpaDecoder::try_new(&parameters, &AudioDecoderOptions::default())
+        .map_err(|error| unsupported("there is no decoder for this MPEG audio layer").because(error))?;
+    Ok((Box::new(decoder), DECODER_BYTES))
+}
+
+/// Walks the frames of the timeline.
+struct Scan<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// The first frame's header.
+    header: Option<Header>,
+    /// Bytes passed over before the first frame.
+    junk: usize,
+}
+
+impl Scan<'_> {
+    /// The next frame: its offset and header.
+    fn next(&mut self) -> Option<(usize, Header)> {
+        let mut is_lost = self.header.is_none();
+        loop {
+            self.at += tags_len(&self.bytes[self.at..]);
+            let rest = &self.bytes[self.at..];
+            if rest.len() < HEADER_LEN || self.junk > MAX_LEADING_JUNK {
+                return None;
+            }
+            match Header::parse(rest).filter(|header| header.len > 0) {
+                Some(header) if self.header.is_none_or(|first| first.is_akin(&header)) => {
+                    if header.len > rest.len() {
+                        // Cut off by the end of the recording, or a false one.
+                        if !is_lost {
+                            return None;
+                        }
+                    } else if !is_lost || is_followed(&header, &rest[header.len..]) {
+                        let offset = self.at;
+                        self.at += header.len;
+                        self.header.get_or_insert(header);
+                        return Some((offset, header));
+                    }
+                }
+                // Two frames of another kind where one of ours was due: another recording begins.
+                Some(header)
+                    if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
+                {
+                    return None;
+                }
+                _ => {}
+            }
+            is_lost = true;
+            self.at += 1;
+            self.junk += usize::from(self.header.is_none());
+        }
+    }
+
+    /// Why there is not one frame.
+    fn refuse(&self) -> Error {
+        let start = tags_len(self.bytes);
+        match Header::parse(&self.bytes[start..]) {
+            Some(header) if header.len == 0 => unsupported(
+                "the MPEG audio stream is of free format, whose frames do not tell their length; encode it with a fixed bit rate",
+            ),
+            _ => corrupt("no two MPEG audio frames follow one another at the start of the recording"),
+        }
+    }
+}
+
+/// Whether `rest`, which follows a frame, starts with one akin to it, with a tag, or is empty.
+fn is_followed(header: &Header, rest: &[u8]) -> bool {
+    rest.len() < HEADER_LEN
+        || tags_len(rest) > 0
+        || Header::parse(rest).is_some_and(|next| next.len > 0 && next.is_akin(header))
+}
+
+/// Length of the tags that `bytes` start with.
+fn tags_len(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(len) = tag_len(&bytes[at..]) {
+        at += len;
+    }
+    at
+}
+
+/// Length of the tag that `bytes` start with, as far as it is there.
+fn tag_len(bytes: &[u8]) -> Option<usize> {
+    // Frames come more often than all tags together.
+    if bytes.first().is_none_or(|&byte| byte == 0xff) {
+        return None;
+    }
+    let len = if bytes.starts_with(b"ID3") {
+        let &[.., flags, a, b, c, d] = bytes.first_chunk::<10>()?;
+        if (a | b | c | d) & 0x80 != 0 {
+            return None;
+        }
+        let size = [a, b, c, d].iter().fold(0, |size, &byte| size << 7 | usize::from(byte));
+        10 + size + if flags & 0x10 != 0 { 10 } else { 0 }
+    } else if bytes.starts_with(b"TAG") {
+        128
+    } else if bytes.starts_with(b"APETAGEX") {
+        let &[.., a, b, c, d, _, _, _, _, e, f, g, h] = bytes.first_chunk::<24>()?;
+        // The size leaves out the header, but counts the footer; a footer met alone has its items behind it.
+        let is_header = u32::from_le_bytes([e, f, g, h]) & 1 << 29 != 0;
+        32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
+    } else if bytes.starts_with(b"LYRICSBEGIN") {
+        let end =
+            bytes.windows(9).take(1 << 20).position(|nine| nine == b"LYRICS200" || nine == b"LYRICSEND")?;
+        end + 9
+    } else {
+        return None;
+    };
+    Some(len.min(bytes.len()))
+}
+
+/// The tag in a frame without audio.
+fn find_tag(header: &Header, frame: &[u8]) -> Option<Tag> {
+    if header.layer != 3 {
+        return None;
+    }
+    let number = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk::<4>()?));
+    // Some writers count the checksum, some do not.
+    for begin in [HEADER_LEN + header.side_len(), header.side_offset() + header.side_len()] {
+        let Some(id) = frame.get(begin..begin + 4) else { continue };
+        if id != b"Xing" && id != b"Info" {
+            continue;
+        }
+        let flags = number(begin + 4)?;
+        let n_frames = if flags & 1 != 0 { number(begin + 8) } else { None };
+        let optional = [(1, 4), (2, 4), (4, 100), (8, 4)];
+        let lame = begin
+            + 8
+            + optional.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, len)| len).sum::<usize>();
+        let delay_padding =
+            frame.get(lame..lame + 24).filter(|tag| tag[0].is_ascii_alphanumeric()).map(|tag| {
+                let (a, b, c) = (u16::from(tag[21]), u16::from(tag[22]), u16::from(tag[23]));
+                (a << 4 | b >> 4, (b & 15) << 8 | c)
+            });
+        return Some(Tag { n_frames, delay_padding });
+    }
+    let vbri = HEADER_LEN + 32;
+    if frame.get(vbri..vbri + 4)? == b"VBRI" {
+        return Some(Tag { n_frames: number(vbri + 14), delay_padding: None });
+    }
+    None
+}

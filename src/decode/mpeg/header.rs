@@ -1,0 +1,185 @@
+//! Headers of MPEG audio frames, and the side information of layer III.
+//!
+//! Source: ISO/IEC 11172-3 section 2.4.1.3 and 2.4.2.3, ISO/IEC 13818-3 section 2.4.2.3; MPEG-2.5 is the usual extension of
+//! the second to half its rates.
+
+/// Length of a frame header.
+pub(super) const HEADER_LEN: usize = 4;
+
+/// Bit rates in kbit/s of MPEG-1 by layer and index; 0 is free format.
+const RATES_1: [[u16; 15]; 3] = [
+    [0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
+    [0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
+    [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
+];
+/// Bit rates of MPEG-2 and 2.5: layer I, then layers II and III.
+const RATES_2: [[u16; 15]; 2] = [
+    [0, 32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256],
+    [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
+];
+
+/// A frame header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    /// 1, 2 or 3.
+    pub layer: u8,
+    pub sample_rate: u32,
+    pub channels: u8,
+    /// Whether the rates are halved: MPEG-2 and 2.5.
+    is_low_rate: bool,
+    is_mpeg25: bool,
+    has_crc: bool,
+    /// Length of the frame with its header, in bytes; 0 for free format, which does not tell.
+    pub len: usize,
+}
+
+impl Header {
+    /// The header at the start of `bytes`; none if there is none or it uses a reserved value.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let [sync, version, rates, mode] = *bytes.first_chunk::<HEADER_LEN>()?;
+        if sync != 0xff || version & 0xe0 != 0xe0 {
+            return None;
+        }
+        let (is_low_rate, is_mpeg25) = match version >> 3 & 3 {
+            0 => (true, true),
+            2 => (true, false),
+            3 => (false, false),
+            _ => return None,
+        };
+        let layer = 4 - (version >> 1 & 3);
+        let (index, rate) = (usize::from(rates >> 4), rates >> 2 & 3);
+        if layer == 4 || index == 15 || rate == 3 {
+            return None;
+        }
+        let divisor = 1 << (u8::from(is_low_rate) + u8::from(is_mpeg25));
+        let sample_rate = [44_100, 48_000, 32_000][usize::from(rate)] / divisor;
+        let kbits = match (is_low_rate, layer) {
+            (false, _) => RATES_1[usize::from(layer - 1)][index],
+            (true, 1) => RATES_2[0][index],
+            (true, _) => RATES_2[1][index],
+        };
+        // Samples per frame / 8 bits, in slots of 4 bytes for layer I and of 1 byte else.
+        let (factor, slot) = match layer {
+            1 => (12_000, 4),
+            3 if is_low_rate => (72_000, 1),
+            _ => (144_000, 1),
+        };
+        let slots = factor * u32::from(kbits) / sample_rate + u32::from(rates >> 1 & 1);
+        Some(Self {
+            layer,
+            sample_rate,
+            channels: if mode >> 6 == 3 { 1 } else { 2 },
+            is_low_rate,
+            is_mpeg25,
+            has_crc: version & 1 == 0,
+            len: if index == 0 { 0 } else { slots as usize * slot },
+        })
+    }
+
+    /// Whether `other` can be a frame of the same stream.
+    pub fn is_akin(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.layer, it.sample_rate, it.channels);
+        key(self) == key(other)
+    }
+
+    /// Samples per channel in one frame.
+    pub fn n_samples(&self) -> u32 {
+        match self.layer {
+            1 => 384,
+            3 if self.is_low_rate => 576,
+            _ => 1152,
+        }
+    }
+
+    /// Length of the side information of layer III.
+    pub fn side_len(&self) -> usize {
+        match (self.is_low_rate, self.channels) {
+            (false, 1) => 17,
+            (false, _) => 32,
+            (true, 1) => 9,
+            (true, _) => 17,
+        }
+    }
+
+    /// Where the side information begins in the frame.
+    pub fn side_offset(&self) -> usize {
+        HEADER_LEN + if self.has_crc { 2 } else { 0 }
+    }
+
+    /// Reads what places the main data of the layer III frame that `frame` begins with.
+    pub fn main_data(&self, frame: &[u8]) -> MainData {
+        let begin = self.side_offset() + self.side_len();
+        let Some(side) = frame.get(self.side_offset()..begin) else { return MainData::default() };
+        let bits = |at: usize, n: usize| -> usize {
+            let byte = |i: usize| usize::from(side.get(at / 8 + i).copied().unwrap_or(0));
+            (byte(0) << 16 | byte(1) << 8 | byte(2)) >> (24 - at % 8 - n) & ((1 << n) - 1)
+        };
+        let channels = usize::from(self.channels);
+        // The fields before the granules, the number of granules, the bits per granule and channel.
+        let (begin_bits, first, granules, step) = match (self.is_low_rate, channels) {
+            (false, 1) => (9, 9 + 5 + 4, 2, 59),
+            (false, _) => (9, 9 + 3 + 8, 2, 59),
+            (true, 1) => (8, 8 + 1, 1, 63),
+            (true, _) => (8, 8 + 2, 1, 63),
+        };
+        let used_bits = (0..granules * channels).map(|i| bits(first + i * step, 12)).sum();
+        MainData { back: bits(0, begin_bits), len: frame.len() - begin, used_bits }
+    }
+}
+
+/// Where the main data of a layer III frame lies: it begins `back` bytes before the frame's own, and fills `used_bits`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MainData {
+    /// `main_data_begin`.
+    pub back: usize,
+    /// Bytes of main data in this frame.
+    pub len: usize,
+    /// Sum of `part2_3_length`.
+    pub used_bits: usize,
+}
+
+/// The bytes of main data that a decoder holds and has not used, after each frame that it is fed.
+///
+/// A decoder that starts at a frame lacks the bytes before it; as soon as one frame finds all of its main data, decoder
+/// and full decode hold the same. Frames that do not, give silence for the granules whose begin is missing.
+#[derive(Debug, Default)]
+pub(super) struct Reservoir {
+    unused: usize,
+}
+
+impl Reservoir {
+    /// Feeds a frame; tells whether all of its main data is there.
+    pub fn feed(&mut self, frame: MainData) -> bool {
+        let missing = frame.back.saturating_sub(self.unused);
+        let held = frame.back.min(self.unused) + frame.len;
+        let used = frame.used_bits.saturating_sub(8 * missing).div_ceil(8);
+        self.unused = held.saturating_sub(used);
+        missing == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_follow_the_standard() {
+        // MPEG-1 layer III 128 kbit/s 44.1 kHz with padding, joint stereo.
+        let header = Header::parse(&[0xff, 0xfb, 0x92, 0x64]).unwrap();
+        assert_eq!((header.layer, header.sample_rate, header.channels, header.len), (3, 44_100, 2, 418));
+        // MPEG-2.5 layer III 8 kbit/s 8 kHz mono.
+        let header = Header::parse(&[0xff, 0xe3, 0x18, 0xc0]).unwrap();
+        assert_eq!(
+            (header.sample_rate, header.channels, header.n_samples(), header.len),
+            (8_000, 1, 576, 72)
+        );
+        // Layer I counts in slots of 4 bytes.
+        let header = Header::parse(&[0xff, 0xff, 0xc0, 0x00]).unwrap();
+        assert_eq!((header.layer, header.n_samples(), header.len), (1, 384, 416));
+        for reserved in
+            [[0xff, 0xeb, 0x90, 0], [0xff, 0xf9, 0x90, 0], [0xff, 0xfb, 0xf0, 0], [0xff, 0xfb, 0x9c, 0]]
+        {
+            assert_eq!(Header::parse(&reserved), None);
+        }
+    }
+}
