@@ -45,8 +45,14 @@ def test_infinite(n_workers: int, raw_channel_size: int, capacity: int, tiny_sha
     _core._inject_delays(random_ms=2.0)
     loader = train(tiny_shards, n_workers=n_workers, raw_channel_size=raw_channel_size, shuffle_buffer_size=capacity)
     assert digest(loader, N_BATCHES) == expected
-    stats = loader.stats() if not loader.closed else None
-    assert stats is None or stats["substitutes"] > 0
+
+
+def test_bad_records_are_among_them(tiny_shards: list[Path]) -> None:
+    with train(tiny_shards) as loader:
+        for batch in itertools.islice(loader, N_BATCHES):
+            assert len(batch["index"]) == 16
+        assert loader.stats()["substitutes"] > 20
+        assert len(loader.errors()) == 15
 
 
 @pytest.mark.parametrize("window", [0, 1, 7, WINDOW, 1000])
