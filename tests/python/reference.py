@@ -89,7 +89,8 @@ def log_mel(clip: Array, features: Features) -> Array:
     frames = np.lib.stride_tricks.sliding_window_view(padded, n_fft)[::hop][: 1 + len(clip) // hop]
     window = 0.5 - 0.5 * np.cos(2 * pi * np.arange(n_fft) / n_fft)
     energy = np.abs(np.fft.rfft(frames * window, axis=1)) ** 2
-    return np.log(np.maximum(mel_filters(features) @ energy.T, 1e-10))
+    features_of_frames: Array = np.log(np.maximum(mel_filters(features) @ energy.T, 1e-10))
+    return features_of_frames
 
 
 def center_clip(audio: bytes, features: Features) -> Array:

@@ -4,6 +4,7 @@ import itertools
 import queue
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_one_path_or_several(tiny_shards: list[Path]) -> None:
 
 
 def test_kept_batches_do_not_change(tiny_shards: list[Path]) -> None:
-    parameters = {"shuffle_min_size": 20, "shuffle_buffer_size": 40, "batch_size": 16}
+    parameters: dict[str, Any] = {"shuffle_min_size": 20, "shuffle_buffer_size": 40, "batch_size": 16}
     with forebay.Loader(tiny_shards, **parameters, **TINY) as loader:
         kept = list(itertools.islice(loader, 60))
         copies = [{name: array.copy() for name, array in batch.items()} for batch in kept]
@@ -98,7 +99,7 @@ def test_kept_batches_do_not_change(tiny_shards: list[Path]) -> None:
 
 
 def test_several_loaders_at_once(tiny_shards: list[Path]) -> None:
-    parameters = {"shuffle_min_size": 20, "shuffle_buffer_size": 40, "batch_size": 16}
+    parameters: dict[str, Any] = {"shuffle_min_size": 20, "shuffle_buffer_size": 40, "batch_size": 16}
     loaders = [forebay.Loader(tiny_shards, seed=seed % 2, **parameters, **TINY) for seed in range(6)]
     for batches in itertools.islice(zip(*loaders, strict=True), 20):
         for batch, twin in zip(batches, batches[2:], strict=False):
@@ -111,7 +112,12 @@ def test_several_loaders_at_once(tiny_shards: list[Path]) -> None:
 def test_iterated_from_another_thread(tiny_shards: list[Path]) -> None:
     batches: queue.Queue[dict[str, np.ndarray]] = queue.Queue(maxsize=2)
     with forebay.Loader.eval(tiny_shards, **TINY) as loader:
-        thread = threading.Thread(target=lambda: [batches.put(batch) for batch in loader])
+
+        def work() -> None:
+            for batch in loader:
+                batches.put(batch)
+
+        thread = threading.Thread(target=work)
         thread.start()
         found = [row for _ in range(len(loader)) for row in batches.get()["index"].tolist()]
         thread.join()
@@ -151,8 +157,8 @@ def test_infinite_has_no_length(tiny_shards: list[Path]) -> None:
 def test_closed(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, **TINY) as loader:
         next(loader)
-        assert not loader.closed
-    assert loader.closed
+        closed_inside = loader.closed
+    assert (closed_inside, loader.closed) == (False, True)
     for _ in range(2):
         with pytest.raises(forebay.ForebayError, match="closed"):
             next(loader)

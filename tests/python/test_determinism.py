@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,15 @@ def digest(loader: forebay.Loader, n_batches: int | None = None) -> str:
     return sha.hexdigest()
 
 
-def train(shards: list[Path], **overrides: int) -> forebay.Loader:
+def train(shards: list[Path], **overrides: Any) -> forebay.Loader:
     """Three epochs' worth of batches from shards where every 20th row is bad."""
-    parameters = {"shuffle_min_size": WINDOW, "shuffle_buffer_size": 4 * WINDOW, "batch_size": 16, **overrides}
-    return forebay.Loader(shards, **parameters, **TINY)
+    parameters: dict[str, Any] = {
+        "shuffle_min_size": WINDOW,
+        "shuffle_buffer_size": 4 * WINDOW,
+        "batch_size": 16,
+        **overrides,
+    }
+    return forebay.Loader(shards, **(parameters | overrides), **TINY)
 
 
 N_BATCHES = 50

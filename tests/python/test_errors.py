@@ -33,10 +33,11 @@ BAD_VALUES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
-def test_parameter_out_of_range(name: str, value: object, tiny_shard: Path) -> None:
+def test_parameter_out_of_range(name: str, value: Any, tiny_shard: Path) -> None:
     """The message names the parameter, its value and the range."""
+    parameters: dict[str, Any] = {name: value}
     with pytest.raises(forebay.ConfigError, match=rf"{name} is {value}".replace("nan", "NaN") + ".*must be") as caught:
-        forebay.Loader(tiny_shard, **{name: value})
+        forebay.Loader(tiny_shard, **parameters)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, forebay.ForebayError)
 
@@ -65,7 +66,7 @@ def test_files_of_the_wrong_type() -> None:
 
 
 def test_missing_file(tiny_shard: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere.arrow"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.arrow"):
         forebay.Loader([tiny_shard, tmp_path / "nowhere.arrow"])
 
 
@@ -201,7 +202,7 @@ def test_only_bad_records(tmp_path: Path) -> None:
         assert len(loader.errors()) == 30
     with forebay.Loader(path, shuffle_min_size=5, **TINY) as loader:
         for _ in range(3):
-            with pytest.raises(forebay.DecodeError, match="not a recording|substitute"):
+            with pytest.raises(forebay.DecodeError, match=r"not a recording|substitute"):
                 next(loader)
 
 

@@ -4,6 +4,7 @@ import statistics
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import forebay
 from forebay import _core
@@ -34,9 +35,14 @@ def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
         return (count - before) / elapsed
 
     _core._inject_delays(fixed_ms=20)
-    parameters = {"shuffle_min_size": 0, "shuffle_buffer_size": 1, "raw_channel_size": 1, "batch_size": 32}
+    parameters: dict[str, Any] = {
+        "shuffle_min_size": 0,
+        "shuffle_buffer_size": 1,
+        "raw_channel_size": 1,
+        "batch_size": 32,
+    }
     counter = threading.Thread(target=work)
-    with forebay.Loader(tiny_shards, n_workers=1, **parameters, **TINY) as loader:
+    with forebay.Loader(tiny_shards, n_workers=1, raw_channel_size=1, **parameters, **TINY) as loader:
         next(loader)
         counter.start()
         try:

@@ -113,7 +113,9 @@ def test_interrupt_while_indexing(tiny_shards: list[Path]) -> None:
         except KeyboardInterrupt:
             outcome = "interrupted"
         late = time.perf_counter() - times[0]
-        report(late=late, outcome=outcome, threads_end=seconds_to_end(), works=len(next(forebay.Loader(files[:5], **TINY))["index"]))
+        threads_end = seconds_to_end()
+        works = len(next(forebay.Loader(files[:5], **TINY))["index"])
+        report(late=late, outcome=outcome, threads_end=threads_end, works=works)
     """
     measured = play(scene, *tiny_shards)
     assert measured["outcome"] == "interrupted"
