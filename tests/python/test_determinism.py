@@ -33,7 +33,7 @@ def train(shards: list[Path], **overrides: Any) -> forebay.Loader:
         "batch_size": 16,
         **overrides,
     }
-    return forebay.Loader(shards, **(parameters | overrides), **TINY)
+    return forebay.Loader(shards, **parameters, **TINY)
 
 
 N_BATCHES = 50
