@@ -78,6 +78,17 @@ def test_formats(path: Path, tmp_path: Path) -> None:
     check(found, expected, "" if path.name == "alac.m4a" else path.name, 2e-3)
 
 
+@pytest.mark.parametrize(("source", "target"), [(44100, 32000), (22050, 32000), (48000, 32000), (16000, 22050)])
+def test_the_reference_resamples_tones(source: int, target: int) -> None:
+    """The oracle itself, against the analytic answer, away from the ends."""
+    for hertz in [50.0, 1000.0, 0.9 * min(source, target) / 2]:
+        tone = np.sin(2 * np.pi * hertz * np.arange(source) / source)
+        found = reference.resample(tone, source, target)
+        expected = np.sin(2 * np.pi * hertz * np.arange(target) / target)
+        assert len(found) == target
+        np.testing.assert_allclose(found[2000:-2000], expected[2000:-2000], atol=1e-7)
+
+
 def test_shard_kinds_agree(rows: list[Row], tmp_path: Path) -> None:
     """`save_to_disk` shards, IPC files and compressed bodies give the batches of a plain stream."""
     import pyarrow as pa

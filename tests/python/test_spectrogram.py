@@ -51,7 +51,7 @@ def golden() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("line", golden(), ids=lambda line: line["name"])
 def test_equals_torchaudio(line: dict[str, str]) -> None:
-    """Within the float64 tolerances, and torchaudio's own float32 result within 1e-4 where single precision resolves it."""
+    """Within the tolerances of float64, and within 1e-4 of torchaudio where single precision resolves it."""
     n_samples, shape = int(line["n_samples"]), (int(line["n_mels"]), int(line["n_frames"]))
     values = np.fromfile(GOLDEN / f"{line['name']}.bin", dtype="<f4")
     waveform, torchaudio, float64 = np.split(values, [n_samples, n_samples + shape[0] * shape[1]])
