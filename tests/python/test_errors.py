@@ -1,6 +1,7 @@
 """Every wrong input gets a clear error, and bad records are skipped, counted, listed and logged."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,14 @@ def test_not_arrow(tmp_path: Path) -> None:
 def test_folder_of_something_else(tmp_path: Path) -> None:
     with pytest.raises((forebay.ConfigError, OSError), match=tmp_path.name):
         forebay.Loader(tmp_path)
+
+
+def test_pipe(tmp_path: Path) -> None:
+    """Refused, not waited for."""
+    pipe = tmp_path / "pipe.arrow"
+    os.mkfifo(pipe)
+    with pytest.raises((forebay.ConfigError, OSError), match=r"pipe\.arrow"):
+        forebay.Loader(pipe)
 
 
 def test_schema_without_audio(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_shard_kinds_agree(rows: list[Row], tmp_path: Path) -> None:
     saved = sorted((tmp_path / "saved").glob("data-*.arrow"))
     assert len(saved) == 3
     np.testing.assert_array_equal(load(saved, Features()), expected)
+    np.testing.assert_array_equal(load([tmp_path / "saved"], Features()), expected)
 
     with pa.ipc.open_stream(plain) as stream:
         table = stream.read_all()
