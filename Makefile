@@ -1,0 +1,75 @@
+# make demo   build and install the package in .venv, run the demo, write demo.png
+# make test   everything that CI runs, fastest first, in a virtual environment of its own
+# make soak   the same tests with 20 times the repetitions
+# make bench  criterion benches of each stage
+# make clean  remove everything that the other targets made
+
+PYTHON  ?= python3
+PROFILE ?= ci
+REPEAT  ?= 20
+
+VENV   := build/venv
+BIN    := $(VENV)/bin
+WHEELS := build/wheels
+
+# One profile and one target folder for tests, lints, docs and the wheel under test, so that dependencies are built once.
+CARGO_PROFILE := --locked --profile $(PROFILE)
+
+# Nothing is fetched while the tests and the demo run.
+OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
+
+.PHONY: demo test soak bench clean rust wheel lint pytest examples
+
+demo:
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r examples/requirements.txt
+	rm -rf build/demo-wheel
+	.venv/bin/maturin build --quiet --release --locked --out build/demo-wheel
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/demo-wheel/*.whl
+	$(OFFLINE) .venv/bin/python examples/demo.py --picture demo.png
+
+# In this order, also under `make -j`.
+test:
+	$(MAKE) rust
+	$(MAKE) wheel
+	$(MAKE) lint
+	$(MAKE) examples
+	$(MAKE) pytest
+
+rust:
+	cargo fmt --check
+	cargo clippy $(CARGO_PROFILE) --all-targets -- -D warnings
+	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
+	cargo test $(CARGO_PROFILE)
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
+
+wheel:
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	rm -rf $(WHEELS)
+	$(BIN)/maturin build --quiet $(CARGO_PROFILE) --out $(WHEELS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEELS)/*.whl
+
+lint:
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest forebay._core
+
+examples:
+	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
+	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
+
+pytest:
+	$(OFFLINE) $(BIN)/python -m pytest
+
+soak: wheel
+	FOREBAY_SOAK=$(REPEAT) PROPTEST_CASES=10000 cargo test $(CARGO_PROFILE) -- --include-ignored
+	FOREBAY_SOAK=$(REPEAT) $(OFFLINE) $(BIN)/python -m pytest -o timeout=3600
+
+bench:
+	cargo bench --locked
+
+clean:
+	cargo clean
+	rm -rf .venv build demo.png .pytest_cache .mypy_cache .ruff_cache

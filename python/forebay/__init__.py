@@ -1,0 +1,26 @@
+"""forebay keeps an accelerator fed: Rust threads turn shards of recordings into model-ready numpy batches.
+
+>>> import forebay
+>>> for batch in forebay.Loader.train(["train-00000.arrow", "train-00001.arrow"]):  # doctest: +SKIP
+...     step(batch["spectrogram"], batch["label"])
+"""
+
+from forebay._core import (
+    ConfigError,
+    DecodeError,
+    ForebayError,
+    Loader,
+    SpectrogramTransform,
+    StateError,
+    __version__,
+)
+
+__all__ = [
+    "ConfigError",
+    "DecodeError",
+    "ForebayError",
+    "Loader",
+    "SpectrogramTransform",
+    "StateError",
+    "__version__",
+]

@@ -1,0 +1,160 @@
+"""Signatures of the extension module; `help()` shows the full documentation."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: Final[str]
+
+_Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+@type_check_only
+class _Overrides(TypedDict, total=False):
+    seed: int
+    batch_size: int
+    shuffle_buffer_size: int
+    shuffle_min_size: int
+    sample_rate: int
+    clip_seconds: float
+    n_mels: int
+    n_fft: int
+    hop_length: int
+    n_workers: int
+    raw_channel_size: int
+    infinite: bool
+    augment: bool
+    audio_column: str | None
+    label_column: str | None
+
+@type_check_only
+class _BadRecord(TypedDict):
+    index: int
+    shard: str
+    row: int
+    path: str | None
+    kind: str
+    reason: str
+
+@type_check_only
+class _Shard(TypedDict):
+    path: str
+    first_row: int
+    num_rows: int
+    damage: str | None
+
+class ForebayError(Exception):
+    """The base of all errors of this package."""
+
+class ConfigError(ForebayError, ValueError):
+    """Parameters are out of range or contradict each other; the message lists every problem."""
+
+class DecodeError(ForebayError):
+    """A recording cannot be decoded."""
+
+class StateError(ForebayError):
+    """A saved state does not fit this loader."""
+
+@final
+class Loader:
+    """Yields batches of log-mel spectrograms from Arrow shards of recordings."""
+
+    def __new__(
+        cls,
+        arrow_files: _Files,
+        seed: int = 0,
+        batch_size: int = 64,
+        shuffle_buffer_size: int = 10000,
+        shuffle_min_size: int = 8000,
+        sample_rate: int = 32000,
+        clip_seconds: float = 5.0,
+        n_mels: int = 128,
+        n_fft: int = 1024,
+        hop_length: int = 320,
+        n_workers: int = 8,
+        raw_channel_size: int = 256,
+        infinite: bool = True,
+        augment: bool = True,
+        *,
+        audio_column: str | None = None,
+        label_column: str | None = None,
+    ) -> Self: ...
+    @classmethod
+    def train(cls, arrow_files: _Files, **overrides: Unpack[_Overrides]) -> Self:
+        """A loader for training: infinite, random crops, buffer 10000 / minimum 8000, 8 workers."""
+
+    @classmethod
+    def eval(cls, arrow_files: _Files, **overrides: Unpack[_Overrides]) -> Self:
+        """A loader for evaluation: one pass in order, center crops, buffer 1000 / minimum 0, 4 workers."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, NDArray[Any]]: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def close(self) -> None:
+        """Ends all threads; a `next()` that waits in another thread raises."""
+
+    def errors(self) -> list[_BadRecord]:
+        """The records that were skipped, each with its index and the reason."""
+
+    def stats(self) -> dict[str, int]:
+        """Counts since construction: records read, decoded, failed, substitutes, batches, decoded at first batch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch that the next `iter()` of a finite loader passes through."""
+
+    @property
+    def num_records(self) -> int:
+        """The number of rows in all shards."""
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """The number of batches in one pass."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch."""
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """The names of the label's ClassLabel feature."""
+
+    @property
+    def shards(self) -> list[_Shard]:
+        """The shards as given."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+
+@final
+class SpectrogramTransform:
+    """Turns waveforms into log-mel spectrograms."""
+
+    def __new__(
+        cls,
+        sample_rate: int = 32000,
+        n_fft: int = 1024,
+        hop_length: int = 320,
+        n_mels: int = 128,
+        *,
+        win_length: int | None = None,
+        f_min: float = 0.0,
+        f_max: float | None = None,
+    ) -> Self: ...
+    def transform(self, waveform: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the log-mel energies `[n_mels, n_frames]` of a waveform `[n_samples]`."""
+
+    def n_frames(self, n_samples: int) -> int:
+        """The number of frames of a waveform of `n_samples`."""
+
+    @property
+    def n_mels(self) -> int:
+        """The number of mel bands."""
+
+def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
+def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
+def _close_all() -> None: ...

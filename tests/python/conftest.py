@@ -1,0 +1,62 @@
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from forebay import _core
+from recordings import Row, read_rows, tiny_rows, write_shard
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_network() -> Iterator[None]:
+    def refuse(*_args: object) -> NoReturn:
+        raise OSError("tests must not use the network")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", refuse)
+        patch.setattr(socket.socket, "connect", refuse)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_delays() -> Iterator[None]:
+    yield
+    _core._inject_delays()
+
+
+@pytest.fixture(scope="session")
+def soak() -> int:
+    """How many times more often than in CI a repeated check runs."""
+    return int(os.environ.get("FOREBAY_SOAK", "1"))
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[Row]:
+    """The bundled recordings."""
+    return read_rows()
+
+
+@pytest.fixture(scope="session")
+def shards(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The recordings as two shards of several record batches."""
+    folder = tmp_path_factory.mktemp("shards")
+    return [write_shard(folder / "a.arrow", rows[:11]), write_shard(folder / "b.arrow", rows[11:], rows_per_batch=3)]
+
+
+@pytest.fixture(scope="session")
+def tiny_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """12 000 tiny rows in one shard."""
+    return write_shard(tmp_path_factory.mktemp("tiny") / "tiny.arrow", tiny_rows(12_000), rows_per_batch=1000)
+
+
+@pytest.fixture(scope="session")
+def tiny_shards(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Five shards of 60 tiny rows; every 20th row is bad."""
+    folder = tmp_path_factory.mktemp("five")
+    all_rows = tiny_rows(300)
+    for i in range(7, 300, 20):
+        all_rows[i] = Row(b"not a recording", 0)
+    return [write_shard(folder / f"{i}.arrow", all_rows[60 * i : 60 * i + 60], rows_per_batch=16) for i in range(5)]

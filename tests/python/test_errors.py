@@ -1,0 +1,220 @@
+"""Every wrong input gets a clear error, and bad records are skipped, counted, listed and logged."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from recordings import TINY, Row, tiny_rows, write_shard
+
+BAD_VALUES: list[tuple[str, Any]] = [
+    ("seed", -1),
+    ("seed", 2**64),
+    ("batch_size", 0),
+    ("batch_size", -5),
+    ("shuffle_buffer_size", 0),
+    ("shuffle_min_size", -1),
+    ("shuffle_min_size", 10_001),
+    ("sample_rate", 0),
+    ("clip_seconds", 0.0),
+    ("clip_seconds", -1.0),
+    ("clip_seconds", float("nan")),
+    ("clip_seconds", float("inf")),
+    ("n_mels", 0),
+    ("n_fft", 0),
+    ("n_fft", 10**9),
+    ("hop_length", 0),
+    ("n_workers", 0),
+    ("n_workers", -8),
+    ("raw_channel_size", 0),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_VALUES)
+def test_parameter_out_of_range(name: str, value: Any, tiny_shard: Path) -> None:
+    """The message names the parameter, its value and the range."""
+    parameters: dict[str, Any] = {name: value}
+    with pytest.raises(forebay.ConfigError, match=rf"{name} is {value}".replace("nan", "NaN") + ".*must be") as caught:
+        forebay.Loader(tiny_shard, **parameters)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, forebay.ForebayError)
+
+
+def test_all_problems_in_one_message() -> None:
+    with pytest.raises(forebay.ConfigError) as caught:
+        forebay.Loader([], seed=-1, batch_size=0, shuffle_min_size=20_000, n_workers=0, raw_channel_size=-3)
+    for name in ["arrow_files", "seed", "batch_size", "shuffle_min_size", "n_workers", "raw_channel_size"]:
+        assert f"{name} is " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"batch_size": 1.5}, {"n_workers": "8"}, {"clip_seconds": "5"}, {"infinite": 3}, {"audio_column": 1}, {"typo": 1}],
+)
+def test_wrong_type(parameters: dict[str, Any], tiny_shard: Path) -> None:
+    with pytest.raises(TypeError, match=next(iter(parameters))):
+        forebay.Loader(tiny_shard, **parameters)
+    with pytest.raises(TypeError, match=next(iter(parameters))):
+        forebay.Loader.eval(tiny_shard, **parameters)
+
+
+def test_files_of_the_wrong_type() -> None:
+    with pytest.raises(TypeError, match="arrow_files"):
+        forebay.Loader(7)  # type: ignore[arg-type]
+
+
+def test_missing_file(tiny_shard: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.arrow"):
+        forebay.Loader([tiny_shard, tmp_path / "nowhere.arrow"])
+
+
+def test_not_arrow(tmp_path: Path) -> None:
+    path = tmp_path / "notes.arrow"
+    path.write_bytes(b"These are notes, not a shard. " * 100)
+    with pytest.raises(forebay.ConfigError, match=r"notes\.arrow"):
+        forebay.Loader(path)
+
+
+def test_folder_of_something_else(tmp_path: Path) -> None:
+    with pytest.raises((forebay.ConfigError, OSError), match=tmp_path.name):
+        forebay.Loader(tmp_path)
+
+
+def test_pipe(tmp_path: Path) -> None:
+    """Refused, not waited for."""
+    pipe = tmp_path / "pipe.arrow"
+    os.mkfifo(pipe)
+    with pytest.raises((forebay.ConfigError, OSError), match=r"pipe\.arrow"):
+        forebay.Loader(pipe)
+
+
+def test_schema_without_audio(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"text": ["a"], "label": [1]})
+    path = tmp_path / "text.arrow"
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(forebay.ConfigError, match="audio_column") as caught:
+        forebay.Loader(path)
+    assert "text" in str(caught.value)
+    with pytest.raises(forebay.ConfigError, match="text"):
+        forebay.Loader(path, audio_column="text")
+
+
+def test_unknown_columns(tiny_shard: Path) -> None:
+    with pytest.raises(forebay.ConfigError, match="sound"):
+        forebay.Loader(tiny_shard, audio_column="sound")
+    with pytest.raises(forebay.ConfigError, match="species"):
+        forebay.Loader(tiny_shard, label_column="species")
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "none.arrow", [])
+    with pytest.raises(forebay.ConfigError, match="no rows"):
+        forebay.Loader(path)
+
+
+def damaged(whole: bytes) -> dict[str, bytes]:
+    return {"truncated": whole[: len(whole) * 6 // 10], "no end marker": whole[:-8], "empty": b""}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "no end marker", "empty"])
+def test_damaged_shard(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Reported in `shards`; whatever is whole is delivered, whatever is not is listed."""
+    good = write_shard(tmp_path / "good.arrow", tiny_rows(20))
+    bad = tmp_path / "bad.arrow"
+    bad.write_bytes(damaged(write_shard(tmp_path / "whole.arrow", tiny_rows(40)).read_bytes())[damage])
+    with forebay.Loader.eval([good, bad, good], **TINY) as loader:
+        first, second, third = loader.shards
+        delivered = [row for batch in loader for row in batch["index"].tolist()]
+        lost = [error["index"] for error in loader.errors()]
+    assert first["damage"] is None
+    assert third["damage"] is None
+    assert (second["damage"] is None) == (damage == "no end marker")
+    if second["damage"]:
+        assert any("bad.arrow" in record.getMessage() for record in caplog.records)
+    assert third["first_row"] == 20 + second["num_rows"]
+    assert sorted(delivered + lost) == list(range(loader.num_records))
+    assert len(delivered) >= {"truncated": 56, "no end marker": 80, "empty": 40}[damage]
+
+
+BAD_RECORDS = {
+    3: (Row(b"not a recording at all", 0, "three.ogg"), "unsupported"),
+    5: (Row(b"", 0), "empty"),
+    8: (Row(None, 0, "gone/away.wav"), "unreadable"),
+    9: (Row(None, 0), "unreadable"),
+    12: (Row(tiny_rows(1)[0].audio[:44], 0), "empty"),  # type: ignore[index]
+}
+
+
+def test_bad_records_of_a_finite_pass(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = tiny_rows(20)
+    for i, (row, _) in BAD_RECORDS.items():
+        rows[i] = row
+    first = write_shard(tmp_path / "first.arrow", tiny_rows(10))
+    second = write_shard(tmp_path / "second.arrow", rows)
+    with (
+        caplog.at_level(logging.WARNING, "forebay"),
+        forebay.Loader.eval([first, second], batch_size=10, **TINY) as loader,
+    ):
+        for _ in range(2):  # a second pass lists nothing twice
+            sizes = [len(batch["index"]) for batch in loader]
+            assert sizes == [10, 6, 9]
+            errors = loader.errors()
+            assert [error["index"] for error in errors] == [10 + i for i in BAD_RECORDS]
+        stats = loader.stats()
+    assert [set(error) for error in errors] == [{"index", "shard", "row", "path", "kind", "reason"}] * 5
+    assert [error["row"] for error in errors] == list(BAD_RECORDS)
+    assert {error["shard"] for error in errors} == {str(second)}
+    assert [error["path"] for error in errors] == [row.path for row, _ in BAD_RECORDS.values()]
+    assert [error["kind"] for error in errors] == [kind for _, kind in BAD_RECORDS.values()]
+    assert all(len(error["reason"]) > 10 for error in errors)
+    assert stats["records_failed"] == 10
+    assert stats["records_decoded"] == 50
+    assert stats["substitutes"] == 0
+
+
+def test_logged_once_per_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = tiny_rows(40)
+    for i in range(0, 40, 2):
+        rows[i] = Row(b"not a recording at all")
+    with (
+        caplog.at_level(logging.WARNING, "forebay"),
+        forebay.Loader.eval(write_shard(tmp_path / "a.arrow", rows), **TINY) as loader,
+    ):
+        assert sum(len(batch["index"]) for batch in loader) == 20
+        assert len(loader.errors()) == 20
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("forebay")]
+    assert len(messages) == 1
+    assert "a.arrow" in messages[0]
+
+
+def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path]) -> None:
+    """Batches stay full, bad rows never appear."""
+    with forebay.Loader(tiny_shards, shuffle_min_size=20, batch_size=50, **TINY) as loader:
+        rows = [row for _ in range(24) for row in next(loader)["index"].tolist()]
+        assert len(rows) == 1200
+        assert all(row % 20 != 7 for row in rows)
+        assert 55 <= loader.stats()["substitutes"] <= 65
+        assert [error["index"] for error in loader.errors()] == list(range(7, 300, 20))
+
+
+def test_only_bad_records(tmp_path: Path) -> None:
+    """An endless loader raises, the same each time; a pass ends without a batch."""
+    path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording at all")] * 30)
+    with forebay.Loader.eval(path, **TINY) as loader:
+        assert list(loader) == []
+        assert len(loader.errors()) == 30
+    with forebay.Loader(path, shuffle_min_size=5, **TINY) as loader:
+        for _ in range(3):
+            with pytest.raises(forebay.DecodeError, match=r"not a recording|substitute"):
+                next(loader)
+
+
+def test_set_epoch_of_an_infinite_loader(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **TINY) as loader, pytest.raises(forebay.StateError, match="set_epoch"):
+        loader.set_epoch(3)

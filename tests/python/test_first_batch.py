@@ -1,0 +1,15 @@
+"""The first batch does not wait for the window to fill: counted, not timed."""
+
+from pathlib import Path
+
+import pytest
+
+import forebay
+from recordings import TINY
+
+
+@pytest.mark.parametrize("batch_size", [16, 64, 256])
+def test_decoded_records(batch_size: int, tiny_shard: Path) -> None:
+    with forebay.Loader(tiny_shard, batch_size=batch_size, **TINY) as loader:
+        assert len(next(loader)["index"]) == batch_size
+        assert loader.stats()["decoded_at_first_batch"] <= 3 * batch_size

@@ -1,0 +1,288 @@
+"""Ctrl-C comes through at any moment and loses nothing; threads end with their loader.
+
+Each scene plays in a process of its own, which interrupts itself and prints what it measured as JSON.
+Times are asserted at three times the goal (150 ms for Ctrl-C, 500 ms for threads): machines that test are busy.
+"""
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordings import TINY
+
+INTERRUPT_LIMIT_S = 3 * 0.15
+END_LIMIT_S = 3 * 0.5
+
+PRELUDE = f"""
+import collections, gc, itertools, json, os, signal, sys, threading, time
+from pathlib import Path
+import forebay
+from forebay import _core
+
+TINY = {TINY!r}
+
+def interrupt_after(*delays_s):
+    '''Sends SIGINT to this process after each delay; returns the times, which fill as they pass.'''
+    times = []
+    def send():
+        for delay in delays_s:
+            time.sleep(delay)
+            times.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=send, daemon=True).start()
+    return times
+
+def threads():
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            names.append((task / "comm").read_text().strip())
+        except OSError:
+            pass
+    return [name for name in names if name.startswith("forebay")]
+
+def seconds_to_end():
+    '''How long it takes until no thread of forebay is left.'''
+    start = time.perf_counter()
+    while threads() and time.perf_counter() - start < 10:
+        time.sleep(0.002)
+    return time.perf_counter() - start
+
+def report(**measured):
+    print(json.dumps(measured), flush=True)
+"""
+
+
+def start(scene: str, *arguments: object) -> subprocess.Popen[str]:
+    script = PRELUDE + textwrap.dedent(scene)
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def play(scene: str, *arguments: object) -> dict[str, Any]:
+    """Runs a scene that must end well and say nothing but its report."""
+    process = start(scene, *arguments)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, err) == (0, "")
+    measured: dict[str, Any] = json.loads(out)
+    return measured
+
+
+def test_interrupt_while_constructing(tiny_shards: list[Path]) -> None:
+    """20 000 shards to index."""
+    scene = """
+        files = sys.argv[1:] * 4000
+        times = interrupt_after(0.02)
+        try:
+            forebay.Loader(files)
+            outcome = "constructed"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        late = time.perf_counter() - times[0]
+        threads_end = seconds_to_end()
+        works = len(next(forebay.Loader(files[:5], **TINY))["index"])
+        report(late=late, outcome=outcome, threads_end=threads_end, works=works)
+    """
+    measured = play(scene, *tiny_shards)
+    assert measured["outcome"] == "interrupted"
+    assert measured["late"] < INTERRUPT_LIMIT_S
+    assert measured["threads_end"] < END_LIMIT_S
+    assert measured["works"] == 64
+
+
+def test_interrupt_while_filling(tiny_shards: list[Path]) -> None:
+    """The first batch needs 64 records, 50 ms each; the loader goes on with it."""
+    scene = """
+        files = sys.argv[1:]
+        parameters = dict(shuffle_min_size=100, shuffle_buffer_size=200, n_workers=1, **TINY)
+        with forebay.Loader(files, **parameters) as undisturbed:
+            expected = next(undisturbed)["index"].tolist()
+        _core._inject_delays(fixed_ms=20)
+        loader = forebay.Loader(files, **parameters)
+        times = interrupt_after(0.3)
+        try:
+            next(loader)
+            outcome = "batch"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        late = time.perf_counter() - times[0]
+        report(late=late, outcome=outcome, same=next(loader)["index"].tolist() == expected)
+    """
+    measured = play(scene, *tiny_shards)
+    assert measured["outcome"] == "interrupted"
+    assert measured["late"] < INTERRUPT_LIMIT_S
+    assert measured["same"]
+
+
+def test_interrupts_lose_nothing(tiny_shards: list[Path], soak: int) -> None:
+    """Many interrupts at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    scene = """
+        import random
+        n_interrupts, files = int(sys.argv[1]), sys.argv[2:]
+        parameters = dict(shuffle_min_size=50, shuffle_buffer_size=100, batch_size=8, n_workers=2, **TINY)
+        _core._inject_delays(random_ms=4)
+        rng = random.Random(0)
+        loader = forebay.Loader(files, **parameters)
+        batches, late = [], []
+        while len(late) < n_interrupts:
+            times = interrupt_after(rng.random() * 0.04)
+            try:
+                collections.deque(map(batches.append, loader), maxlen=0)
+            except KeyboardInterrupt:
+                late.append(time.perf_counter() - times[0])
+        _core._inject_delays()
+        found = [batch["index"].tolist() for batch in batches]
+        with forebay.Loader(files, **parameters) as undisturbed:
+            expected = [batch["index"].tolist() for batch in itertools.islice(undisturbed, len(found))]
+        late.sort()
+        report(batches=len(found), same=found == expected, median=late[len(late) // 2], worst=late[-1])
+    """
+    measured = play(scene, 100 * soak, *tiny_shards)
+    assert measured["batches"] > 20
+    assert measured["same"]
+    assert measured["worst"] < INTERRUPT_LIMIT_S
+
+
+ENDINGS = {
+    "close": """
+        next(loader)
+        running = len(threads())
+        loader.close()
+    """,
+    "with": """
+        with loader:
+            next(loader)
+            running = len(threads())
+    """,
+    "del": """
+        next(loader)
+        running = len(threads())
+        del loader
+    """,
+    "exception": """
+        try:
+            with loader:
+                for batch in loader:
+                    running = len(threads())
+                    raise RuntimeError
+        except RuntimeError:
+            pass
+    """,
+    "exception in a function": """
+        running = 0
+        def work(loader):
+            global running
+            for batch in loader:
+                running = len(threads())
+                raise RuntimeError
+        try:
+            loaders = [loader]
+            del loader
+            work(loaders.pop())
+        except RuntimeError:
+            pass
+    """,
+    "end of pass": """
+        loader.close()
+        loader = forebay.Loader(sys.argv[1:], infinite=False, **parameters)
+        next(loader)
+        running = len(threads())
+        for batch in loader:
+            pass
+    """,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_threads_end(ending: str, tiny_shards: list[Path]) -> None:
+    scene = """
+        _core._inject_delays(fixed_ms=1)
+        parameters = dict(shuffle_min_size=50, shuffle_buffer_size=100, batch_size=8, n_workers=4, **TINY)
+        before = len(threads())
+        loader = forebay.Loader(sys.argv[1:], **parameters)
+    """
+    tail = """
+        report(before=before, running=running, seconds=seconds_to_end(), after=len(threads()))
+    """
+    measured = play(textwrap.dedent(scene) + textwrap.dedent(ENDINGS[ending]) + textwrap.dedent(tail), *tiny_shards)
+    assert measured["before"] == measured["after"] == 0
+    assert measured["running"] == 5  # I/O and four workers
+    assert measured["seconds"] < END_LIMIT_S
+
+
+PROCESS_ENDINGS = {"end of script": "", "exit": "sys.exit(0)", "exception": "raise SystemExit('out')"}
+
+
+@pytest.mark.parametrize("ending", PROCESS_ENDINGS)
+def test_process_ends(ending: str, tiny_shards: list[Path]) -> None:
+    scene = f"""
+        _core._inject_delays(fixed_ms=20)
+        parameters = dict(shuffle_min_size=50, shuffle_buffer_size=100, batch_size=8, n_workers=4, **TINY)
+        loader = forebay.Loader(sys.argv[1:], **parameters)
+        next(loader)
+        report(running=len(threads()))
+        {PROCESS_ENDINGS[ending]}
+    """
+    with start(scene, *tiny_shards) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["running"] == 5
+        began = time.perf_counter()
+        process.wait(timeout=30)
+        assert time.perf_counter() - began < END_LIMIT_S
+        assert process.returncode == (ending == "exception")
+
+
+def test_close_wakes_next_in_another_thread(tiny_shards: list[Path]) -> None:
+    scene = """
+        _core._inject_delays(fixed_ms=300)
+        loader = forebay.Loader(sys.argv[1:], n_workers=1, **TINY)
+        raised = []
+        def wait():
+            try:
+                next(loader)
+            except Exception as error:
+                raised.append((type(error).__name__, time.perf_counter()))
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.5)
+        closed = time.perf_counter()
+        loader.close()
+        waiting.join(10)
+        [(name, woken)] = raised
+        report(name=name, seconds=woken - closed, threads_end=seconds_to_end(), closed=loader.closed)
+    """
+    measured = play(scene, *tiny_shards)
+    assert measured["name"] == "ForebayError"
+    assert measured["seconds"] < END_LIMIT_S
+    assert measured["threads_end"] < END_LIMIT_S
+    assert measured["closed"]
+
+
+def test_fork_is_refused(tiny_shards: list[Path]) -> None:
+    """The child has no threads: it is told, and it ends."""
+    scene = """
+        loader = forebay.Loader(sys.argv[1:], **TINY)
+        next(loader)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(loader)
+                os._exit(1)
+            except forebay.ForebayError as error:
+                del loader
+                gc.collect()
+                os._exit(0 if "fork" in str(error) else 2)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        report(status=status, rows=len(next(loader)["index"]))
+    """
+    assert play(scene, *tiny_shards) == {"status": 0, "rows": 64}
