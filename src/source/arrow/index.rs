@@ -215,15 +215,16 @@ impl Indexer<'_> {
     /// Follows the footer of an Arrow file.
     fn walk_footer(&mut self, file: &mut StoredFile) -> Result<(), Stop> {
         let size = file.size();
-        let unusable = |what: &str| damage(ErrorKind::Truncated, format!("the file's footer {what}"), size);
+        let unusable = |what: &str| damage(ErrorKind::Format, format!("the file's footer {what}"), size);
+        let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
         let mut tail = [0; 10];
         let Some(tail_at) = size.checked_sub(10).filter(|&at| at >= 8) else {
-            return Err(unusable("is missing: the file is cut off"));
+            return Err(missing());
         };
         file.read_exact(&mut tail, tail_at)?;
         let [a, b, c, d, magic @ ..] = tail;
         if magic != MAGIC {
-            return Err(unusable("is missing: the file is cut off"));
+            return Err(missing());
         }
         let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
         let Some((len, footer_at)) = len.and_then(|len| Some((len, tail_at.checked_sub(len)?))) else {
@@ -236,26 +237,37 @@ impl Indexer<'_> {
         let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
         self.schema = convert(schema, footer_at)?;
         self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        let mut left = size;
         for (blocks, header) in [
             (footer.dictionaries(), MessageHeader::DictionaryBatch),
             (footer.recordBatches(), MessageHeader::RecordBatch),
         ] {
             for block in blocks.iter().flatten() {
                 self.poll()?;
-                self.add_block(file, block, header)?;
+                let end = self.add_block(file, block, header)?;
+                // Blocks do not overlap, so together they are no longer than the file. This bounds the work, too.
+                let len = u64::try_from(block.offset()).ok().and_then(|at| end.checked_sub(at));
+                left =
+                    len.and_then(|len| left.checked_sub(len)).ok_or_else(|| unusable("names bytes twice"))?;
             }
         }
         Ok(())
     }
 
-    fn add_block(&mut self, file: &mut StoredFile, block: &Block, header: MessageHeader) -> Result<(), Stop> {
+    /// Takes in the message that a block of the footer names; returns where its body ends.
+    fn add_block(
+        &mut self,
+        file: &mut StoredFile,
+        block: &Block,
+        header: MessageHeader,
+    ) -> Result<u64, Stop> {
         let wrong = || damage(ErrorKind::Format, "the file's footer names a block that is not a message", 0);
         let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
         let Step::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
         if self.scanner.message()?.header_type() != header {
             return Err(wrong());
         }
-        self.add(file, head).map(drop)
+        self.add(file, head)
     }
 
     /// Takes the message that the scanner stands on into the index; returns where the next one starts.
