@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use super::{
     ArrowOptions,
     message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step},
-    schema::{Columns, Layout, Wanted},
+    schema::{Columns, FeatureCache, Layout, Wanted},
     walk::locate,
 };
 use crate::{
@@ -77,7 +77,12 @@ impl Index {
     /// # Errors
     /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit, [`ErrorKind::Closed`] if
     /// `stop` was set, and what the system says. Damage is not an error but a part of the index.
-    pub(crate) fn build(file: &mut StoredFile, options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+    pub(crate) fn build(
+        file: &mut StoredFile,
+        options: &ArrowOptions,
+        features: &FeatureCache,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let mut indexer = Indexer {
             index: Self {
                 version: file.version(),
@@ -90,6 +95,7 @@ impl Index {
             scanner: Scanner::new(),
             schema: Schema::empty(),
             options,
+            features,
             stop,
         };
         let path = file.path().clone();
@@ -125,6 +131,7 @@ struct Indexer<'a> {
     scanner: Scanner,
     schema: Schema,
     options: &'a ArrowOptions,
+    features: &'a FeatureCache,
     stop: &'a AtomicBool,
 }
 
@@ -196,7 +203,7 @@ impl Indexer<'_> {
             return Err(damage(ErrorKind::Format, "the schema's message has an impossible body length", at));
         };
         self.schema = convert(schema, at)?;
-        self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        self.index.columns = Some(Columns::choose(&self.schema, self.options, self.features)?);
         Ok(next)
     }
 
@@ -236,7 +243,7 @@ impl Indexer<'_> {
         let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
         let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
         self.schema = convert(schema, footer_at)?;
-        self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        self.index.columns = Some(Columns::choose(&self.schema, self.options, self.features)?);
         let mut left = size;
         for (blocks, header) in [
             (footer.dictionaries(), MessageHeader::DictionaryBatch),
