@@ -1,11 +1,11 @@
 //! forebay.
 
-#[cfg(feature = "audio")]
-pub mod decode;
 pub mod error;
 pub mod record;
 #[cfg(feature = "arrow")]
 pub mod source;
+#[cfg(feature = "audio")]
+pub mod decode;
 #[cfg(feature = "audio")]
 pub mod transform;
 
