@@ -173,12 +173,13 @@ impl StoredFile {
         let mut filled = 0;
         while filled < buffer.len() {
             let from = at.checked_add(filled as u64).ok_or_else(|| past_the_end(u64::MAX, self.size()))?;
-            let Self { path, storage, file, .. } = self;
+            let Self { path, storage, file, version } = self;
             let n = retry(path, "read", || {
                 let result = file.read_at(&mut buffer[filled..], from);
                 if let Err(error) = &result
                     && error.kind() == io::ErrorKind::StaleNetworkFileHandle
                     && let Ok(fresh) = storage.open(path)
+                    && fresh.version().is_ok_and(|now| now == *version)
                 {
                     *file = fresh;
                 }

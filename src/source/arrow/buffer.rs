@@ -162,3 +162,43 @@ fn outside(at: u64, len: u64, span: Span) -> Error {
     let message = format!("a value claims {len} bytes at {at} of a buffer of {}", span.len);
     Error::new(ErrorKind::Corrupt, message).at_byte(span.at)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use super::*;
+    use crate::source::storage::{LocalFiles, Storage};
+
+    fn decompressed(prefix: i64, payload: &[u8], codec: Codec) -> Result<Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = folder.path().join("a").into();
+        std::fs::write(&path, [&prefix.to_le_bytes(), payload].concat()).unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+        let mut file = StoredFile::open(&storage, &path)?;
+        let span = Span { at: 0, len: file.size() };
+        decompress(&mut file, span, Some(codec)).map(|bytes| bytes.to_vec())
+    }
+
+    #[test]
+    fn the_claimed_length_is_checked_and_allocates_nothing() {
+        let content = vec![5; 1 << 20];
+        let zstd = zstd::encode_all(&content[..], 1).unwrap();
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        std::io::Write::write_all(&mut lz4, &content).unwrap();
+        let lz4 = lz4.finish().unwrap();
+        let n = content.len() as i64;
+        for (codec, payload) in [(Codec::Zstd, &zstd), (Codec::Lz4Frame, &lz4)] {
+            assert!(decompressed(n, payload, codec).unwrap() == content);
+            assert!(decompressed(-1, &content, codec).unwrap() == content);
+            for claim in [0, 1, n - 1, n + 1, i64::MAX, i64::MIN, -2] {
+                let error = decompressed(claim, payload, codec).map(|bytes| bytes.len()).unwrap_err();
+                assert_eq!(error.kind, ErrorKind::Corrupt, "{claim}: {error}");
+            }
+            for cut in [0, 1, 10, payload.len() / 2] {
+                let error = decompressed(n, &payload[..cut], codec).map(|bytes| bytes.len()).unwrap_err();
+                assert_eq!(error.kind, ErrorKind::Corrupt, "{cut}: {error}");
+            }
+        }
+    }
+}

@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use super::{
     ArrowOptions,
     message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step},
-    schema::{Columns, Layout, Wanted},
+    schema::{Columns, FeatureCache, Layout, Wanted},
     walk::locate,
 };
 use crate::{
@@ -77,7 +77,12 @@ impl Index {
     /// # Errors
     /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit, [`ErrorKind::Closed`] if
     /// `stop` was set, and what the system says. Damage is not an error but a part of the index.
-    pub(crate) fn build(file: &mut StoredFile, options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+    pub(crate) fn build(
+        file: &mut StoredFile,
+        options: &ArrowOptions,
+        features: &FeatureCache,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let mut indexer = Indexer {
             index: Self {
                 version: file.version(),
@@ -90,6 +95,7 @@ impl Index {
             scanner: Scanner::new(),
             schema: Schema::empty(),
             options,
+            features,
             stop,
         };
         let path = file.path().clone();
@@ -125,6 +131,7 @@ struct Indexer<'a> {
     scanner: Scanner,
     schema: Schema,
     options: &'a ArrowOptions,
+    features: &'a FeatureCache,
     stop: &'a AtomicBool,
 }
 
@@ -196,7 +203,7 @@ impl Indexer<'_> {
             return Err(damage(ErrorKind::Format, "the schema's message has an impossible body length", at));
         };
         self.schema = convert(schema, at)?;
-        self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        self.index.columns = Some(Columns::choose(&self.schema, self.options, self.features)?);
         Ok(next)
     }
 
@@ -215,15 +222,16 @@ impl Indexer<'_> {
     /// Follows the footer of an Arrow file.
     fn walk_footer(&mut self, file: &mut StoredFile) -> Result<(), Stop> {
         let size = file.size();
-        let unusable = |what: &str| damage(ErrorKind::Truncated, format!("the file's footer {what}"), size);
+        let unusable = |what: &str| damage(ErrorKind::Format, format!("the file's footer {what}"), size);
+        let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
         let mut tail = [0; 10];
         let Some(tail_at) = size.checked_sub(10).filter(|&at| at >= 8) else {
-            return Err(unusable("is missing: the file is cut off"));
+            return Err(missing());
         };
         file.read_exact(&mut tail, tail_at)?;
         let [a, b, c, d, magic @ ..] = tail;
         if magic != MAGIC {
-            return Err(unusable("is missing: the file is cut off"));
+            return Err(missing());
         }
         let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
         let Some((len, footer_at)) = len.and_then(|len| Some((len, tail_at.checked_sub(len)?))) else {
@@ -235,27 +243,38 @@ impl Indexer<'_> {
         let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
         let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
         self.schema = convert(schema, footer_at)?;
-        self.index.columns = Some(Columns::choose(&self.schema, self.options)?);
+        self.index.columns = Some(Columns::choose(&self.schema, self.options, self.features)?);
+        let mut left = size;
         for (blocks, header) in [
             (footer.dictionaries(), MessageHeader::DictionaryBatch),
             (footer.recordBatches(), MessageHeader::RecordBatch),
         ] {
             for block in blocks.iter().flatten() {
                 self.poll()?;
-                self.add_block(file, block, header)?;
+                let end = self.add_block(file, block, header)?;
+                // Blocks do not overlap, so together they are no longer than the file. This bounds the work, too.
+                let len = u64::try_from(block.offset()).ok().and_then(|at| end.checked_sub(at));
+                left =
+                    len.and_then(|len| left.checked_sub(len)).ok_or_else(|| unusable("names bytes twice"))?;
             }
         }
         Ok(())
     }
 
-    fn add_block(&mut self, file: &mut StoredFile, block: &Block, header: MessageHeader) -> Result<(), Stop> {
+    /// Takes in the message that a block of the footer names; returns where its body ends.
+    fn add_block(
+        &mut self,
+        file: &mut StoredFile,
+        block: &Block,
+        header: MessageHeader,
+    ) -> Result<u64, Stop> {
         let wrong = || damage(ErrorKind::Format, "the file's footer names a block that is not a message", 0);
         let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
         let Step::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
         if self.scanner.message()?.header_type() != header {
             return Err(wrong());
         }
-        self.add(file, head).map(drop)
+        self.add(file, head)
     }
 
     /// Takes the message that the scanner stands on into the index; returns where the next one starts.

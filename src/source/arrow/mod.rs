@@ -36,7 +36,7 @@ use std::{
 
 pub use reader::ArrowReader;
 
-use self::index::Index;
+use self::{index::Index, schema::FeatureCache};
 use super::{
     block::BlockPool,
     storage::{LocalFiles, Storage, StoredFile},
@@ -84,7 +84,7 @@ pub struct ArrowSource {
     indexes: Vec<Index>,
     blocks: Arc<BlockPool>,
     n_rows: u64,
-    class_names: Option<Vec<String>>,
+    class_names: Option<Arc<Vec<String>>>,
 }
 
 impl ArrowSource {
@@ -147,7 +147,7 @@ impl ArrowSource {
 
     /// The names of the classes, if the schema's metadata has them.
     pub fn class_names(&self) -> Option<&[String]> {
-        self.class_names.as_deref()
+        self.class_names.as_deref().map(Vec::as_slice)
     }
 
     /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
@@ -213,13 +213,14 @@ fn index_all(
 ) -> Result<Vec<Index>> {
     let results: Vec<OnceLock<Result<Index>>> = paths.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
+    let features = FeatureCache::default();
     let failed = AtomicBool::new(false);
     let work = || {
         while !failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(path), Some(result)) = (paths.get(at), results.get(at)) else { break };
-            let index =
-                StoredFile::open(storage, path).and_then(|mut file| Index::build(&mut file, options, stop));
+            let index = StoredFile::open(storage, path)
+                .and_then(|mut file| Index::build(&mut file, options, &features, stop));
             if index.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }
@@ -243,15 +244,16 @@ fn index_all(
 }
 
 /// The class names that all shards with class names share.
-fn common_class_names(shards: &[Shard], indexes: &[Index]) -> Result<Option<Vec<String>>> {
-    let mut common: Option<(&Shard, &Vec<String>)> = None;
+fn common_class_names(shards: &[Shard], indexes: &[Index]) -> Result<Option<Arc<Vec<String>>>> {
+    let mut common: Option<(&Shard, &Arc<Vec<String>>)> = None;
     for (shard, index) in shards.iter().zip(indexes) {
         let Some(names) = index.columns.as_ref().and_then(|columns| columns.class_names.as_ref()) else {
             continue;
         };
         match common {
             None => common = Some((shard, names)),
-            Some((first, known)) if known != names => {
+            // Names of one parse are one allocation, and then equal at a glance.
+            Some((first, known)) if !Arc::ptr_eq(known, names) && known != names => {
                 let (at, a, b) = first_difference(known, names);
                 let message = format!(
                     "the class names of {} and {} differ: class {at} is {a} in the one and {b} in the other; open shards of \
@@ -264,7 +266,7 @@ fn common_class_names(shards: &[Shard], indexes: &[Index]) -> Result<Option<Vec<
             Some(_) => {}
         }
     }
-    Ok(common.map(|(_, names)| names.clone()))
+    Ok(common.map(|(_, names)| Arc::clone(names)))
 }
 
 fn first_difference(a: &[String], b: &[String]) -> (usize, String, String) {

@@ -19,7 +19,7 @@ use crate::{
     source::storage::{StoredFile, past_the_end},
 };
 
-/// How many bytes are read together; a record may reach beyond by as much again.
+/// How many bytes are read together at most; a longer record is read alone.
 const BLOCK: u64 = 4 << 20;
 /// How many rows are looked at to fill a block; a guard where rows are empty.
 const BLOCK_ROWS: u64 = 1 << 16;
@@ -84,7 +84,7 @@ impl ArrowReader {
     /// The bytes are a slice of a block that is used again when all of its slices are dropped.
     ///
     /// # Errors
-    /// Of the record: [`ErrorKind::Truncated`] if its bytes lie past the end of the shard, [`ErrorKind::Unreadable`] if bytes and
+    /// Of the record: [`ErrorKind::Truncated`] if its bytes or its label lie past the end of the shard, [`ErrorKind::Unreadable`] if bytes and
     /// path are null or the path leads nowhere, [`ErrorKind::Empty`], [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`] if the shard
     /// contradicts itself. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced, [`ErrorKind::NotFound`] if
     /// it was removed, [`ErrorKind::Schema`] for a label beyond int64.
@@ -162,6 +162,10 @@ impl ArrowReader {
                 Ok(_) => {}
                 Err(_) => break,
             }
+        }
+        if run > 1 {
+            // What the last block held may be used again at once.
+            self.block = None;
         }
         // The range lies within the file, so its bytes back the allocation.
         let mut block = self.source.blocks.take((end - span.at) as usize);

@@ -7,8 +7,13 @@
 //! Source: Arrow columnar format, "Physical memory layout"; own for the choice. The `huggingface` metadata is read as written
 //! by `datasets` 1 to 4.
 
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use arrow_schema::{DataType, Field, Schema};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::ArrowOptions;
 use crate::{Error, ErrorKind, Result};
@@ -48,7 +53,7 @@ pub(crate) struct Columns {
     pub bytes: Option<usize>,
     pub path: Option<usize>,
     pub label: Option<usize>,
-    pub class_names: Option<Vec<String>>,
+    pub class_names: Option<Arc<Vec<String>>>,
 }
 
 impl Columns {
@@ -56,8 +61,8 @@ impl Columns {
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if there is no audio column, several, or one of a type that holds no recordings; the same for labels.
-    pub(crate) fn choose(schema: &Schema, options: &ArrowOptions) -> Result<Self> {
-        let features = Features::of(schema);
+    pub(crate) fn choose(schema: &Schema, options: &ArrowOptions, cache: &FeatureCache) -> Result<Self> {
+        let features = cache.of(schema);
         let mut columns = Self::default();
         columns.choose_audio(schema, &features, options)?;
         columns.choose_label(schema, &features, options)?;
@@ -160,7 +165,7 @@ impl Columns {
             return Err(Error::new(ErrorKind::Schema, message));
         };
         self.label = Some(self.want(vec![at], layout));
-        self.class_names = features.class_names(field.name());
+        self.class_names = features.class_names.get(field.name()).cloned();
         Ok(())
     }
 
@@ -264,29 +269,58 @@ fn listed(schema: &Schema) -> String {
 }
 
 /// The features that `datasets` keeps as JSON in the schema's metadata; none if there is no such metadata.
-struct Features(Map<String, Value>);
+#[derive(Debug, Default)]
+struct Features {
+    /// The `_type` of each column's feature.
+    types: HashMap<String, String>,
+    class_names: HashMap<String, Arc<Vec<String>>>,
+}
 
 impl Features {
-    fn of(schema: &Schema) -> Self {
-        let parsed =
-            schema.metadata().get("huggingface").and_then(|json| serde_json::from_str::<Value>(json).ok());
-        let features =
-            parsed.and_then(|mut value| match value.pointer_mut("/info/features").map(Value::take) {
-                Some(Value::Object(features)) => Some(features),
-                _ => None,
-            });
-        Self(features.unwrap_or_default())
+    fn parse(json: &str) -> Self {
+        let mut features = Self::default();
+        let parsed = serde_json::from_str::<Value>(json).ok();
+        let Some(columns) = parsed.as_ref().and_then(|value| value.pointer("/info/features")?.as_object())
+        else {
+            return features;
+        };
+        for (column, feature) in columns {
+            if let Some(name) = feature.get("_type").and_then(Value::as_str) {
+                features.types.insert(column.clone(), name.into());
+            }
+            let names = feature.get("names").and_then(Value::as_array);
+            let names =
+                names.and_then(|names| names.iter().map(|name| Some(name.as_str()?.into())).collect());
+            if let Some(names) = names {
+                features.class_names.insert(column.clone(), Arc::new(names));
+            }
+        }
+        features
     }
 
     /// The columns whose feature is of this type, in the schema's order.
     fn of_type(&self, name: &str, schema: &Schema) -> Vec<usize> {
-        let is = |feature: &Value| feature.get("_type").and_then(Value::as_str) == Some(name);
         let fields = schema.fields().iter().enumerate();
-        fields.filter(|(_, field)| self.0.get(field.name()).is_some_and(is)).map(|(at, _)| at).collect()
+        let is = |column: &str| self.types.get(column).is_some_and(|found| found == name);
+        fields.filter(|(_, field)| is(field.name())).map(|(at, _)| at).collect()
     }
+}
 
-    fn class_names(&self, column: &str) -> Option<Vec<String>> {
-        let names = self.0.get(column)?.get("names")?.as_array()?;
-        names.iter().map(|name| Some(name.as_str()?.to_string())).collect()
+/// The features parsed last. Shards of a dataset have the same, and 10 000 class names take a millisecond to parse.
+#[derive(Debug, Default)]
+pub(crate) struct FeatureCache(Mutex<Option<(String, Arc<Features>)>>);
+
+impl FeatureCache {
+    fn of(&self, schema: &Schema) -> Arc<Features> {
+        let Some(json) = schema.metadata().get("huggingface") else { return Arc::default() };
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((known, features)) if known == json => Arc::clone(features),
+            _ => {
+                let features = Arc::new(Features::parse(json));
+                *last = Some((json.clone(), Arc::clone(&features)));
+                features
+            }
+        }
     }
 }
