@@ -2,6 +2,7 @@
 //!
 //! The golden data and the script that made it are in `tests/data/features`.
 #![cfg(feature = "audio")]
+#![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
 use forebay::transform::{SpectrogramConfig, SpectrogramTransform};
 use std::{f64::consts::LN_10, fs, path::Path};

@@ -2,6 +2,7 @@
 //!
 //! The data and the script that cut it are in `tests/data/resample`.
 #![cfg(feature = "audio")]
+#![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
 use forebay::transform::{Quality, Resampler, target_len};
 use std::{f64::consts::TAU, fs, path::Path};
