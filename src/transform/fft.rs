@@ -162,6 +162,7 @@ impl Pass {
     }
 
     /// Stride above 1: inputs and outputs run over `q`.
+    #[allow(clippy::needless_range_loop, reason = "`q` runs over inputs and outputs alike")]
     #[inline(always)]
     fn run_later<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
         let butterflies = self.n / R;
