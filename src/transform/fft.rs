@@ -33,7 +33,7 @@ struct Pass {
 }
 
 /// Complex rows between two gaps. Butterflies of a large power of two read and write rows that lie 4096 bytes apart, all in
-/// the same set of the first-level cache; a gap of one complex row after every 4096 bytes spreads them (1.5 times faster).
+/// the same set of the first-level cache; a gap of one complex row after every 4096 bytes spreads them.
 const GROUP: usize = 64;
 
 /// The row at which complex row `i` begins.

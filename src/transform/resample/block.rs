@@ -5,7 +5,7 @@
 //! the inverse transform is then the band-limited signal on the target grid. Two blocks go through one complex transform,
 //! as its real and imaginary part, which saves untangling real spectra and costs nothing else: the kernel is real, so the
 //! parts stay apart. Pairs of blocks lie on an absolute grid and are always computed whole, so an output's bits do not
-//! depend on which span was asked for. Per output this costs a fifth of the multiplications of the polyphase sum. Cutting
+//! depend on which span was asked for. Per output this costs a fraction of the multiplications of the polyphase sum. Cutting
 //! the spectrum drops only what the stop band has attenuated already. Source: own; overlap-save as in Oppenheim and
 //! Schafer, "Discrete-Time Signal Processing", 8.7.3.
 
