@@ -1,6 +1,11 @@
 //! One clip of 5 s through each step of the transform stage, one thread.
 //!
 //! `cargo bench --bench transform`; the goals are in the design: log-mel 0.45 ms, resampling from 44.1 kHz 0.8 ms.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "criterion declares its own functions; a bench may panic"
+)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::transform::{

@@ -33,7 +33,7 @@ struct Pass {
 }
 
 /// Complex rows between two gaps. Butterflies of a large power of two read and write rows that lie 4096 bytes apart, all in
-/// the same set of the first-level cache; a gap of one complex row after every 4096 bytes spreads them (1.5 times faster).
+/// the same set of the first-level cache; a gap of one complex row after every 4096 bytes spreads them.
 const GROUP: usize = 64;
 
 /// The row at which complex row `i` begins.
@@ -138,30 +138,78 @@ impl Pass {
     /// Runs the pass: `to[q + stride (R p + j)] = w^(p j) DFT_R(from[q + stride (p + k n / R)])_j`.
     #[inline(always)]
     fn run<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
+        if self.stride == 1 { self.run_first::<V, R>(from, to) } else { self.run_later::<V, R>(from, to) }
+    }
+
+    /// Stride 1: inputs run over `p`, outputs lie side by side.
+    #[inline(always)]
+    fn run_first<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
+        let butterflies = self.n / R;
+        let run = butterflies.min(GROUP);
+        for start in (0..butterflies).step_by(run) {
+            let inputs = runs::<R>(from, |k| start + k * butterflies, run);
+            for q in 0..run {
+                let p = start + q;
+                let twiddles = &self.twiddles[(R - 1) * p..][..R - 1];
+                let values = butterfly::<V, R>(&inputs, q);
+                let output = &mut to[place(R * p)..][..2 * R];
+                values[0].store(&mut output[..2]);
+                for j in 1..R {
+                    values[j].turn(twiddles[j - 1]).store(&mut output[2 * j..][..2]);
+                }
+            }
+        }
+    }
+
+    /// Stride above 1: inputs and outputs run over `q`.
+    #[allow(clippy::needless_range_loop, reason = "`q` runs over inputs and outputs alike")]
+    #[inline(always)]
+    fn run_later<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
         let butterflies = self.n / R;
         let run = self.stride.min(GROUP);
         for p in 0..butterflies {
+            let mut factors = [(V::splat(1.0), V::splat(0.0)); R];
+            for (factor, (re, im)) in factors[1..].iter_mut().zip(&self.twiddles[(R - 1) * p..]) {
+                *factor = (V::splat(*re), V::splat(*im));
+            }
             for start in (0..self.stride).step_by(run) {
-                let mut inputs: [&[Row]; R] = [&[]; R];
-                for (k, input) in inputs.iter_mut().enumerate() {
-                    *input = &from[place(self.stride * (p + k * butterflies) + start)..][..2 * run];
-                }
-                let mut outputs = [0; R];
+                let inputs = runs::<R>(from, |k| self.stride * (p + k * butterflies) + start, run);
+                let mut outputs: [&mut [[Row; 2]]; R] = std::array::from_fn(|_| Default::default());
+                let (mut rest, mut gone) = (&mut *to, 0);
                 for (j, output) in outputs.iter_mut().enumerate() {
-                    *output = place(self.stride * (R * p + j) + start);
+                    let at = place(self.stride * (R * p + j) + start);
+                    let (now, later) = rest[at - gone..].split_at_mut(2 * run);
+                    (*output, rest, gone) = (now.as_chunks_mut().0, later, at + 2 * run);
                 }
-                let twiddles = &self.twiddles[(R - 1) * p..][..R - 1];
-                for q in (0..2 * run).step_by(2) {
-                    let values = butterfly::<V, R>(&inputs, q);
-                    values[0].store(&mut to[outputs[0] + q..][..2]);
-                    for j in 1..R {
-                        let value = if p == 0 { values[j] } else { values[j].turn(twiddles[j - 1]) };
-                        value.store(&mut to[outputs[j] + q..][..2]);
+                if p == 0 {
+                    for q in 0..run {
+                        let values = butterfly::<V, R>(&inputs, q);
+                        for j in 0..R {
+                            values[j].store(&mut outputs[j][q]);
+                        }
+                    }
+                } else {
+                    for q in 0..run {
+                        let values = butterfly::<V, R>(&inputs, q);
+                        values[0].store(&mut outputs[0][q]);
+                        for j in 1..R {
+                            values[j].times(factors[j]).store(&mut outputs[j][q]);
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// The runs of complex rows that begin at complex row `start(k)`.
+#[inline(always)]
+fn runs<const R: usize>(rows: &[Row], start: impl Fn(usize) -> usize, run: usize) -> [&[[Row; 2]]; R] {
+    let mut runs: [&[[Row; 2]]; R] = [&[]; R];
+    for (k, slice) in runs.iter_mut().enumerate() {
+        *slice = rows[place(start(k))..][..2 * run].as_chunks().0;
+    }
+    runs
 }
 
 /// Eight complex numbers.
@@ -208,18 +256,23 @@ impl<V: Lanes> Complex<V> {
     /// `self * w`.
     #[inline(always)]
     fn turn(self, (re, im): (f32, f32)) -> Self {
-        let (w_re, w_im) = (V::splat(re), V::splat(im));
+        self.times((V::splat(re), V::splat(im)))
+    }
+
+    /// `self * w` for a factor that is broadcast already.
+    #[inline(always)]
+    fn times(self, (w_re, w_im): (V, V)) -> Self {
         Self { re: self.im.neg_mul_add(w_im, self.re * w_re), im: self.re.mul_add(w_im, self.im * w_re) }
     }
 }
 
 /// The transform of length `R` over the complex rows at `q` of each input.
 #[inline(always)]
-fn butterfly<V: Lanes, const R: usize>(inputs: &[&[Row]; R], q: usize) -> [Complex<V>; R] {
-    let first = Complex::<V>::load(&inputs[0][q..][..2]);
+fn butterfly<V: Lanes, const R: usize>(inputs: &[&[[Row; 2]]; R], q: usize) -> [Complex<V>; R] {
+    let first = Complex::<V>::load(&inputs[0][q]);
     let mut a = [first; R];
     for k in 1..R {
-        a[k] = Complex::load(&inputs[k][q..][..2]);
+        a[k] = Complex::load(&inputs[k][q]);
     }
     let mut out = a;
     match R {

@@ -1,14 +1,16 @@
 //! Resampling in the frequency domain, for rates whose ratio is made of small numbers (all usual ones).
 //!
-//! Overlap-save on a fixed grid: block `b` yields outputs `b * hop_out ..`, from `n_in` input samples that begin
-//! `half_width` before its first output. Its spectrum is multiplied by the kernel's Fourier transform and cut or extended
-//! to `n_out` points: the inverse transform is then the band-limited signal on the target grid. Blocks lie on an absolute
-//! grid and are always computed whole, so an output's bits do not depend on which span was asked for. Per output this
-//! costs a fifth of the multiplications of the polyphase sum. Cutting the spectrum drops only what the stop band has
-//! attenuated already. Source: own; overlap-save as in Oppenheim and Schafer, "Discrete-Time Signal Processing", 8.7.3.
+//! Overlap-save on a fixed grid: a block yields `hop_out` outputs from `n_in` input samples that begin `half_width` before
+//! the first of them. Its spectrum is multiplied by the kernel's Fourier transform and cut or extended to `n_out` points:
+//! the inverse transform is then the band-limited signal on the target grid. Two blocks go through one complex transform,
+//! as its real and imaginary part, which saves untangling real spectra and costs nothing else: the kernel is real, so the
+//! parts stay apart. Pairs of blocks lie on an absolute grid and are always computed whole, so an output's bits do not
+//! depend on which span was asked for. Per output this costs a fraction of the multiplications of the polyphase sum. Cutting
+//! the spectrum drops only what the stop band has attenuated already. Source: own; overlap-save as in Oppenheim and
+//! Schafer, "Discrete-Time Signal Processing", 8.7.3.
 
 use super::{Ratio, design::Prototype, fill};
-use realfft::{ComplexToReal, RealFftPlanner, RealToComplex, num_complex::Complex32};
+use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 use std::{cell::RefCell, f64::consts::TAU, ops::Range, sync::Arc};
 
 /// Longest block, in samples of either rate.
@@ -24,19 +26,19 @@ pub(super) struct Block {
     hop_in: u64,
     hop_out: u64,
     half_width: u64,
-    forward: Arc<dyn RealToComplex<f32>>,
-    inverse: Arc<dyn ComplexToReal<f32>>,
-    /// By what each bin below both Nyquist frequencies is multiplied.
+    forward: Arc<dyn Fft<f32>>,
+    inverse: Arc<dyn Fft<f32>>,
+    /// By what each bin from 0 to below both Nyquist frequencies is multiplied; its mirror by the conjugate.
     response: Vec<Complex32>,
 }
 
 /// One thread's buffers, for all plans; they grow to the largest.
 #[derive(Default)]
 struct Scratch {
-    input: Vec<f32>,
-    output: Vec<f32>,
-    spectrum: Vec<Complex32>,
-    cut: Vec<Complex32>,
+    /// Source samples of a pair of blocks.
+    samples: Vec<f32>,
+    input: Vec<Complex32>,
+    output: Vec<Complex32>,
     fft: Vec<Complex32>,
 }
 
@@ -82,7 +84,7 @@ impl Block {
                 Complex32::new((gain * angle.cos()) as f32, (gain * angle.sin()) as f32)
             })
             .collect();
-        let mut planner = RealFftPlanner::new();
+        let mut planner = FftPlanner::new();
         Some(Self {
             n_in,
             n_out,
@@ -95,48 +97,57 @@ impl Block {
         })
     }
 
-    /// Source samples that the blocks under `target` read, as far as they are not before the start.
+    /// Source samples that the pairs of blocks under `target` read, as far as they are not before the start.
     pub(super) fn input_span(&self, target: Range<u64>) -> Range<u64> {
-        let (first, last) = (target.start / self.hop_out, (target.end - 1) / self.hop_out);
-        let start = (first.saturating_mul(self.hop_in)).saturating_sub(self.half_width);
-        let end = (last.saturating_mul(self.hop_in)).saturating_add(self.n_in as u64 - self.half_width);
-        start..end
+        let pair_start = |at: u64| (at / (2 * self.hop_out)).saturating_mul(2 * self.hop_in);
+        let start = pair_start(target.start).saturating_sub(self.half_width);
+        let length = self.n_in as u64 + self.hop_in - self.half_width;
+        start..pair_start(target.end - 1).saturating_add(length)
     }
 
     /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
     pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: u64, out: &mut [f32]) {
+        let hop_out = self.hop_out as usize;
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.reserve(self);
             let (mut at, mut rest) = (target_start, out);
             while !rest.is_empty() {
-                let (block, skip) = (at / self.hop_out, (at % self.hop_out) as usize);
-                let count = rest.len().min(self.hop_out as usize - skip);
+                let (pair, skip) = (at / (2 * self.hop_out), (at % (2 * self.hop_out)) as usize);
+                let count = rest.len().min(2 * hop_out - skip);
                 let (now, later) = std::mem::take(&mut rest).split_at_mut(count);
-                let start = i128::from(block) * i128::from(self.hop_in) - i128::from(self.half_width);
-                fill(&mut scratch.input[..self.n_in], source, start - i128::from(source_start));
-                now.copy_from_slice(&self.block(scratch)[skip..][..count]);
+                let start = 2 * i128::from(pair) * i128::from(self.hop_in) - i128::from(self.half_width);
+                let samples = &mut scratch.samples[..self.n_in + self.hop_in as usize];
+                fill(samples, source, start - i128::from(source_start));
+                let outputs = self.pair(scratch);
+                let (first, second) = now.split_at_mut(count.min(hop_out.saturating_sub(skip)));
+                let in_second = skip.saturating_sub(hop_out);
+                first.iter_mut().zip(&outputs[skip.min(hop_out)..]).for_each(|(out, y)| *out = y.re);
+                second.iter_mut().zip(&outputs[in_second..]).for_each(|(out, y)| *out = y.im);
                 at = at.saturating_add(count as u64);
                 rest = later;
             }
         });
     }
 
-    /// From `scratch.input` to the block's outputs.
-    fn block<'a>(&self, scratch: &'a mut Scratch) -> &'a [f32] {
-        let Scratch { input, output, spectrum, cut, fft } = scratch;
+    /// From `scratch.samples` to the outputs of a pair of blocks, as real and imaginary parts.
+    fn pair<'a>(&self, scratch: &'a mut Scratch) -> &'a [Complex32] {
+        let Scratch { samples, input, output, fft } = scratch;
         let (input, output) = (&mut input[..self.n_in], &mut output[..self.n_out]);
-        let (spectrum, cut) = (&mut spectrum[..self.n_in / 2 + 1], &mut cut[..self.n_out / 2 + 1]);
-        // Neither transform can fail: buffers have the plan's lengths, and the first and last bin of `cut` are real.
-        let forward = self.forward.process_with_scratch(input, spectrum, fft);
-        debug_assert!(forward.is_ok());
-        let (kept, dropped) = cut.split_at_mut(self.response.len());
-        for ((cut, bin), gain) in kept.iter_mut().zip(&*spectrum).zip(&self.response) {
-            *cut = Complex32::new(bin.re * gain.re - bin.im * gain.im, bin.re * gain.im + bin.im * gain.re);
+        for ((z, re), im) in input.iter_mut().zip(&*samples).zip(&samples[self.hop_in as usize..]) {
+            *z = Complex32::new(*re, *im);
         }
-        kept[0].im = 0.0;
-        dropped.fill(Complex32::default());
-        let inverse = self.inverse.process_with_scratch(cut, output, fft);
-        debug_assert!(inverse.is_ok());
+        self.forward.process_with_scratch(input, fft);
+        let bins = self.response.len();
+        for ((out, bin), gain) in output.iter_mut().zip(&*input).zip(&self.response) {
+            *out = Complex32::new(bin.re * gain.re - bin.im * gain.im, bin.re * gain.im + bin.im * gain.re);
+        }
+        output[bins..=self.n_out - bins].fill(Complex32::default());
+        // The mirrored bins, from -1 downwards.
+        let mirrored = output.iter_mut().rev().zip(input.iter().rev());
+        for ((out, bin), gain) in mirrored.zip(&self.response[1..]) {
+            *out = Complex32::new(bin.re * gain.re + bin.im * gain.im, bin.im * gain.re - bin.re * gain.im);
+        }
+        self.inverse.process_with_scratch(output, fft);
         output
     }
 }
@@ -149,10 +160,12 @@ impl Scratch {
                 buffer.resize(len, T::default());
             }
         }
+        grow(&mut self.samples, plan.n_in + plan.hop_in as usize);
         grow(&mut self.input, plan.n_in);
         grow(&mut self.output, plan.n_out);
-        grow(&mut self.spectrum, plan.n_in / 2 + 1);
-        grow(&mut self.cut, plan.n_out / 2 + 1);
-        grow(&mut self.fft, plan.forward.get_scratch_len().max(plan.inverse.get_scratch_len()));
+        grow(
+            &mut self.fft,
+            plan.forward.get_inplace_scratch_len().max(plan.inverse.get_inplace_scratch_len()),
+        );
     }
 }

@@ -83,7 +83,7 @@ mod tests {
         for (x, scaled) in
             [(0.0, 1.0), (1.0, 0.465_759_607_6), (5.0, 0.183_540_812_6), (10.0, 0.127_833_337_2)]
         {
-            assert!(((-x as f64).exp() * bessel_i0(x) - scaled).abs() < 1e-9, "{x}");
+            assert!((f64::exp(-x) * bessel_i0(x) - scaled).abs() < 1e-9, "{x}");
         }
     }
 

@@ -1,0 +1,106 @@
+//! Log-mel spectrograms of real recordings against torchaudio, and against the same definition computed in float64.
+//!
+//! The golden data and the script that made it are in `tests/data/features`.
+#![cfg(feature = "audio")]
+#![allow(clippy::unwrap_used, reason = "a test helper may panic")]
+
+use forebay::transform::{SpectrogramConfig, SpectrogramTransform};
+use std::{f64::consts::LN_10, fs, path::Path};
+
+struct Golden {
+    name: String,
+    config: SpectrogramConfig,
+    n_frames: usize,
+    samples: Vec<f32>,
+    torchaudio: Vec<f32>,
+    float64: Vec<f32>,
+}
+
+fn load() -> Vec<Golden> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/features");
+    let table = fs::read_to_string(folder.join("golden.tsv")).unwrap();
+    let rows = table.lines().filter(|line| !line.starts_with('#'));
+    rows.map(|row| {
+        let fields: Vec<&str> = row.split('\t').collect();
+        let number = |i: usize| fields[i].parse::<f64>().unwrap();
+        let config = SpectrogramConfig {
+            sample_rate: number(3) as u32,
+            n_fft: number(4) as usize,
+            win_length: Some(number(5) as usize),
+            hop_length: number(6) as usize,
+            n_mels: number(7) as usize,
+            f_min: number(8),
+            f_max: Some(number(9)),
+            power: number(10) as f32,
+            center: true,
+        };
+        let bytes = fs::read(folder.join(format!("{}.bin", fields[0]))).unwrap();
+        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+        let (n_samples, n_frames) = (number(1) as usize, number(2) as usize);
+        let (samples, mels) = values.split_at(n_samples);
+        let (torchaudio, float64) = mels.split_at(config.n_mels * n_frames);
+        let own = |part: &[f32]| part.to_vec();
+        let name = fields[0].to_owned();
+        Golden {
+            name,
+            config,
+            n_frames,
+            samples: own(samples),
+            torchaudio: own(torchaudio),
+            float64: own(float64),
+        }
+    })
+    .collect()
+}
+
+/// Mean error, largest error where a band is within 60 dB of its frame's largest, largest error elsewhere.
+fn errors(golden: &Golden, found: &[f32], expected: &[f32]) -> (f64, f64, f64) {
+    let decibels_60 = 3.0 * LN_10 * f64::from(golden.config.power);
+    let (mut sum, mut near, mut far) = (0.0, 0.0_f64, 0.0_f64);
+    for frame in 0..golden.n_frames {
+        let column = |values: &[f32]| -> Vec<f64> {
+            values.iter().skip(frame).step_by(golden.n_frames).map(|x| f64::from(*x)).collect()
+        };
+        let expected = column(expected);
+        let largest = expected.iter().copied().fold(f64::MIN, f64::max);
+        for (x, y) in column(found).iter().zip(&expected) {
+            let error = (x - y).abs();
+            let worst = if *y > largest - decibels_60 { &mut near } else { &mut far };
+            *worst = worst.max(error);
+            sum += error;
+        }
+    }
+    (sum / found.len() as f64, near, far)
+}
+
+#[test]
+fn equals_torchaudio_and_float64() {
+    let all = load();
+    assert_eq!(all.len(), 6);
+    for golden in all {
+        let transform = SpectrogramTransform::new(golden.config.clone()).unwrap();
+        assert_eq!(transform.n_frames(golden.samples.len()), golden.n_frames);
+        let mut out = vec![0.0; transform.n_mels() * golden.n_frames];
+        transform.transform(&golden.samples, &mut transform.scratch(), &mut out).unwrap();
+        let (mean, near, far) = errors(&golden, &out, &golden.float64);
+        let (torch_mean, torch_near, torch_far) = errors(&golden, &golden.torchaudio, &golden.float64);
+        let (_, near_torch, _) = errors(&golden, &out, &golden.torchaudio);
+        println!(
+            "{:10} against float64: mean {mean:.1e}, near {near:.1e}, far {far:.1e}; \
+             torchaudio: {torch_mean:.1e}, {torch_near:.1e}, {torch_far:.1e}; ours to torchaudio, near: {near_torch:.1e}",
+            golden.name
+        );
+        if golden.name == "speech" {
+            // More dynamic range than single precision has: torchaudio is no measure, only a peer.
+            assert!(mean <= torch_mean && near <= torch_near && far <= torch_far, "{}", golden.name);
+        } else {
+            // The tolerances of the design, in log units.
+            assert!(
+                mean <= 1e-5 && near <= 1e-4 && far <= 5e-3,
+                "{}: {mean:e} {near:e} {far:e}",
+                golden.name
+            );
+        }
+        assert!(near_torch <= 1e-4, "{}: {near_torch:e}", golden.name);
+    }
+}
