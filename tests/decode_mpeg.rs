@@ -7,7 +7,9 @@ use forebay::{
     decode::{AudioDecoder, Codec},
 };
 use proptest::prelude::*;
-use spans::{compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive};
+use spans::{
+    compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive,
+};
 
 /// Byte offset and length of the first frame, which holds the tag, in `lame_cbr64_44100_mono.mp3` (MPEG-1 layer III,
 /// mono, 64 kbit/s).

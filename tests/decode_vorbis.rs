@@ -4,7 +4,9 @@ mod spans;
 
 use forebay::{ErrorKind, decode::AudioDecoder};
 use proptest::prelude::*;
-use spans::{compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive};
+use spans::{
+    compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive,
+};
 
 /// An Ogg page, taken apart to be changed.
 #[derive(Debug, Clone)]

@@ -41,6 +41,8 @@ use header::{HEADER_LEN, Header, Reservoir};
 const MAX_LEADING_JUNK: usize = 1 << 18;
 /// How many frames decoding starts early: two frames and one granule, in whole frames.
 const PRIMING: usize = 3;
+/// More main data than any frame can point back over and hold.
+const RESERVOIR_LEN: usize = 2048;
 /// Samples by which a layer III decoder delays: 528 of overlap and filter, and one.
 const DECODER_DELAY: u64 = 529;
 /// Bytes that a kept decoder holds, about.
@@ -138,7 +140,14 @@ impl<'a> Mpeg<'a> {
     }
 
     /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
-    fn read_link(&self, link: &Link, kept: &mut Kept, span: Range<u64>, out: &mut Planes, at: usize) -> Result<()> {
+    fn read_link(
+        &self,
+        link: &Link,
+        kept: &mut Kept,
+        span: Range<u64>,
+        out: &mut Planes,
+        at: usize,
+    ) -> Result<()> {
         let per_frame = u64::from(self.header.n_samples());
         let want = link.delay + span.start..link.delay + span.end;
         let wanted_frames = (want.start / per_frame) as usize..want.end.div_ceil(per_frame) as usize;
@@ -146,7 +155,8 @@ impl<'a> Mpeg<'a> {
 
         let Header { layer, sample_rate, channels, .. } = self.header;
         let [low, mid, high, _] = sample_rate.to_le_bytes();
-        let decoder = kept.decoder(self.info().codec, &[layer, channels, low, mid, high], || new_decoder(&self.header))?;
+        let decoder = kept
+            .decoder(self.info().codec, &[layer, channels, low, mid, high], || new_decoder(&self.header))?;
         decoder.reset();
         for index in start..link.frames.start + wanted_frames.end {
             let samples = self.decode(decoder, index)?;
@@ -169,16 +179,17 @@ impl<'a> Mpeg<'a> {
         if self.header.layer != 3 {
             return first;
         }
-        // Bytes of main data between the start and the frame `first`.
         let mut held = 0;
         for start in (link.frames.start..=first).rev() {
-            // A frame finds its main data at the latest when all that it can point back to is there.
             let mut reservoir = Reservoir::default();
             if (start..=first).any(|index| reservoir.feed(self.main_data(index))) {
                 return start;
             }
             held += self.main_data(start).len;
-            if held > 2048 { break; }
+            // Nothing points back that far: a full decode misses main data here as well, and only it tells how much.
+            if held > RESERVOIR_LEN {
+                break;
+            }
         }
         link.frames.start
     }
@@ -197,9 +208,10 @@ impl<'a> Mpeg<'a> {
     fn decode<'d>(&self, decoder: &'d mut dyn AudioDecoder, index: usize) -> Result<&'d AudioBuffer<f32>> {
         let (_, frame) = self.frame(index);
         let offset = u64::from(self.frames[index]);
-        let samples = decoder
-            .decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame))
-            .map_err(|error| corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error))?;
+        let samples =
+            decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame)).map_err(
+                |error| corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error),
+            )?;
         let GenericAudioBufferRef::F32(samples) = samples else {
             return Err(unsupported("the MPEG audio decoder gave samples that are not float32"));
         };
@@ -273,7 +285,9 @@ impl Scan<'_> {
                     }
                 }
                 // Two frames of another kind where one of ours was due: another recording begins.
-                Some(header) if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) => {
+                Some(header)
+                    if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
+                {
                     return None;
                 }
                 _ => {}
@@ -333,7 +347,8 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
         let is_header = u32::from_le_bytes([e, f, g, h]) & 1 << 29 != 0;
         32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
     } else if bytes.starts_with(b"LYRICSBEGIN") {
-        let end = bytes.windows(9).take(1 << 20).position(|nine| nine == b"LYRICS200" || nine == b"LYRICSEND")?;
+        let end =
+            bytes.windows(9).take(1 << 20).position(|nine| nine == b"LYRICS200" || nine == b"LYRICSEND")?;
         end + 9
     } else {
         return None;
@@ -356,11 +371,14 @@ fn find_tag(header: &Header, frame: &[u8]) -> Option<Tag> {
         let flags = number(begin + 4)?;
         let n_frames = if flags & 1 != 0 { number(begin + 8) } else { None };
         let optional = [(1, 4), (2, 4), (4, 100), (8, 4)];
-        let lame = begin + 8 + optional.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, len)| len).sum::<usize>();
-        let delay_padding = frame.get(lame..lame + 24).filter(|tag| tag[0].is_ascii_alphanumeric()).map(|tag| {
-            let (a, b, c) = (u16::from(tag[21]), u16::from(tag[22]), u16::from(tag[23]));
-            (a << 4 | b >> 4, (b & 15) << 8 | c)
-        });
+        let lame = begin
+            + 8
+            + optional.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, len)| len).sum::<usize>();
+        let delay_padding =
+            frame.get(lame..lame + 24).filter(|tag| tag[0].is_ascii_alphanumeric()).map(|tag| {
+                let (a, b, c) = (u16::from(tag[21]), u16::from(tag[22]), u16::from(tag[23]));
+                (a << 4 | b >> 4, (b & 15) << 8 | c)
+            });
         return Some(Tag { n_frames, delay_padding });
     }
     let vbri = HEADER_LEN + 32;

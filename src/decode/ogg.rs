@@ -40,7 +40,8 @@ impl Page {
         if &header[..4] != CAPTURE || header[4] != 0 {
             return None;
         }
-        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let granule = i64::from(word(6)) | i64::from(word(10)) << 32;
         let n_segments = header[26];
         let lacing = bytes.get(offset + HEADER_LEN..offset + HEADER_LEN + usize::from(n_segments))?;
@@ -88,11 +89,6 @@ impl Page {
 
     fn lacing<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.offset + HEADER_LEN..self.body_offset()]
-    }
-
-    /// Whether a packet ends on it.
-    pub fn ends_packet(&self, bytes: &[u8]) -> bool {
-        self.lacing(bytes).iter().any(|&value| value < 255)
     }
 
     /// What its segments hold.

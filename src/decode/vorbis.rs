@@ -116,7 +116,9 @@ impl<'a> Vorbis<'a> {
             }
         }
         if links.is_empty() {
-            return Err(unsupported("the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis"));
+            return Err(unsupported(
+                "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis",
+            ));
         }
         let this = Self { bytes, links };
         if this.info().n_samples == 0 {
@@ -185,7 +187,8 @@ impl Link {
         first.check(bytes)?;
         let identification = first.body(bytes).get(..IDENTIFICATION_LEN).unwrap_or_default();
         let mut packets = Packets::new(bytes, &pages, 0);
-        let setup = packets.nth(1).ok_or_else(|| corrupt("the Vorbis stream ends before its setup header"))?;
+        let setup =
+            packets.nth(1).ok_or_else(|| corrupt("the Vorbis stream ends before its setup header"))?;
         for page in &pages[setup.first_page()..=setup.last_page] {
             page.check(bytes)?;
         }
@@ -219,7 +222,8 @@ impl Link {
         let mut group = Group::default();
         self.load(bytes, first_page, &mut group);
         let reached = group.begin + group.n_samples();
-        let is_whole = self.pages[first_page.saturating_sub(1)..].windows(2).all(|two| two[0].precedes(&two[1]));
+        let is_whole =
+            self.pages[first_page.saturating_sub(1)..].windows(2).all(|two| two[0].precedes(&two[1]));
         if is_whole { told.min(reached) } else { told }
     }
 
@@ -263,7 +267,14 @@ impl Link {
     }
 
     /// Decodes the link's samples `span` into `out` from its sample `at` on.
-    fn read(&self, bytes: &[u8], kept: &mut Kept, span: Range<u64>, out: &mut Planes, at: usize) -> Result<()> {
+    fn read(
+        &self,
+        bytes: &[u8],
+        kept: &mut Kept,
+        span: Range<u64>,
+        out: &mut Planes,
+        at: usize,
+    ) -> Result<()> {
         let want = self.granules.start + span.start as i64..self.granules.start + span.end as i64;
         let decoder = kept.decoder(Codec::Vorbis, &self.headers, || self.new_decoder())?;
         decoder.reset();
@@ -292,11 +303,13 @@ impl Link {
                     }
                     let samples = feed.decode(&packet)?;
                     if samples.frames() as i64 != n_samples {
-                        let message = format!("a Vorbis packet of {n_samples} samples gave {}", samples.frames());
+                        let message =
+                            format!("a Vorbis packet of {n_samples} samples gave {}", samples.frames());
                         return Err(Error::new(ErrorKind::TooShort, message));
                     }
                     let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
-                    let to = at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
+                    let to =
+                        at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
                     for channel in 0..usize::from(self.setup.channels) {
                         let plane = samples.plane(channel).unwrap_or_default();
                         out.channel_mut(channel)[to.clone()].copy_from_slice(&plane[from.clone()]);

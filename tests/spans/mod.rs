@@ -103,7 +103,8 @@ pub fn compare_spans(name: &str, bytes: &[u8], kept: &mut AudioDecoder, n: u64) 
         };
         let new = &mut AudioDecoder::new();
         let decoder = if i % 4 == 3 { new } else { &mut *kept };
-        let part = read(decoder, bytes, span.clone()).unwrap_or_else(|error| panic!("{name} {span:?}: {error}"));
+        let part =
+            read(decoder, bytes, span.clone()).unwrap_or_else(|error| panic!("{name} {span:?}: {error}"));
         for (part, full) in part.iter().zip(&full) {
             assert!(equal(part, &full[span.start as usize..span.end as usize]), "{name} {span:?}");
         }

@@ -169,11 +169,16 @@ mod tests {
         assert_eq!((header.layer, header.sample_rate, header.channels, header.len), (3, 44_100, 2, 418));
         // MPEG-2.5 layer III 8 kbit/s 8 kHz mono.
         let header = Header::parse(&[0xff, 0xe3, 0x18, 0xc0]).unwrap();
-        assert_eq!((header.sample_rate, header.channels, header.n_samples(), header.len), (8_000, 1, 576, 72));
+        assert_eq!(
+            (header.sample_rate, header.channels, header.n_samples(), header.len),
+            (8_000, 1, 576, 72)
+        );
         // Layer I counts in slots of 4 bytes.
         let header = Header::parse(&[0xff, 0xff, 0xc0, 0x00]).unwrap();
         assert_eq!((header.layer, header.n_samples(), header.len), (1, 384, 416));
-        for reserved in [[0xff, 0xeb, 0x90, 0], [0xff, 0xf9, 0x90, 0], [0xff, 0xfb, 0xf0, 0], [0xff, 0xfb, 0x9c, 0]] {
+        for reserved in
+            [[0xff, 0xeb, 0x90, 0], [0xff, 0xf9, 0x90, 0], [0xff, 0xfb, 0xf0, 0], [0xff, 0xfb, 0x9c, 0]]
+        {
             assert_eq!(Header::parse(&reserved), None);
         }
     }

@@ -50,7 +50,7 @@ impl Residue {
     fn spills(&self, block_size: u16) -> bool {
         let half = u32::from(block_size / 2);
         let n_partitions = (self.end.min(half) - self.begin.min(half)) / self.partition_size;
-        !self.is_interleaved && n_partitions % self.partitions_per_word != 0
+        !self.is_interleaved && !n_partitions.is_multiple_of(self.partitions_per_word)
     }
 }
 
@@ -76,7 +76,8 @@ impl Setup {
     /// [`crate::ErrorKind::Corrupt`] if one contradicts the specification, [`crate::ErrorKind::Unsupported`] for other
     /// versions and for codebooks of unreasonable size.
     pub fn parse(identification: &[u8], setup: &[u8]) -> Result<Self> {
-        let Some(fields) = identification.strip_prefix(b"\x01vorbis").and_then(|rest| rest.first_chunk::<23>())
+        let Some(fields) =
+            identification.strip_prefix(b"\x01vorbis").and_then(|rest| rest.first_chunk::<23>())
         else {
             return Err(corrupt("the Vorbis identification header is cut short"));
         };
@@ -86,7 +87,8 @@ impl Setup {
         let channels = fields[4];
         let sample_rate = u32::from_le_bytes([fields[5], fields[6], fields[7], fields[8]]);
         let (short, long) = (fields[21] & 15, fields[21] >> 4);
-        if channels == 0 || sample_rate == 0 || short < 6 || long > 13 || short > long || fields[22] & 1 == 0 {
+        if channels == 0 || sample_rate == 0 || short < 6 || long > 13 || short > long || fields[22] & 1 == 0
+        {
             return Err(corrupt(format!(
                 "the Vorbis identification header has {channels} channels, {sample_rate} Hz and blocks of 2^{short} and \
                  2^{long} samples; expected at least 1, at least 1, and 2^6 to 2^13"
@@ -111,7 +113,8 @@ impl Setup {
                  encode the recording anew with coupled channels or as FLAC",
             )),
             Some(values) if values <= MAX_VALUES => {
-                this.decoder_bytes = (4 * values) as usize + 8 * setup.len() + (usize::from(channels) << (long + 4));
+                this.decoder_bytes =
+                    (4 * values) as usize + 8 * setup.len() + (usize::from(channels) << (long + 4));
                 Ok(this)
             }
             Some(_) => Err(unsupported("the Vorbis setup header asks for codebooks of more than 16 MiB")),
@@ -363,10 +366,15 @@ mod tests {
 
     #[test]
     fn greatest_root_is_found() {
-        for (entries, dimensions) in [(0, 1), (1, 1), (1, 32), (125, 3), (124, 3), (6561, 8), (1 << 23, 1), (2, 9)] {
+        for (entries, dimensions) in
+            [(0, 1), (1, 1), (1, 32), (125, 3), (124, 3), (6561, 8), (1 << 23, 1), (2, 9)]
+        {
             let root = lookup1_values(entries, dimensions);
             assert!(root.pow(dimensions) <= entries, "{entries} {dimensions}");
-            assert!((root + 1).checked_pow(dimensions).is_none_or(|power| power > entries), "{entries} {dimensions}");
+            assert!(
+                (root + 1).checked_pow(dimensions).is_none_or(|power| power > entries),
+                "{entries} {dimensions}"
+            );
         }
     }
 
