@@ -1,7 +1,7 @@
 //! What the tests of span decoding share: files, libsndfile's samples, and the comparison of spans with the full decode.
 
-// Each test crate uses a part of it.
-#![allow(dead_code, missing_docs)]
+// Each test crate uses a part of it; a failing helper is a failing test.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::{fs, ops::Range, path::PathBuf};
 
