@@ -91,11 +91,6 @@ impl Page {
         &bytes[self.offset + HEADER_LEN..self.body_offset()]
     }
 
-    /// Whether a packet ends on it.
-    pub fn ends_packet(&self, bytes: &[u8]) -> bool {
-        self.lacing(bytes).iter().any(|&value| value < 255)
-    }
-
     /// What its segments hold.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.body_offset()..self.end()]

@@ -1,0 +1,293 @@
+//! Spans of Vorbis in Ogg: lengths and samples against libsndfile, spans against the full decode, odd and damaged streams.
+
+// A failing helper is a failing test.
+#![allow(clippy::unwrap_used)]
+
+mod spans;
+
+use forebay::{ErrorKind, decode::AudioDecoder};
+use proptest::prelude::*;
+use spans::{
+    compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive,
+};
+
+/// An Ogg page, taken apart to be changed.
+#[derive(Debug, Clone)]
+struct Page {
+    flags: u8,
+    granule: i64,
+    serial: [u8; 4],
+    sequence: u32,
+    lacing: Vec<u8>,
+    body: Vec<u8>,
+}
+
+fn take_apart(bytes: &[u8]) -> Vec<Page> {
+    let mut pages = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let page = &bytes[at..];
+        let body = 27 + usize::from(page[26]);
+        let lacing = page[27..body].to_vec();
+        let end = body + lacing.iter().map(|&value| usize::from(value)).sum::<usize>();
+        pages.push(Page {
+            flags: page[5],
+            granule: i64::from_le_bytes(page[6..14].try_into().unwrap()),
+            serial: page[14..18].try_into().unwrap(),
+            sequence: u32::from_le_bytes(page[18..22].try_into().unwrap()),
+            lacing,
+            body: page[body..end].to_vec(),
+        });
+        at += end;
+    }
+    pages
+}
+
+fn put_together(pages: &[Page]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for page in pages {
+        let begin = bytes.len();
+        bytes.extend(b"OggS\0");
+        bytes.push(page.flags);
+        bytes.extend(page.granule.to_le_bytes());
+        bytes.extend(page.serial);
+        bytes.extend(page.sequence.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.push(page.lacing.len() as u8);
+        bytes.extend(&page.lacing);
+        bytes.extend(&page.body);
+        // The checksum bit by bit, as RFC 3533 states it.
+        let mut crc = 0_u32;
+        for &byte in &bytes[begin..] {
+            crc ^= u32::from(byte) << 24;
+            for _ in 0..8 {
+                crc = (crc << 1) ^ if crc >> 31 == 1 { 0x04c1_1db7 } else { 0 };
+            }
+        }
+        bytes[begin + 22..begin + 26].copy_from_slice(&crc.to_le_bytes());
+    }
+    bytes
+}
+
+/// The packets of each page cut into pages of at most `n` segments; pages where none of the old ones ended tell no
+/// granule position.
+fn cut_pages(pages: &[Page], n: usize) -> Vec<Page> {
+    let mut cut: Vec<Page> = Vec::new();
+    for page in pages {
+        let mut body = &page.body[..];
+        let n_parts = page.lacing.chunks(n).len();
+        for (i, lacing) in page.lacing.chunks(n).enumerate() {
+            let len = lacing.iter().map(|&value| usize::from(value)).sum();
+            let (part, rest) = body.split_at(len);
+            body = rest;
+            let goes_on = cut.last().is_some_and(|last| last.lacing.ends_with(&[255]));
+            let is_last = i + 1 == n_parts;
+            cut.push(Page {
+                flags: page.flags & 2 | u8::from(goes_on) | if is_last { page.flags & 4 } else { 0 },
+                granule: if is_last { page.granule } else { -1 },
+                sequence: cut.len() as u32,
+                lacing: lacing.to_vec(),
+                body: part.to_vec(),
+                ..*page
+            });
+        }
+    }
+    cut
+}
+
+fn recording() -> Vec<u8> {
+    file("vorbis", "perch_16000_mono.ogg")
+}
+
+#[test]
+fn lengths_and_samples_are_those_of_libsndfile() {
+    assert_eq!(compare_with_libsndfile("vorbis"), 16);
+}
+
+#[test]
+fn spans_equal_the_full_decode() {
+    let mut kept = AudioDecoder::new();
+    for (name, bytes) in files("vorbis") {
+        if read_all(&bytes).is_ok() {
+            compare_spans(&name, &bytes, &mut kept, 40);
+        }
+    }
+}
+
+#[test]
+fn every_block_boundary_is_right() {
+    // Long and short blocks alternate here; a span may start on either side of any boundary.
+    let mut kept = AudioDecoder::new();
+    let bytes = file("vorbis", "eof_issue.ogg");
+    let full = read_all(&bytes).unwrap();
+    for start in (0..full[0].len() - 2).step_by(61) {
+        let part = read(&mut kept, &bytes, start as u64..start as u64 + 2).unwrap();
+        assert!(equal(&part[1], &full[1][start..start + 2]), "{start}");
+    }
+}
+
+#[test]
+fn paging_changes_nothing() {
+    let bytes = recording();
+    let pages = take_apart(&bytes);
+    assert_eq!(put_together(&pages), bytes);
+    let full = read_all(&bytes).unwrap();
+    let mut kept = AudioDecoder::new();
+    for n in [1, 2, 7] {
+        let cut = put_together(&cut_pages(&pages, n));
+        compare_spans(&format!("pages of {n} segments"), &cut, &mut kept, 40);
+        assert!(equal(&read_all(&cut).unwrap()[0], &full[0]));
+    }
+}
+
+#[test]
+fn packets_without_audio_are_passed_over() {
+    let mut pages = take_apart(&recording());
+    let full = read_all(&recording()).unwrap();
+    for page in &mut pages[3..] {
+        // An empty packet in front, and one with the header bit behind.
+        if page.flags & 1 == 0 && page.lacing.last() < Some(&255) && page.lacing.len() < 250 {
+            page.lacing.insert(0, 0);
+            page.lacing.push(1);
+            page.body.push(1);
+        }
+    }
+    let bytes = put_together(&pages);
+    assert!(bytes.len() > recording().len());
+    assert!(equal(&read_all(&bytes).unwrap()[0], &full[0]));
+    compare_spans("with empty packets", &bytes, &mut AudioDecoder::new(), 40);
+}
+
+#[test]
+fn granule_positions_cut_start_and_end() {
+    let pages = take_apart(&recording());
+    let full = read_all(&recording()).unwrap();
+    let moved = |by: i64| {
+        let mut pages = pages.clone();
+        pages.iter_mut().filter(|page| page.granule > 0).for_each(|page| page.granule += by);
+        put_together(&pages)
+    };
+    let mut kept = AudioDecoder::new();
+    // A stream that starts late starts at 0 here; one that starts before 0 loses its first samples.
+    for (by, cut) in [(123_456_789, 0), (-1000, 1000)] {
+        let bytes = moved(by);
+        assert!(equal(&read_all(&bytes).unwrap()[0], &full[0][cut..]), "{by}");
+        compare_spans("moved", &bytes, &mut kept, 20);
+    }
+    for (by, cut) in [(-100, 100), (1 << 40, 0)] {
+        let mut pages = pages.clone();
+        pages.last_mut().unwrap().granule += by;
+        let samples = read_all(&put_together(&pages)).unwrap();
+        // A last granule position beyond the packets is not believed.
+        let n = samples[0].len().min(full[0].len());
+        assert!(n + cut == full[0].len() && equal(&samples[0][..n], &full[0][..n]), "{by}");
+        assert!(samples[0].len() < full[0].len() + 2048);
+    }
+}
+
+#[test]
+fn links_of_one_kind_are_one_timeline() {
+    let (a, b) = (file("vorbis", "vorbis_len_799.ogg"), file("vorbis", "vorbis_len_1025.ogg"));
+    let both = [&a[..], &b].concat();
+    let samples = read_all(&both).unwrap();
+    assert!(equal(&samples[0], &[&read_all(&a).unwrap()[0][..], &read_all(&b).unwrap()[0]].concat()));
+    compare_spans("two links", &both, &mut AudioDecoder::new(), 60);
+    let other = [&a[..], &recording()].concat();
+    assert_eq!(info(&other).unwrap().n_samples, 799);
+}
+
+#[test]
+fn other_streams_are_passed_over() {
+    // Two Vorbis streams, page by page in turn: the first one counts.
+    let mut a = take_apart(&recording());
+    let mut b = take_apart(&file("vorbis", "vorbis_q3_11025_mono.ogg"));
+    a.iter_mut().for_each(|page| page.serial = *b"aaaa");
+    b.iter_mut().for_each(|page| page.serial = *b"bbbb");
+    let mut mixed = Vec::new();
+    for i in 0..a.len().max(b.len()) {
+        mixed.extend(a.get(i).cloned());
+        mixed.extend(b.get(i).cloned());
+    }
+    let bytes = put_together(&mixed);
+    assert!(equal(&read_all(&bytes).unwrap()[0], &read_all(&recording()).unwrap()[0]));
+    compare_spans("two streams", &bytes, &mut AudioDecoder::new(), 20);
+}
+
+#[test]
+fn damage_condemns_only_spans_that_touch_it() {
+    let bytes = recording();
+    let full = read_all(&bytes).unwrap();
+    let pages = take_apart(&bytes);
+    let k = pages.len() / 2;
+    let offset = put_together(&pages[..k]).len();
+    let (begin, end) = (pages[k - 1].granule as u64, pages[k].granule as u64);
+    let mut flipped = bytes.clone();
+    flipped[offset + 600] ^= 1;
+    let mut lost = pages.clone();
+    lost.remove(k);
+    let mut kept = AudioDecoder::new();
+    for damaged in [flipped, put_together(&lost)] {
+        assert_eq!(info(&damaged).unwrap().n_samples, full[0].len() as u64);
+        for span in [0..begin - 2000, end + 30_000..full[0].len() as u64] {
+            let part = read(&mut kept, &damaged, span.clone()).unwrap();
+            assert!(equal(&part[0], &full[0][span.start as usize..span.end as usize]));
+        }
+        let error = read(&mut kept, &damaged, begin..end).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    let headers = put_together(&take_apart(&recording())[..2]);
+    let truncated = &recording()[..200];
+    for (bytes, kind) in [(&headers[..], ErrorKind::Empty), (truncated, ErrorKind::Corrupt)] {
+        assert_eq!(info(bytes).unwrap_err().kind, kind);
+    }
+    assert_eq!(info(b"OggS\0\x02").unwrap_err().kind, ErrorKind::Unsupported);
+    // The decoder would give wrong samples without an error.
+    let error = info(&file("vorbis", "surround30_44100.ogg")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+}
+
+#[test]
+fn false_capture_patterns_cost_little() {
+    // Pages in pages, each of which would have to be summed: bounded by a budget.
+    let mut bytes = recording();
+    for _ in 0..20_000 {
+        bytes.extend(b"OggS\0\0aaaaaaaaaaaaaaaaaaaaaaaaaaaa\xff");
+    }
+    let started = std::time::Instant::now();
+    assert!(info(&bytes).is_ok());
+    assert!(started.elapsed().as_secs() < 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_gives_samples_or_an_error(
+        which in 0..19_usize,
+        steps in prop::collection::vec((0..12_u8, any::<u16>(), any::<u16>()), 1..4),
+        place in any::<u16>(),
+    ) {
+        let (_, mut bytes) = files("vorbis").swap_remove(which);
+        damage(&mut bytes, &steps);
+        survive(&bytes, &mut AudioDecoder::new(), place);
+    }
+
+    #[test]
+    fn damage_behind_checksums_gives_samples_or_an_error(
+        page in any::<prop::sample::Index>(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        place in any::<u16>(),
+    ) {
+        let mut pages = take_apart(&file("vorbis", "vorbis_len_1025.ogg"));
+        let page = page.index(pages.len());
+        for (at, byte) in flips {
+            let at = at.index(pages[page].body.len());
+            pages[page].body[at] = byte;
+        }
+        survive(&put_together(&pages), &mut AudioDecoder::new(), place);
+    }
+}
