@@ -200,7 +200,7 @@ impl Blocks {
             for k in 2..n {
                 let nibble = (k - 2) * channels + c;
                 let byte = block[7 * channels + nibble / 2];
-                let code = if nibble % 2 == 0 { byte >> 4 } else { byte & 15 };
+                let code = if nibble.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
                 let signed = i32::from(code) - if code & 8 != 0 { 16 } else { 0 };
                 let before = i32::from(out[(k - 1) * channels + c]);
                 let before2 = i32::from(out[(k - 2) * channels + c]);

@@ -1,7 +1,7 @@
 //! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
 //!
 //! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
-//! else all frames are walked once and the last valid one before any damage, cut or change of stream ends the recording. Every
+//! else all frames are walked once and the last valid one ends the recording. Every
 //! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
 //!
 //! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
@@ -33,6 +33,8 @@ use crate::{Error, ErrorKind, Result};
 const TAIL: usize = 1 << 17;
 /// Bisection stops at gaps of this many bytes: walking them is cheaper than another probe.
 const WALK: usize = 1 << 15;
+/// No frame is shorter: a header of 6 bytes, a constant subframe of 2, a CRC-16 of 2.
+const MIN_FRAME: usize = 10;
 /// Bytes of STREAMINFO.
 const STREAMINFO: usize = 34;
 
@@ -125,11 +127,12 @@ impl<'a> Flac<'a> {
             frame_budget: 2 * verbatim + 64,
             bytes,
         };
-        if total == 0 || !flac.ends_at(total) {
+        let behind = flac.bytes.len() - at;
+        if total == 0 || total > flac.most_samples(behind) || !flac.ends_at(total) {
             flac.info.n_samples = flac.walk();
         }
         if flac.info.n_samples == 0 {
-            return Err(corrupt("the first FLAC frame is damaged").at_byte(at as u64));
+            return Err(corrupt("none of the FLAC frames is whole").at_byte(at as u64));
         }
         Ok(flac)
     }
@@ -151,7 +154,8 @@ impl<'a> Flac<'a> {
             while let Some(frame) = next_header(bytes, &self.stream, at..end, None) {
                 if frame.first + u64::from(frame.block) == total {
                     // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the decoder tells.
-                    return end_of(bytes, &self.stream, frame, usize::MAX).is_some() || self.decodes(frame);
+                    return end_of(bytes, &self.stream, frame, usize::MAX).is_some()
+                        || self.last_end(frame).is_some();
                 }
                 at = frame.at + 1;
             }
@@ -160,22 +164,40 @@ impl<'a> Flac<'a> {
         false
     }
 
-    /// Samples in the valid frames from the first one on.
+    /// The most samples that frames in so many bytes can hold: what a header says beyond that is not backed up.
+    fn most_samples(&self, bytes: usize) -> u64 {
+        let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
+        (bytes / MIN_FRAME + 1) as u64 * largest
+    }
+
+    /// The end of the last valid frame; frames before it may be damaged.
     fn walk(&self) -> u64 {
-        let mut frame = self.first;
+        let (mut frame, mut valid) = (self.first, 0);
         loop {
             let end = frame.first + u64::from(frame.block);
             match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
-                Some((_, Some(next))) => frame = next,
+                Some((_, Some(next))) => (frame, valid) = (next, end),
                 Some((_, None)) => return end,
-                None => return if self.decodes(frame) { end } else { frame.first },
+                None => match self.resync(frame) {
+                    Some(next) => frame = next,
+                    None => return if self.last_end(frame).is_some() { end } else { valid },
+                },
             }
         }
     }
 
-    /// Whether `frame`, whose end is unknown because something else follows, decodes and its CRC-16 closes somewhere.
-    fn decodes(&self, frame: Frame) -> bool {
-        self.last_end(frame).is_some()
+    /// The first valid frame behind a damaged one.
+    fn resync(&self, damaged: Frame) -> Option<Frame> {
+        let n = self.bytes.len();
+        let mut at = damaged.at + 1;
+        while at < n {
+            if let Some(frame) = self.confirmed(at..n, damaged, (n, u64::MAX)) {
+                return (frame.first - damaged.first <= self.most_samples(frame.at - damaged.at))
+                    .then_some(frame);
+            }
+            at += 2 * self.frame_budget;
+        }
+        None
     }
 
     /// The end of a last frame behind which junk follows: where its CRC-16 closes and the decoder has what it needs.

@@ -113,7 +113,7 @@ fn predicted(
         _ => return None,
     };
     let n_partitions = 1usize << bits.unsigned(4)?;
-    if n % n_partitions != 0 || n / n_partitions < samples.len() {
+    if !n.is_multiple_of(n_partitions) || n / n_partitions < samples.len() {
         return None;
     }
     for partition in 1..=n_partitions {

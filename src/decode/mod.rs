@@ -47,6 +47,9 @@ use sniff::Format;
 /// The most values (samples times channels) that one read may ask for: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
 
+/// The highest sample rate that is believed: above every converter, below the ruin that a resampler would make of nonsense.
+const MAX_RATE: u32 = 1 << 22;
+
 /// How a recording's samples are coded.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -160,6 +163,12 @@ impl AudioDecoder {
         let recording = self.guarded(|_| open(bytes))?;
         if recording.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
+        }
+        let rate = recording.info().sample_rate;
+        if !(1..=MAX_RATE).contains(&rate) {
+            return Err(corrupt(format!(
+                "the header says {rate} samples per second, at most {MAX_RATE} are believed"
+            )));
         }
         Ok(recording)
     }
