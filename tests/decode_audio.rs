@@ -2,6 +2,8 @@
 //!
 //! What each file decodes to stands in `tests/data/audio/expected.tsv`, made by the script beside it from libsndfile.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{
     fs,
     path::{Path, PathBuf},
