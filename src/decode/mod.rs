@@ -24,13 +24,15 @@ mod flac;
 mod flac_frame;
 mod flac_plain;
 mod kept;
-mod mp3;
+
 mod mp4;
-mod ogg;
+mod mpeg;
+
 mod ogg_flac;
 mod pcm;
 mod planes;
 mod sniff;
+mod vorbis;
 mod wav;
 
 use std::{
@@ -120,9 +122,9 @@ pub enum Recording<'a> {
     /// FLAC, native or taken out of Ogg.
     Flac(flac::Flac<'a>),
     /// Vorbis in Ogg.
-    Vorbis(ogg::Vorbis<'a>),
+    Vorbis(vorbis::Vorbis<'a>),
     /// MPEG audio, layers I to III.
-    Mpeg(mp3::Mpeg<'a>),
+    Mpeg(mpeg::Mpeg<'a>),
     /// AAC and ALAC, in packets of a demuxer.
     Demuxed(demux::Demuxed),
 }
@@ -228,7 +230,7 @@ fn open(bytes: &[u8]) -> Result<Recording<'_>> {
     Ok(match sniff::sniff(bytes)? {
         Format::Wav => match wav::open(bytes)? {
             wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
-            wav::Opened::Mpeg(data) => Recording::Mpeg(mp3::Mpeg::open(data)?),
+            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(data)?),
         },
         Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
         Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
@@ -239,8 +241,8 @@ fn open(bytes: &[u8]) -> Result<Recording<'_>> {
         },
         Format::Flac => Recording::Flac(flac::Flac::open(bytes)?),
         Format::OggFlac => Recording::Flac(ogg_flac::open(bytes)?),
-        Format::OggVorbis => Recording::Vorbis(ogg::Vorbis::open(bytes)?),
-        Format::Mpeg => Recording::Mpeg(mp3::Mpeg::open(bytes)?),
+        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(bytes)?),
+        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(bytes)?),
         Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(bytes)?),
         Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(bytes)?),
     })
