@@ -24,10 +24,8 @@ mod flac;
 mod flac_frame;
 mod flac_plain;
 mod kept;
-
 mod mp4;
 mod mpeg;
-
 mod ogg_flac;
 mod pcm;
 mod planes;
