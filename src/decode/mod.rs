@@ -9,7 +9,7 @@
 //! each time. Here every format has an index of its own (block arithmetic, frames found by bisection, pages), which feeds
 //! whole packets to the decoders.
 //!
-//! Formats are told apart by their first bytes ([`sniff`]), never by a file name. A new format is one file and one line
+//! Formats are told apart by their first bytes (`sniff`), never by a file name. A new format is one file and one line
 //! in each `match` on [`Recording`].
 //!
 //! Source: own.
