@@ -2,6 +2,8 @@
 //!
 //! What each file decodes to stands in `tests/data/audio/expected.tsv`, made by the script beside it from libsndfile.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -160,6 +162,33 @@ fn a_flac_cut_short_ends_with_its_last_whole_frame() {
     let n = recording.info().n_samples as usize;
     assert!((32000..80000).contains(&n), "{n}");
     assert_eq!(cut.channel(0), &whole.channel(0)[..n]);
+}
+
+#[test]
+fn seek_tables_help_and_lies_in_them_do_not_harm() {
+    let plain = fs::read(folder().join("codec-ladder/flac_l8_32000_mono.flac")).unwrap();
+    let mut decoder = AudioDecoder::new();
+    let (_, whole) = decode(&mut decoder, &plain).unwrap();
+    let tables: [&[(u64, u64)]; 4] = [
+        &[(0, 0), (u64::MAX, 0)],
+        &[(1, 2), (40_000, 30_000), (50_000, 100), (u64::MAX, u64::MAX)],
+        &[(90_000, 0), (10, 60_000)],
+        &[(4608, u64::MAX - 3), (9216, 1 << 40)],
+    ];
+    for table in tables {
+        let mut bytes = plain[..42].to_vec();
+        bytes.extend([3, 0, 0, (18 * table.len()) as u8]);
+        for (sample, offset) in table {
+            bytes.extend(sample.to_be_bytes().into_iter().chain(offset.to_be_bytes()).chain([16, 0]));
+        }
+        bytes.extend(&plain[42..]);
+        let recording = decoder.open(&bytes).unwrap();
+        let mut part = Planes::new();
+        for start in (0..95_000).step_by(7919) {
+            decoder.read(&recording, start..start + 1000, &mut part).unwrap();
+            assert_eq!(part.channel(0), &whole.channel(0)[start as usize..][..1000], "{table:?}");
+        }
+    }
 }
 
 /// Bases of the mutation test: one of each container and codec, small.

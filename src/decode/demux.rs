@@ -33,7 +33,11 @@ use symphonia::{
     },
 };
 
-use super::{Codec, Info, Kept, Planes, corrupt, mp4::Edit, unsupported};
+use super::{
+    Codec, Info, Kept, Planes, corrupt,
+    mp4::{self, Edit},
+    unsupported,
+};
 use crate::{Error, ErrorKind, Result};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend on it.
@@ -86,6 +90,9 @@ impl Demuxed {
     /// # Errors
     /// As [`Demuxed::open_adts`].
     pub(super) fn open_mp4(bytes: &[u8]) -> Result<Self> {
+        if !mp4::has_movie(bytes) {
+            return Err(corrupt("the MP4 file has no `moov` box: it is damaged or cut short"));
+        }
         let reader = IsoMp4Reader::try_new(source(bytes), FormatOptions::default()).map_err(refused)?;
         Self::open(Box::new(reader), bytes.len(), Edit::of_first_sound(bytes))
     }

@@ -1,7 +1,7 @@
 //! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
 //!
 //! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
-//! else all frames are walked once and the last valid one before any damage, cut or change of stream ends the recording. Every
+//! else all frames are walked once and the last valid one ends the recording. Every
 //! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
 //!
 //! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
@@ -33,6 +33,8 @@ use crate::{Error, ErrorKind, Result};
 const TAIL: usize = 1 << 17;
 /// Bisection stops at gaps of this many bytes: walking them is cheaper than another probe.
 const WALK: usize = 1 << 15;
+/// No frame is shorter: a header of 6 bytes, a constant subframe of 2, a CRC-16 of 2.
+const MIN_FRAME: usize = 10;
 /// Bytes of STREAMINFO.
 const STREAMINFO: usize = 34;
 
@@ -125,11 +127,12 @@ impl<'a> Flac<'a> {
             frame_budget: 2 * verbatim + 64,
             bytes,
         };
-        if total == 0 || !flac.ends_at(total) {
+        let behind = flac.bytes.len() - at;
+        if total == 0 || total > flac.most_samples(behind) || !flac.ends_at(total) {
             flac.info.n_samples = flac.walk();
         }
         if flac.info.n_samples == 0 {
-            return Err(corrupt("the first FLAC frame is damaged").at_byte(at as u64));
+            return Err(corrupt("none of the FLAC frames is whole").at_byte(at as u64));
         }
         Ok(flac)
     }
@@ -143,15 +146,20 @@ impl<'a> Flac<'a> {
     fn ends_at(&self, total: u64) -> bool {
         let bytes = &*self.bytes;
         let lowest = bytes.len().saturating_sub(TAIL.max(self.frame_budget)).max(self.first.at);
-        let mut end = bytes.len();
-        while end > lowest {
+        let (mut end, mut n_tries) = (bytes.len(), 0);
+        while end > lowest && n_tries < 8 {
             // Backwards in pieces, forwards in each.
             let start = end.saturating_sub(1 << 12).max(lowest);
             let mut at = start;
             while let Some(frame) = next_header(bytes, &self.stream, at..end, None) {
                 if frame.first + u64::from(frame.block) == total {
                     // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the decoder tells.
-                    return end_of(bytes, &self.stream, frame, usize::MAX).is_some() || self.decodes(frame);
+                    n_tries += 1;
+                    let is_whole = end_of(bytes, &self.stream, frame, usize::MAX).is_some()
+                        || self.last_end(frame).is_some();
+                    if is_whole {
+                        return true;
+                    }
                 }
                 at = frame.at + 1;
             }
@@ -160,71 +168,77 @@ impl<'a> Flac<'a> {
         false
     }
 
-    /// Samples in the valid frames from the first one on.
+    /// The most samples that frames in so many bytes can hold: what a header says beyond that is not backed up.
+    fn most_samples(&self, bytes: usize) -> u64 {
+        let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
+        (bytes / MIN_FRAME + 1) as u64 * largest
+    }
+
+    /// Bytes that a search may look at in vain.
+    fn work(&self) -> usize {
+        16 * self.bytes.len() + (1 << 20)
+    }
+
+    /// The end of the last valid frame; frames before it may be damaged.
     fn walk(&self) -> u64 {
-        let mut frame = self.first;
+        let (mut frame, mut valid, mut work) = (self.first, 0, self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
             match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
-                Some((_, Some(next))) => frame = next,
+                Some((_, Some(next))) => (frame, valid) = (next, end),
                 Some((_, None)) => return end,
-                None => return if self.decodes(frame) { end } else { frame.first },
+                None => match self.resync(frame, &mut work) {
+                    Some(next) => frame = next,
+                    None => return if self.last_end(frame).is_some() { end } else { valid },
+                },
             }
         }
     }
 
-    /// Whether `frame`, whose end is unknown because something else follows, decodes and its CRC-16 closes somewhere.
-    fn decodes(&self, frame: Frame) -> bool {
-        self.last_end(frame).is_some()
+    /// The first valid frame behind a damaged one.
+    fn resync(&self, damaged: Frame, work: &mut usize) -> Option<Frame> {
+        let n = self.bytes.len();
+        let mut at = damaged.at + 1;
+        while at < n {
+            if let Some(frame) = self.confirmed(at..n, damaged, (n, u64::MAX), work) {
+                return (frame.first - damaged.first <= self.most_samples(frame.at - damaged.at))
+                    .then_some(frame);
+            }
+            at += 2 * self.frame_budget;
+        }
+        None
     }
 
-    /// The end of a last frame behind which junk follows: where its CRC-16 closes and the decoder has what it needs.
+    /// The end of a last frame behind which junk follows: where the decoder has what it needs and the CRC-16 closes.
     fn last_end(&self, frame: Frame) -> Option<usize> {
-        let limit = self.bytes.len().min(frame.at.saturating_add(self.frame_budget));
-        let mut decoder = self.decoder().ok()?;
-        let rest = &self.bytes[frame.at..limit];
-        if self.is_too_wide(rest) {
-            return None;
-        }
-        let whole = decoder.0.decode_ref(&packet(rest)).is_ok_and(|it| it.frames() == frame.block as usize);
-        if !whole {
-            return None;
-        }
-        // The shortest prefix that decodes ends at the frame's last byte before its CRC-16, or in its padding.
-        let (mut low, mut high) = (0, rest.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            let fits = decoder.0.decode_ref(&packet(&rest[..middle])).is_ok();
-            if fits { high = middle } else { low = middle + 1 }
-        }
-        let end = (high + 2).min(rest.len());
-        (crc16(0, &rest[..end]) == 0).then_some(frame.at + end)
+        let (_, len) = flac_plain::decode(&self.bytes[frame.at..], &self.stream)?;
+        let end = frame.at + len;
+        (crc16(0, self.bytes.get(frame.at..end)?) == 0).then_some(end)
     }
 
     /// A frame at or before sample `target`, close to it.
     fn seek(&self, target: u64) -> Frame {
         let bytes = &*self.bytes;
+        let mut work = self.work();
         let (mut low, mut high) = (self.first, (bytes.len(), self.info.n_samples));
+        // The nearest seek points around the target; placeholders are all ones and lie past the end.
+        let (mut before, mut behind) = ((0, 0), (u64::MAX, 0));
         for point in bytes[self.seek_table.clone()].as_chunks::<18>().0 {
             let number =
                 |at: usize| point[at..at + 8].iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
             let (sample, offset) = (number(0), number(8));
-            // Placeholders (all ones) and points out of order or out of the bytes fail these bounds.
-            let Some(at) = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(self.first.at))
-            else {
-                continue;
-            };
-            if sample <= target && sample > low.first && at < high.0 {
-                if let Some(frame) = self.confirmed(at..at + 1, low, high).filter(|it| it.first == sample) {
-                    low = frame;
-                }
-            } else if sample > target && sample < high.1 && at > low.at && at < high.0 {
-                high = match self.confirmed(at..at + 1, low, high) {
-                    Some(frame) if frame.first == sample => (at, sample),
-                    _ => high,
-                };
+            if sample <= target {
+                before = before.max((sample, offset));
+            } else {
+                behind = behind.min((sample, offset));
             }
         }
+        let mut point = |(sample, offset): (u64, u64), low, high| {
+            let at = self.first.at.checked_add(usize::try_from(offset).ok()?)?;
+            self.confirmed(at..at.checked_add(1)?, low, high, &mut work).filter(|frame| frame.first == sample)
+        };
+        low = point(before, low, high).unwrap_or(low);
+        high = point(behind, low, high).map_or(high, |frame| (frame.at, frame.first));
         // Interpolation over the bytes, half of the steps plain halving: at most about 2 log2(bytes) probes.
         let mut is_halving = false;
         while high.0 - low.at > WALK && target >= low.first + u64::from(low.block) {
@@ -238,7 +252,7 @@ impl<'a> Flac<'a> {
             };
             is_halving = !is_halving;
             let at = low.at + (offset as usize).clamp(1, gap as usize - 1);
-            match self.confirmed(at..high.0, low, high) {
+            match self.confirmed(at..high.0, low, high, &mut work) {
                 Some(frame) if frame.first <= target => low = frame,
                 Some(frame) => high = (at, frame.first.min(high.1)),
                 None => high = (at, high.1),
@@ -248,13 +262,23 @@ impl<'a> Flac<'a> {
     }
 
     /// The first frame in `range` whose number lies between the bounds and whose end is confirmed.
-    fn confirmed(&self, range: Range<usize>, low: Frame, high: (usize, u64)) -> Option<Frame> {
+    ///
+    /// `work` bounds the bytes that are looked at for nothing, which only made-up headers can use up.
+    fn confirmed(
+        &self,
+        range: Range<usize>,
+        low: Frame,
+        high: (usize, u64),
+        work: &mut usize,
+    ) -> Option<Frame> {
         let stop = range.end.min(range.start.saturating_add(2 * self.frame_budget)).min(self.bytes.len());
         let mut at = range.start;
         while let Some(frame) = next_header(&self.bytes, &self.stream, at..stop, None) {
-            let is_between = frame.first > low.first && frame.first < high.1;
-            if is_between && end_of(&self.bytes, &self.stream, frame, self.frame_budget).is_some() {
-                return Some(frame);
+            if frame.first > low.first && frame.first < high.1 {
+                if end_of(&self.bytes, &self.stream, frame, self.frame_budget).is_some() {
+                    return Some(frame);
+                }
+                *work = work.checked_sub(self.frame_budget.min(self.bytes.len() - frame.at))?;
             }
             at = frame.at + 1;
         }
@@ -295,7 +319,8 @@ impl<'a> Flac<'a> {
                 let wanted = (from - frame.first) as usize..(from - frame.first) as usize + n;
                 let at = (from - span.start) as usize;
                 if self.is_too_wide(bytes) {
-                    let planes = flac_plain::decode(bytes, &self.stream).ok_or_else(|| damaged(frame))?;
+                    let (planes, _) =
+                        flac_plain::decode(bytes, &self.stream).ok_or_else(|| damaged(frame))?;
                     for (c, plane) in planes.iter().enumerate() {
                         scale(&mut out.channel_mut(c)[at..at + n], &plane[wanted.clone()], |x| x as i32);
                     }
@@ -361,7 +386,8 @@ mod tests {
         let mut n = 0;
         while let Some(this) = frame {
             let (end, next) = end_of(&flac.bytes, &flac.stream, this, usize::MAX).unwrap();
-            let planes = flac_plain::decode(&flac.bytes[this.at..end], &flac.stream).unwrap();
+            let (planes, len) = flac_plain::decode(&flac.bytes[this.at..], &flac.stream).unwrap();
+            assert_eq!(this.at + len, end);
             for (c, plane) in planes.iter().enumerate() {
                 for (i, &x) in plane.iter().enumerate() {
                     let want = x as f64 / f64::from(1u32 << (flac.stream.bits - 1));

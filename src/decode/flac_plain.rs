@@ -39,10 +39,11 @@ impl Bits<'_> {
     }
 }
 
-/// Decodes the frame at the start of `bytes`; samples channel by channel, in the stream's own width.
+/// Decodes the frame at the start of `bytes`: samples channel by channel, in the stream's own width, and the frame's bytes.
 ///
+/// The CRC-16 is counted among the bytes, not checked.
 /// `None` if the frame is damaged or cut short.
-pub(super) fn decode(bytes: &[u8], stream: &Stream) -> Option<Vec<Vec<i64>>> {
+pub(super) fn decode(bytes: &[u8], stream: &Stream) -> Option<(Vec<Vec<i64>>, usize)> {
     let header = Header::parse(bytes)?;
     let mut bits = Bits { bytes, at: 8 * header.len };
     let n = header.block as usize;
@@ -55,16 +56,16 @@ pub(super) fn decode(bytes: &[u8], stream: &Stream) -> Option<Vec<Vec<i64>>> {
     if let (Some(_), [a, b]) = (header.channels.side(), planes.as_mut_slice()) {
         for (a, b) in a.iter_mut().zip(b) {
             (*a, *b) = match header.channels {
-                Channels::LeftSide => (*a, *a - *b),
-                Channels::SideRight => (*a + *b, *b),
+                Channels::LeftSide => (*a, a.wrapping_sub(*b)),
+                Channels::SideRight => (a.wrapping_add(*b), *b),
                 _ => {
                     let mid = *a << 1 | *b & 1;
-                    ((mid + *b) >> 1, (mid - *b) >> 1)
+                    (mid.wrapping_add(*b) >> 1, mid.wrapping_sub(*b) >> 1)
                 }
             };
         }
     }
-    Some(planes)
+    Some((planes, bits.at.div_ceil(8) + 2))
 }
 
 fn subframe(bits: &mut Bits<'_>, n: usize, width: u32) -> Option<Vec<i64>> {

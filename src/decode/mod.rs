@@ -9,7 +9,7 @@
 //! each time. Here every format has an index of its own (block arithmetic, frames found by bisection, pages), which feeds
 //! whole packets to the decoders.
 //!
-//! Formats are told apart by their first bytes ([`sniff`]), never by a file name. A new format is one file and one line
+//! Formats are told apart by their first bytes (`sniff`), never by a file name. A new format is one file and one line
 //! in each `match` on [`Recording`].
 //!
 //! Source: own.
@@ -24,8 +24,8 @@ mod flac;
 mod flac_frame;
 mod flac_plain;
 mod kept;
-mod mpeg;
 mod mp4;
+mod mpeg;
 mod ogg;
 mod ogg_flac;
 mod pcm;
@@ -47,6 +47,9 @@ use sniff::Format;
 
 /// The most values (samples times channels) that one read may ask for: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
+
+/// The highest sample rate that is believed: above every converter, below the ruin that a resampler would make of nonsense.
+const MAX_RATE: u32 = 1 << 22;
 
 /// How a recording's samples are coded.
 #[non_exhaustive]
@@ -161,6 +164,12 @@ impl AudioDecoder {
         let recording = self.guarded(|_| open(bytes))?;
         if recording.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
+        }
+        let rate = recording.info().sample_rate;
+        if !(1..=MAX_RATE).contains(&rate) {
+            return Err(corrupt(format!(
+                "the header says {rate} samples per second, at most {MAX_RATE} are believed"
+            )));
         }
         Ok(recording)
     }

@@ -42,6 +42,11 @@ fn timescale(head: &[u8]) -> Option<u32> {
     u32_at(head, if head.first() == Some(&1) { 20 } else { 12 }, Endian::Big).filter(|&scale| scale > 0)
 }
 
+/// Whether the box without which nothing can be decoded is there.
+pub(super) fn has_movie(bytes: &[u8]) -> bool {
+    boxes(bytes, b"moov").next().is_some()
+}
+
 impl Edit {
     /// The edit of the first sound track in a whole MP4 file; no edit where the list has gaps or several parts.
     pub(super) fn of_first_sound(bytes: &[u8]) -> Self {

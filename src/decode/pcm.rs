@@ -171,6 +171,16 @@ fn convert<const N: usize>(bytes: &[u8], out: &mut Planes, stride: usize, f: imp
         }
         return;
     }
+    if channels == 2 {
+        // Whole frames, so that no bounds are checked within.
+        let (frames, _) = samples.as_chunks::<2>();
+        for c in 0..2 {
+            for (y, x) in out.channel_mut(c).iter_mut().zip(frames) {
+                *y = f(x[c]);
+            }
+        }
+        return;
+    }
     for c in 0..channels {
         for (y, x) in out.channel_mut(c).iter_mut().zip(samples[c..].iter().step_by(channels)) {
             *y = f(*x);

@@ -164,10 +164,11 @@ fn follows(bytes: &[u8], frame: fn(&[u8]) -> Option<(usize, u32)>, is_start: boo
                     return is_start || i >= 1;
                 }
             }
-            _ => {
-                return i >= if is_start { 2 } else { 3 }
-                    || (is_start && i == 1 && bytes[at..].starts_with(b"TAG"));
+            // One frame and a tag is a whole, if short, recording.
+            _ if is_start && i == 1 => {
+                return [&b"TAG"[..], b"APETAGEX"].iter().any(|tag| bytes[at..].starts_with(tag));
             }
+            _ => return i >= if is_start { 2 } else { 3 },
         }
     }
     true
@@ -286,4 +287,46 @@ pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
         at += 10 + size + footer;
     }
     at.min(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `n` empty MPEG-1 layer III frames of 128 kbit/s at 44.1 kHz: 417 bytes each.
+    fn mpeg(n: usize) -> Vec<u8> {
+        let mut frame = vec![0xff, 0xfb, 0x90, 0x00];
+        frame.resize(417, 0);
+        frame.repeat(n)
+    }
+
+    #[test]
+    fn frames_count_only_in_a_row() {
+        assert_eq!(sniff(&mpeg(4)).unwrap(), Format::Mpeg);
+        assert_eq!(sniff(&mpeg(1)).unwrap(), Format::Mpeg);
+        assert_eq!(sniff(&[&b"junk"[..], &mpeg(5)].concat()).unwrap(), Format::Mpeg);
+        assert_eq!(sniff(&[&b"ID3\x04\0\0\0\0\0\x02ab"[..], &mpeg(3)].concat()).unwrap(), Format::Mpeg);
+        assert_eq!(sniff(&[&mpeg(1)[..], b"TAG..."].concat()).unwrap(), Format::Mpeg);
+        assert!(sniff(&[&mpeg(1)[..], &[1; 99]].concat()).is_err());
+        assert!(sniff(&[&[b'.'; 1 << 17][..], &mpeg(9)].concat()).is_err());
+    }
+
+    #[test]
+    fn what_is_not_decoded_is_named() {
+        let named: [(&[u8], &str); 7] = [
+            (b"\x1aE\xdf\xa3....", "WebM"),
+            (b"wvpk....", "WavPack"),
+            (b"MThd....", "MIDI"),
+            (b"\xff\xd8\xff\xe0....", "JPEG"),
+            (b"\x89PNG....", "PNG"),
+            (b"<html>....", "web page"),
+            (b"RIFF....AVI ....", "AVI"),
+        ];
+        for (bytes, name) in named {
+            let error = sniff(bytes).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert!(error.message.contains(name), "{error}");
+        }
+        assert_eq!(sniff(b"").unwrap_err().kind, ErrorKind::Empty);
+    }
 }

@@ -13,7 +13,7 @@ use super::{
     pcm::{Coding, Pcm, float_coding, int_coding},
     unsupported,
 };
-use crate::Result;
+use crate::{Error, ErrorKind, Result};
 
 /// The bytes of WAVEFORMATEXTENSIBLE's SubFormat after the format tag.
 const SUBFORMAT_TAIL: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
@@ -116,6 +116,9 @@ fn coded<'a>(
 ) -> Result<Opened<'a>> {
     let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
     let data = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
+    if data.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "the WAV file has a header but no samples"));
+    }
     let short = || corrupt(format!("the `fmt ` chunk has {} bytes, at least 16 are needed", fmt.len()));
     let u16_of = |at| u16_at(fmt, at, endian).ok_or_else(short);
     let channels = u16_of(2)?;

@@ -1,7 +1,7 @@
 """Writes `made/` (small recordings in formats that the other sets lack) and `expected.tsv` (what every file decodes to).
 
-Run: python make_expected.py, with soundfile 0.14.0 (libsndfile 1.2.2), numpy, and for ALAC and AAC imageio-ffmpeg 0.6.0
-(ffmpeg 7). The samples come from cpython-audiodata/pluck-pcm16.wav.
+Run: python make_expected.py, with soundfile 0.14.0 (libsndfile 1.2.2), numpy, and for ALAC and AAC imageio-ffmpeg 0.8.1
+(ffmpeg 9.0.2). The samples come from cpython-audiodata/pluck-pcm16.wav.
 
 A second run changes the files whose PEAK chunk holds the time of writing (f32, f64, nan), and no sample.
 
