@@ -1,5 +1,7 @@
 //! The engine on a toy source and a toy task: what the pipeline promises, without a file and without audio.
 
+#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+
 use std::{
     path::Path,
     sync::{

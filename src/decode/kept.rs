@@ -30,6 +30,8 @@ struct Entry {
 pub(crate) struct Kept {
     /// Least recently used first.
     decoders: Vec<Entry>,
+    /// Scratch of the ADPCM decoders: one block, interleaved.
+    pub(crate) block: Vec<i16>,
 }
 
 impl fmt::Debug for Kept {

@@ -225,7 +225,7 @@ mod tests {
                     let buffer = buffer.clone();
                     thread::spawn(move || {
                         for ticket in (first..1000).step_by(threads as usize) {
-                            if seed::mix(ticket) % 50 == 0 {
+                            if seed::mix(ticket).is_multiple_of(50) {
                                 thread::sleep(Duration::from_micros(300));
                             }
                             assert!(buffer.push(ticket, Ok(ticket)));
