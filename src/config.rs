@@ -117,7 +117,8 @@ impl LoaderConfig {
             ));
         }
         if !(self.clip_seconds > 0.0 && self.clip_seconds <= 3600.0) {
-            problems.push(format!("clip_seconds is {}, must be above 0 and at most 3600", self.clip_seconds));
+            problems
+                .push(format!("clip_seconds is {:?}, must be above 0 and at most 3600", self.clip_seconds));
         }
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
@@ -126,7 +127,7 @@ impl LoaderConfig {
         let hop_length = self.hop_length as usize;
         if clip_samples <= self.n_fft as usize / 2 {
             problems.push(format!(
-                "clip_seconds is {}, which at sample_rate {} is {clip_samples} samples, must be more than half of n_fft, {}",
+                "clip_seconds is {:?}, which at sample_rate {} is {clip_samples} samples, must be more than half of n_fft, {}",
                 self.clip_seconds, self.sample_rate, self.n_fft
             ));
         }

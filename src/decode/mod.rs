@@ -216,10 +216,7 @@ impl AudioDecoder {
         catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
             // What was being changed is in no known state.
             self.kept = Kept::default();
-            Err(Error::new(
-                ErrorKind::Panic,
-                "the decoder panicked on this recording, which is probably damaged",
-            ))
+            Err(corrupt("the decoder gave up on this recording, which is probably damaged"))
         })
     }
 }

@@ -3,16 +3,12 @@
 //! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span that it needs is
 //! decoded. What a worker keeps from record to record (decoders, resamplers, scratch) changes no value.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 
-use super::panic_message;
 use crate::{
-    Error, ErrorKind, Result,
+    Result,
     batch::{AudioCollate, AudioExample, SpareBuffers},
     decode::{AudioDecoder, Planes},
     record::{Record, Stage, Task},
@@ -108,18 +104,6 @@ impl Stage for AudioStage {
 impl AudioStage {
     /// Writes the record's clip to `self.clip`.
     fn cut(&mut self, record: &Record) -> Result<()> {
-        // A decoder that panics on a hostile recording condemns that recording, not the run; what it kept is thrown away.
-        match catch_unwind(AssertUnwindSafe(|| self.decode_span(record))) {
-            Ok(cut) => cut,
-            Err(panic) => {
-                self.decoder = AudioDecoder::new();
-                let what = panic_message(&*panic);
-                Err(Error::new(ErrorKind::Corrupt, format!("the decoder gave up on the recording ({what})")))
-            }
-        }
-    }
-
-    fn decode_span(&mut self, record: &Record) -> Result<()> {
         let AudioPlan { clip_samples, crop: mode, ref spectrogram } = self.task.plan;
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();

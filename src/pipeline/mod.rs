@@ -35,7 +35,6 @@ use std::{
 pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
 pub use inject::delays as inject_delays;
-use run::panic_message;
 pub use stats::Stats;
 pub use threads::JOIN_TIMEOUT;
 

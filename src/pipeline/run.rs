@@ -222,7 +222,7 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 }
 
 /// The text of a panic.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
