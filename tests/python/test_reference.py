@@ -63,7 +63,9 @@ def test_resampled_recordings(rows: list[Row], shards: list[Path]) -> None:
         rate = reference.decode(row.audio or b"")[1]
         expected = reference.log_mel(reference.center_clip(row.audio or b"", features), features)
         bands = top < 0.9 * min(rate, features.sample_rate) / 2
-        check(spectrogram[bands], expected[bands], row.path or "", 2e-3)
+        loud, _ = reference.differences(spectrogram[bands], expected[bands])
+        assert loud.mean() <= 1e-5
+        assert loud.max() <= 2e-3
         rates.add(rate)
     assert len(rates) >= 5
 
