@@ -7,6 +7,19 @@ from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack, final, type_c
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "ConfigError",
+    "DecodeError",
+    "ForebayError",
+    "Loader",
+    "SpectrogramTransform",
+    "StateError",
+    "__version__",
+    "_close_all",
+    "_inject_delays",
+    "_presets",
+]
+
 __version__: Final[str]
 
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]

@@ -265,7 +265,12 @@ impl<S: Source, E> Reader<S, E> {
                 substituted: self.substituted.clone(),
             };
             match self.records.read(place.row, run) {
-                Err(error) => answer.give(Err(located(error, &*self.source, place.row))),
+                Err(error) => {
+                    if error.kind.is_record() {
+                        Counters::add(&self.shared.counters.records_failed);
+                    }
+                    answer.give(Err(located(error, &*self.source, place.row)));
+                }
                 Ok(RawRecord { bytes, label }) => {
                     Counters::add(&self.shared.counters.records_read);
                     let size = bytes.len();

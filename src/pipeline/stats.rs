@@ -20,7 +20,7 @@ pub struct Stats {
     pub records_read: u64,
     /// Records that became examples.
     pub records_decoded: u64,
-    /// Records that workers found bad.
+    /// Records that were found bad, by the I/O thread or by a worker.
     pub records_failed: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,

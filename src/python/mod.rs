@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
 use crate::{batch::AudioExample, pipeline};
@@ -62,6 +63,8 @@ fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    // Looks numpy's C interface up now: at the first batch, Ctrl-C would hit that import, which numpy answers with a panic.
+    numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
     logging::install();
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -16,7 +16,7 @@ from scipy.signal import upfirdn
 
 Array = NDArray[np.float64]
 
-ATTENUATION_DB = 160.0
+ATTENUATION_DB = 115.0  # the default quality promises 110; Kaiser's formulas promise up to 5 too much
 PASS_BAND = 0.91  # of the lower Nyquist frequency; the stop band begins at 1
 
 
@@ -43,17 +43,19 @@ def decode(audio: bytes) -> tuple[Array, int]:
 
 
 def resample(waveform: Array, source_rate: int, target_rate: int) -> Array:
-    """Convolution with a Kaiser-windowed sinc of 160 dB, on the target grid; zero outside the recording."""
+    """Convolution with a Kaiser-windowed sinc on the target grid; zero outside the recording."""
     if source_rate == target_rate:
         return waveform
     n = ceil(len(waveform) * target_rate / source_rate)
     up, down = target_rate // gcd(source_rate, target_rate), source_rate // gcd(source_rate, target_rate)
-    nyquist = min(1 / up, 1 / down)  # the lower one, where 1 is half the rate of the common grid
-    transition = (1 - PASS_BAND) * nyquist
-    half = down * ceil((ATTENUATION_DB - 8) / (2.285 * pi * transition) / 2 / down)
-    taps = np.kaiser(2 * half + 1, 0.1102 * (ATTENUATION_DB - 8.7))
-    cutoff = (nyquist + nyquist * PASS_BAND) / 2
-    taps *= up * cutoff * np.sinc(cutoff * np.arange(-half, half + 1))
+    # Time on the common grid, in samples of the lower rate; Kaiser's formulas with a transition from PASS_BAND to 1.
+    width = (ATTENUATION_DB - 7.95) / (2.285 * pi * (1 - PASS_BAND)) / 2
+    half = down * ceil(width * max(up, down) / down)
+    time = np.arange(-half, half + 1) / max(up, down)
+    cutoff = (1 + PASS_BAND) / 2
+    window = np.i0(0.1102 * (ATTENUATION_DB - 8.7) * np.sqrt(np.maximum(0, 1 - (time / width) ** 2)))
+    window *= (np.abs(time) <= width) / np.i0(0.1102 * (ATTENUATION_DB - 8.7))
+    taps = cutoff * np.sinc(cutoff * time) * window * min(1, up / down)
     resampled: Array = upfirdn(taps, waveform, up, down)[half // down :][:n]
     return resampled
 
@@ -100,10 +102,14 @@ def center_clip(audio: bytes, features: Features) -> Array:
 
 
 def differences(found: NDArray[np.float32], expected: Array) -> tuple[Array, Array]:
-    """Absolute differences where a band is within 60 dB of its frame's largest, and elsewhere."""
+    """Absolute differences where a band is within 60 dB of its frame's largest, and from there to 90 dB below it.
+
+    Further down a transform in single precision has its own rounding noise.
+    """
     error = np.abs(found - expected)
-    loud = expected >= expected.max(axis=0, keepdims=True) - np.log(1e6)
-    return error[loud], error[~loud]
+    below = expected.max(axis=0, keepdims=True) - expected
+    loud, quiet = below <= np.log(1e6), (below > np.log(1e6)) & (below <= np.log(1e9))
+    return error[loud], error[quiet]
 
 
 def main() -> None:

@@ -37,7 +37,8 @@ BAD_VALUES: list[tuple[str, Any]] = [
 def test_parameter_out_of_range(name: str, value: Any, tiny_shard: Path) -> None:
     """The message names the parameter, its value and the range."""
     parameters: dict[str, Any] = {name: value}
-    with pytest.raises(forebay.ConfigError, match=rf"{name} is {value}".replace("nan", "NaN") + ".*must be") as caught:
+    shown = f"{value:g}" if isinstance(value, float) else value
+    with pytest.raises(forebay.ConfigError, match=rf"{name} is {shown}".replace("nan", "NaN") + ".*must be") as caught:
         forebay.Loader(tiny_shard, **parameters)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, forebay.ForebayError)
@@ -101,8 +102,8 @@ def test_schema_without_audio(tmp_path: Path) -> None:
     with pytest.raises(forebay.ConfigError, match="audio_column") as caught:
         forebay.Loader(path)
     assert "text" in str(caught.value)
-    with pytest.raises(forebay.ConfigError, match="text"):
-        forebay.Loader(path, audio_column="text")
+    with pytest.raises(forebay.ConfigError, match="label"):
+        forebay.Loader(path, audio_column="label")
 
 
 def test_unknown_columns(tiny_shard: Path) -> None:
@@ -204,10 +205,10 @@ def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path]) -> None:
 
 
 def test_only_bad_records(tmp_path: Path) -> None:
-    """An endless loader raises, the same each time; a pass ends without a batch."""
+    """An endless loader raises, the same each time; a pass has batches without rows."""
     path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording at all")] * 30)
     with forebay.Loader.eval(path, **TINY) as loader:
-        assert list(loader) == []
+        assert [batch["spectrogram"].shape for batch in loader] == [(0, 8, 6)]
         assert len(loader.errors()) == 30
     with forebay.Loader(path, shuffle_min_size=5, **TINY) as loader:
         for _ in range(3):

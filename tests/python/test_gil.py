@@ -38,7 +38,6 @@ def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
     parameters: dict[str, Any] = {
         "shuffle_min_size": 0,
         "shuffle_buffer_size": 1,
-        "raw_channel_size": 1,
         "batch_size": 32,
     }
     counter = threading.Thread(target=work)

@@ -20,12 +20,13 @@ INTERRUPT_LIMIT_S = 3 * 0.15
 END_LIMIT_S = 3 * 0.5
 
 PRELUDE = f"""
-import collections, gc, itertools, json, os, signal, sys, threading, time
+import collections, gc, itertools, json, logging, os, signal, sys, threading, time
 from pathlib import Path
 import forebay
 from forebay import _core
 
 TINY = {TINY!r}
+logging.getLogger("forebay").setLevel(logging.ERROR)  # the shards have bad rows
 
 def interrupt_after(*delays_s):
     '''Sends SIGINT to this process after each delay; returns the times, which fill as they pass.'''

@@ -22,7 +22,7 @@ def make(features: Features) -> forebay.SpectrogramTransform:
         Features(),
         Features(sample_rate=16000, n_fft=400, hop_length=160, n_mels=80),
         Features(sample_rate=22050, n_fft=2048, hop_length=512),
-        Features(sample_rate=48000, n_fft=513, hop_length=123, n_mels=40),
+        Features(sample_rate=48000, n_fft=510, hop_length=123, n_mels=40),
     ],
     ids=lambda features: f"{features.sample_rate} Hz, n_fft {features.n_fft}",
 )
@@ -93,7 +93,7 @@ def test_wrong_waveforms() -> None:
         transform.transform(np.zeros(32_000, np.float64))
     with pytest.raises(TypeError):
         transform.transform(np.zeros((2, 32_000), np.float32))
-    with pytest.raises(ValueError, match="contiguous"):
+    with pytest.raises(TypeError, match="contiguous"):
         transform.transform(np.zeros(64_000, np.float32)[::2])
 
 

@@ -47,6 +47,18 @@ clip = soundfile.read(HERE / "loop.wav", dtype="float64")[0]
 for name, (container, subtype) in SUBTYPES.items():
     soundfile.write(HERE / name, clip, RATE, subtype, format=container)
 ffmpeg("-i", "loop.wav", "-c:a", "aac", "-b:a", "96k", "-aac_pns", "0", "aac.m4a")
-ffmpeg("-i", "aac.m4a", "-c:a", "flac", "-sample_fmt", "s32", "-bits_per_raw_sample", "24", "aac.flac")
+ffmpeg(
+    "-i",
+    "aac.m4a",
+    "-af",
+    "atrim=end_sample=38400",
+    "-c:a",
+    "flac",
+    "-sample_fmt",
+    "s32",
+    "-bits_per_raw_sample",
+    "24",
+    "aac.flac",
+)
 ffmpeg("-i", "loop.wav", "-c:a", "alac", "alac.m4a")
 assert np.array_equal(soundfile.read(HERE / "s16.flac", dtype="float64")[0], clip)
