@@ -156,7 +156,7 @@ fn ends_of_streams() {
     let damage = |bytes: &[u8]| damage_of(folder.path(), bytes);
 
     assert_eq!(damage(&whole), (19, None));
-    assert_eq!(damage(no_end), (19, None));
+    assert_eq!(damage(no_end), (19, Some(ErrorKind::Truncated)));
     assert_eq!(damage(b""), (0, Some(ErrorKind::Truncated)));
     assert_eq!(damage(&[no_end, &[1, 2, 3]].concat()), (19, Some(ErrorKind::Truncated)));
     assert_eq!(damage(&[no_end, &[0x81; 4096]].concat()), (19, Some(ErrorKind::Format)));

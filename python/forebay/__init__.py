@@ -13,6 +13,7 @@ from forebay._core import (
     SpectrogramTransform,
     StateError,
     __version__,
+    decode,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "SpectrogramTransform",
     "StateError",
     "__version__",
+    "decode",
 ]

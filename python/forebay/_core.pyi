@@ -18,6 +18,7 @@ __all__ = [
     "_close_all",
     "_inject_delays",
     "_presets",
+    "decode",
 ]
 
 __version__: Final[str]
@@ -167,6 +168,9 @@ class SpectrogramTransform:
     @property
     def n_mels(self) -> int:
         """The number of mel bands."""
+
+def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = None) -> tuple[NDArray[np.float32], int]:
+    """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""
 
 def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...

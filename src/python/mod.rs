@@ -4,6 +4,7 @@
 //! worker threads never attach to Python, so no lock of ours is ever awaited by a thread that holds the GIL.
 
 mod baton;
+mod decode;
 mod errors;
 mod loader;
 mod logging;
@@ -71,6 +72,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Loader>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     errors::add(module)?;
+    module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;

@@ -122,6 +122,12 @@ impl From<Error> for Stop {
     }
 }
 
+/// Where the messages of a stream end, and whether a marker says so.
+struct StreamEnd {
+    after: u64,
+    marked: bool,
+}
+
 fn damage(kind: ErrorKind, message: impl Into<String>, at: u64) -> Stop {
     Stop::Damage(Error::new(kind, message).at_byte(at))
 }
@@ -166,12 +172,17 @@ impl Indexer<'_> {
         }
         let at = self.read_schema(file, 0)?;
         let end = self.walk_stream(file, at)?;
-        match file.size().saturating_sub(end) {
-            0 => Ok(()),
+        match file.size().saturating_sub(end.after) {
+            0 if end.marked => Ok(()),
+            0 => Err(damage(
+                ErrorKind::Truncated,
+                "the stream has no end marker: what its writer put behind the last whole message, if anything, is lost",
+                end.after,
+            )),
             n => Err(damage(
                 ErrorKind::Format,
                 format!("{n} bytes follow the end marker and are not read"),
-                end,
+                end.after,
             )),
         }
     }
@@ -207,13 +218,13 @@ impl Indexer<'_> {
         Ok(next)
     }
 
-    /// Takes in message after message from `at` on; returns where they end.
-    fn walk_stream(&mut self, file: &mut StoredFile, mut at: u64) -> Result<u64, Stop> {
+    /// Takes in message after message from `at` on.
+    fn walk_stream(&mut self, file: &mut StoredFile, mut at: u64) -> Result<StreamEnd, Stop> {
         loop {
             self.poll()?;
             match self.scanner.step(file, at)? {
                 Step::Message(head) => at = self.add(file, head)?,
-                Step::End { after } => return Ok(after),
+                Step::End { after } => return Ok(StreamEnd { after, marked: after > at }),
                 Step::Damaged(error) => return Err(Stop::Damage(error)),
             }
         }

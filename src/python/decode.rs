@@ -1,0 +1,69 @@
+//! `forebay.decode`.
+
+use std::cell::RefCell;
+
+use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
+use pyo3::{prelude::*, pybacked::PyBackedBytes};
+
+use super::errors::to_python;
+use crate::{
+    Error, ErrorKind, Result,
+    decode::{AudioDecoder, Planes},
+};
+
+thread_local! {
+    /// Decoders and their codebooks are kept from call to call, as a worker keeps them from record to record.
+    static DECODER: RefCell<AudioDecoder> = RefCell::new(AudioDecoder::new());
+}
+
+/// Decodes a span of a recording, and only the span.
+///
+/// `data` holds a whole recording: WAV, AIFF, FLAC, Ogg Vorbis, MP3, M4A (AAC, ALAC) and others, told apart by content. Returns
+/// `(waveform, sample_rate)`: float32 `[n]` for one channel, `[channels, n]` for more, at the recording's own rate, integers scaled
+/// to [-1, 1). It equals the slice `[start:start + num_samples]` of the whole recording, bit for bit (AAC with noise substitution: a
+/// pure function of `data` and span), and like a slice it ends with the recording; `num_samples=None` means to the end. Releases the
+/// GIL.
+///
+/// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a `ValueError`) if `start` is
+/// not within the recording.
+#[pyfunction]
+#[pyo3(signature = (data, start=0, num_samples=None))]
+pub fn decode(
+    py: Python<'_>,
+    data: PyBackedBytes,
+    start: i64,
+    num_samples: Option<i64>,
+) -> PyResult<(Bound<'_, PyUntypedArray>, u32)> {
+    let (samples, channels, rate) =
+        py.detach(|| decode_span(&data, start, num_samples)).map_err(|error| to_python(py, &error))?;
+    let n = samples.len() / channels;
+    let flat = PyArray1::from_vec(py, samples);
+    let waveform = if channels == 1 { flat.into_any() } else { flat.reshape([channels, n])?.into_any() };
+    Ok((waveform.cast_into()?, rate))
+}
+
+/// The channels of the span, one behind the other, their number, and the rate.
+fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec<f32>, usize, u32)> {
+    DECODER.with_borrow_mut(|decoder| {
+        let recording = decoder.open(data)?;
+        let info = recording.info();
+        let out_of_range = |what: String| Error::new(ErrorKind::Config, what);
+        let first = u64::try_from(start).ok().filter(|&first| first <= info.n_samples).ok_or_else(|| {
+            out_of_range(format!(
+                "start is {start}, must be 0 to {}, the samples of the recording",
+                info.n_samples
+            ))
+        })?;
+        let wanted = match num_samples {
+            None => u64::MAX,
+            Some(n) => u64::try_from(n)
+                .map_err(|_| out_of_range(format!("num_samples is {n}, must be 0 or more, or None")))?,
+        };
+        let span = first..first.saturating_add(wanted).min(info.n_samples);
+        let mut planes = Planes::new();
+        decoder.read(&recording, span, &mut planes)?;
+        let channels = usize::from(info.channels);
+        let samples = (0..channels).flat_map(|channel| planes.channel(channel)).copied().collect();
+        Ok((samples, channels, info.sample_rate))
+    })
+}
