@@ -104,8 +104,8 @@ def center_clip(audio: bytes, features: Features) -> Array:
 def differences(found: NDArray[np.float32], expected: Array) -> tuple[Array, Array]:
     """Absolute differences where a band is within 60 dB of its frame's largest, and from there to 90 dB below it.
 
-    Further down a transform in single precision has its own rounding noise, 130 dB below the frame's peak in amplitude. It
-    is held to that here: beside a band at most 90 dB down it changes energy by less than 2e-11 of the peak.
+    Further down a transform in single precision has its own rounding noise, 130 dB below the frame's peak in
+    amplitude. It is held to that here: beside a band 90 dB down it changes energy by less than 2e-11 of the peak.
     """
     error = np.abs(found - expected)
     peak = expected.max(axis=0, keepdims=True)

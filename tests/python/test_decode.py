@@ -8,9 +8,9 @@ import pytest
 import soundfile
 
 import forebay
-from recordings import RECORDINGS
+from recordings import FOLDER
 
-FILES = sorted(path for path in RECORDINGS.iterdir() if path.suffix in {".flac", ".mp3", ".ogg", ".wav"})
+FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in {".flac", ".mp3", ".ogg", ".wav"})
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
