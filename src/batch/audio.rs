@@ -37,24 +37,25 @@ pub type SpareBuffers = Arc<ArrayQueue<Vec<f32>>>;
 /// Assembles [`AudioBatch`]es.
 #[derive(Debug)]
 pub struct AudioCollate {
-    batch_size: usize,
     example_len: usize,
     spare: SpareBuffers,
-    batch: AudioBatch,
+    /// Has room for every row, and length 0: memory that the rows are about to fill is not filled with zeros before.
+    spectrogram: Vec<f32>,
+    label: Vec<i64>,
+    index: Vec<i64>,
+    written: Vec<bool>,
 }
 
 impl AudioCollate {
     /// For examples of `example_len` values each; gives their buffers back to `spare`.
     pub fn new(batch_size: usize, example_len: usize, spare: SpareBuffers) -> Self {
-        Self { batch_size, example_len, spare, batch: Self::empty(batch_size, example_len) }
-    }
-
-    /// Zeroed by the system page by page, as rows are written: no memory is written twice.
-    fn empty(batch_size: usize, example_len: usize) -> AudioBatch {
-        AudioBatch {
-            spectrogram: vec![0.0; batch_size * example_len],
+        Self {
+            example_len,
+            spare,
+            spectrogram: Vec::with_capacity(batch_size * example_len),
             label: vec![0; batch_size],
             index: vec![0; batch_size],
+            written: vec![false; batch_size],
         }
     }
 }
@@ -65,20 +66,27 @@ impl Collate for AudioCollate {
 
     fn put(&mut self, row: usize, example: AudioExample) {
         let place = row * self.example_len..(row + 1) * self.example_len;
-        self.batch.spectrogram[place].copy_from_slice(&example.spectrogram);
-        self.batch.label[row] = example.label;
-        self.batch.index[row] = example.index;
+        assert_eq!(example.spectrogram.len(), self.example_len);
+        for (to, from) in self.spectrogram.spare_capacity_mut()[place].iter_mut().zip(&example.spectrogram) {
+            to.write(*from);
+        }
+        self.label[row] = example.label;
+        self.index[row] = example.index;
+        self.written[row] = true;
         // A full queue drops the buffer.
         let _ = self.spare.push(example.spectrogram);
     }
 
     fn take(&mut self, rows: usize) -> AudioBatch {
-        let fresh = Self::empty(self.batch_size, self.example_len);
-        let mut batch = std::mem::replace(&mut self.batch, fresh);
-        batch.spectrogram.truncate(rows * self.example_len);
-        batch.label.truncate(rows);
-        batch.index.truncate(rows);
-        batch
+        assert!(self.written[..rows].iter().all(|&written| written), "a row of the batch was never written");
+        let batch_size = self.written.len();
+        let fresh = Self::new(batch_size, self.example_len, self.spare.clone());
+        let Self { mut spectrogram, mut label, mut index, .. } = std::mem::replace(self, fresh);
+        // SAFETY: the vector has room for `batch_size` rows, its length is 0, and `put` wrote each of the first `rows`.
+        unsafe { spectrogram.set_len(rows * self.example_len) };
+        label.truncate(rows);
+        index.truncate(rows);
+        AudioBatch { spectrogram, label, index }
     }
 }
 
@@ -98,5 +106,13 @@ mod tests {
         assert_eq!((batch.label, batch.index), (vec![5, 1], vec![50, 10]));
         assert_eq!(spare.len(), 2);
         assert_eq!(collate.take(0).spectrogram, [0.0; 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "never written")]
+    fn a_missing_row_is_not_handed_out() {
+        let mut collate = AudioCollate::new(3, 2, Arc::new(ArrayQueue::new(4)));
+        collate.put(1, AudioExample { spectrogram: vec![0.0; 2], label: 0, index: 0 });
+        collate.take(2);
     }
 }
