@@ -2,7 +2,7 @@
 //!
 //! The types and traits here are all that neighbouring stages share, so a stage knows these and never its neighbour.
 
-use std::{path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
 
@@ -14,11 +14,19 @@ pub const NO_LABEL: i64 = -1;
 /// An undecoded row of a shard, as a source reads it.
 #[derive(Debug, Clone)]
 pub struct RawRecord {
-    /// The encoded recording. A slice of a larger block where rows were read together; never empty.
+    /// The encoded recording, never empty; a slice of a larger block where rows were read together. Where an [`Excerpt`] was
+    /// enough, what lies outside of it is unspecified.
     pub bytes: Bytes,
     /// The class, or [`NO_LABEL`].
     pub label: i64,
 }
+
+/// How many bytes of a record a source reads before it asks for an [`Excerpt`].
+pub const HEAD_BYTES: usize = 4096;
+
+/// Says which bytes of a record will be looked at beside its first [`HEAD_BYTES`], given these and the record's size; `None`
+/// if all are.
+pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 
 /// A record on its way to a worker: what crosses the channel.
 #[derive(Debug, Clone)]
@@ -53,11 +61,12 @@ pub trait Source: Send + Sync + 'static {
 
 /// Reads rows for one thread.
 pub trait ReadRecords: Send {
-    /// Reads `row`; `run` rows from it on will be wanted next in storage order (1: this one only).
+    /// Reads `row`; `run` rows from it on will be wanted next in storage order (1: this one only). Of a large record a source
+    /// may read the `excerpt` alone.
     ///
     /// # Errors
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the row, any other the run.
-    fn read(&mut self, row: u64, run: u64) -> Result<RawRecord>;
+    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord>;
 }
 
 /// Makes examples of records, one worker at a time.
@@ -95,6 +104,11 @@ pub trait Task: Send + Sync + 'static {
 
     /// A stage for one worker, called on the worker's thread.
     fn stage(&self) -> Self::Stage;
+
+    /// The [`Excerpt`] of a record that will carry `seed`. By default all of it.
+    fn excerpt(&self, _head: &[u8], _size: u64, _seed: u64) -> Option<Range<u64>> {
+        None
+    }
 
     /// A collator of batches of `batch_size` rows.
     fn collate(&self, batch_size: usize) -> Self::Collate;

@@ -11,7 +11,8 @@ use std::{
 
 use forebay::{
     Error, ErrorKind,
-    decode::{AudioDecoder, Codec, Planes, Recording},
+    decode::{AudioDecoder, Codec, Layout, Planes, Recording, layout},
+    record::HEAD_BYTES,
 };
 use proptest::prelude::*;
 
@@ -242,4 +243,38 @@ proptest! {
         }
         prop_assert!(begin.elapsed().as_secs() < 10, "{} took {:?}", base, begin.elapsed());
     }
+}
+
+/// What the first bytes tell is what opening tells, and a span touches the head and its own bytes alone.
+#[test]
+fn a_layout_is_all_that_a_span_of_plain_pcm_needs() {
+    let mut plain = 0;
+    for (name, _) in expected() {
+        let bytes = fs::read(folder().join(&name)).unwrap();
+        let head = &bytes[..bytes.len().min(HEAD_BYTES)];
+        let Some(Layout { info, data_at, frame_bytes }) = layout(head, bytes.len() as u64) else { continue };
+        let mut decoder = AudioDecoder::new();
+        let (whole, mut expected, mut found) = (decoder.open(&bytes).unwrap(), Planes::new(), Planes::new());
+        assert_eq!(whole.info(), info, "{name}");
+        let n = info.n_samples;
+        if decoder.read(&whole, 0..n, &mut expected).is_err() {
+            continue; // NaN among the samples
+        }
+        for span in [0..1, 0..n, n / 3..n / 2, n - 1..n] {
+            let mut part = vec![0xA5; bytes.len()];
+            let wanted =
+                (data_at + span.start * frame_bytes) as usize..(data_at + span.end * frame_bytes) as usize;
+            part[..head.len()].copy_from_slice(head);
+            part[wanted.clone()].copy_from_slice(&bytes[wanted]);
+            let recording = decoder.open(&part).unwrap();
+            decoder.read(&recording, span.clone(), &mut found).unwrap();
+            decoder.read(&whole, span.clone(), &mut expected).unwrap();
+            assert!(
+                (0..usize::from(info.channels)).all(|c| found.channel(c) == expected.channel(c)),
+                "{name} {span:?}"
+            );
+        }
+        plain += 1;
+    }
+    assert!(plain >= 10, "{plain} files of plain PCM");
 }

@@ -17,7 +17,7 @@ use forebay::{
     Error, ErrorKind, Result,
     order::ShardOrder,
     pipeline::{Engine, Plan, SUBSTITUTES, Step},
-    record::{Collate, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed,
 };
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ impl Source for Toy {
 }
 
 impl ReadRecords for ToyReader {
-    fn read(&mut self, row: u64, _run: u64) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         match (self.0.unreadable)(row) {
             Some(kind) => Err(Error::new(kind, "cannot be read")),

@@ -42,6 +42,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 pub(crate) use kept::Kept;
+pub use pcm::Layout;
 pub use planes::Planes;
 use sniff::Format;
 
@@ -219,6 +220,14 @@ impl AudioDecoder {
             Err(corrupt("the decoder gave up on this recording, which is probably damaged"))
         })
     }
+}
+
+/// Where the samples of a recording of `size` bytes lie, if its first bytes `head` tell: plain PCM in WAV, whose `data` chunk
+/// begins within `head`.
+///
+/// Opening and reading such a recording looks at `head` and at the bytes of the span alone.
+pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
+    wav::layout(head, size)
 }
 
 /// One line per format: the bytes of a known [`Format`] become a recording.

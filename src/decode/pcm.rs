@@ -50,6 +50,19 @@ impl Coding {
     }
 }
 
+/// Where a recording's frames (one sample of each channel) lie in its file: byte `data_at + frame_bytes * n` begins frame `n`.
+///
+/// Known from the first bytes, it tells a source which bytes a span needs before the rest is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// What opening the whole file would tell.
+    pub info: Info,
+    /// Where the first frame begins.
+    pub data_at: u64,
+    /// Bytes of a frame.
+    pub frame_bytes: u64,
+}
+
 /// A recording of directly addressable samples.
 #[derive(Debug)]
 pub struct Pcm<'a> {
@@ -89,6 +102,12 @@ impl<'a> Pcm<'a> {
     /// What the header says, checked against the bytes.
     pub fn info(&self) -> Info {
         self.info
+    }
+
+    /// Bytes of a frame, and all frames; None where samples are not directly addressable.
+    pub(super) fn frames(&self) -> Option<(u64, &'a [u8])> {
+        let frame = self.coding.stride() * usize::from(self.info.channels);
+        (frame > 0).then_some((frame as u64, self.data))
     }
 
     pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {

@@ -7,10 +7,11 @@
 //! EBU Tech 3306 (RF64); Sony Wave64 specification.
 
 use super::{
+    Info,
     adpcm::Blocks,
     corrupt,
     field::{Endian, clipped, u16_at, u32_at, u64_at},
-    pcm::{Coding, Pcm, float_coding, int_coding},
+    pcm::{Coding, Layout, Pcm, float_coding, int_coding},
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -61,6 +62,20 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
         }
     }
     coded(fmt, data, fact, endian)
+}
+
+/// Where the samples of a WAV file of `size` bytes lie, if its first bytes tell; see [`Layout`].
+pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
+    if !head.starts_with(b"RIFF") {
+        return None;
+    }
+    // The walk over the chunks ends at `data`, so it meets in the head what it would meet in the whole.
+    let Ok(Opened::Pcm(pcm)) = open(head) else { return None };
+    let (frame_bytes, data) = pcm.frames()?;
+    let data_at = data.as_ptr() as usize - head.as_ptr() as usize;
+    let said = u32_at(head, data_at - 4, Endian::Little).filter(|&said| said != 0 && said != u32::MAX)?;
+    let n_samples = u64::from(said).min(size.checked_sub(data_at as u64)?) / frame_bytes;
+    Some(Layout { info: Info { n_samples, ..pcm.info() }, data_at: data_at as u64, frame_bytes })
 }
 
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.

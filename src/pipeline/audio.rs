@@ -3,18 +3,18 @@
 //! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span that it needs is
 //! decoded. What a worker keeps from record to record (decoders, resamplers, scratch) changes no value.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Result,
     batch::{AudioCollate, AudioExample, SpareBuffers},
-    decode::{AudioDecoder, Planes},
+    decode::{AudioDecoder, Info, Planes, layout},
     record::{Record, Stage, Task},
     transform::{
-        Crop, CropMode, Quality, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform, crop,
-        target_len,
+        Crop, CropMode, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform,
+        crop, target_len,
     },
 };
 
@@ -52,6 +52,16 @@ impl AudioTask {
         Ok(Self { plan, transform, resamplers, spare: Arc::new(ArrayQueue::new(SPARE_BUFFERS)) })
     }
 
+    /// The crop of a recording, the samples of it that the crop needs, and how they are resampled.
+    fn span(&self, info: Info, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
+        let rate = self.plan.spectrogram.sample_rate;
+        let n = target_len(info.n_samples, info.sample_rate, rate);
+        let crop = crop(self.plan.crop, n, self.plan.clip_samples, seed);
+        let resampler = self.resamplers.get(info.sample_rate, rate)?;
+        let span = resampler.input_span(crop.start..crop.start + crop.len as u64, info.n_samples);
+        Ok((crop, span, resampler))
+    }
+
     /// `[n_mels, n_frames]` of an example.
     pub fn shape(&self) -> [usize; 2] {
         [self.transform.n_mels(), self.transform.n_frames(self.plan.clip_samples)]
@@ -71,6 +81,13 @@ impl Task for AudioTask {
             mono: Vec::new(),
             task: self.clone(),
         }
+    }
+
+    fn excerpt(&self, head: &[u8], size: u64, seed: u64) -> Option<Range<u64>> {
+        let layout = layout(head, size)?;
+        let (_, span, _) = self.span(layout.info, seed).ok()?;
+        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
+        Some(byte(span.start)..byte(span.end))
     }
 
     fn collate(&self, batch_size: usize) -> AudioCollate {
@@ -104,14 +121,9 @@ impl Stage for AudioStage {
 impl AudioStage {
     /// Writes the record's clip to `self.clip`.
     fn cut(&mut self, record: &Record) -> Result<()> {
-        let AudioPlan { clip_samples, crop: mode, ref spectrogram } = self.task.plan;
         let recording = self.decoder.open(&record.bytes)?;
-        let info = recording.info();
-        let rate = spectrogram.sample_rate;
-        let n = target_len(info.n_samples, info.sample_rate, rate);
-        let Crop { start, len, pad_front } = crop(mode, n, clip_samples, record.seed);
-        let resampler = self.task.resamplers.get(info.sample_rate, rate)?;
-        let span = resampler.input_span(start..start + len as u64, info.n_samples);
+        let (Crop { start, len, pad_front }, span, resampler) =
+            self.task.span(recording.info(), record.seed)?;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let mono = mean_of_channels(&self.planes, &mut self.mono);
         let (front, rest) = self.clip.split_at_mut(pad_front);

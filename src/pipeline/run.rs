@@ -164,6 +164,7 @@ impl<E: Send + 'static> Run<E> {
             owner: std::process::id(),
         };
         let reader = Reader {
+            task: task.clone(),
             source: source.clone(),
             records: source.reader(),
             reading,
@@ -231,18 +232,19 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 /// The I/O thread.
-struct Reader<S: Source, E> {
+struct Reader<S: Source, K: Task> {
+    task: Arc<K>,
     source: Arc<S>,
     records: S::Reader,
     reading: Reading,
     seed: u64,
     first_epoch: u64,
-    shared: Arc<Shared<E>>,
-    to_workers: Sender<Admitted<E>>,
-    substituted: Sender<Substituted<E>>,
+    shared: Arc<Shared<ExampleOf<K>>>,
+    to_workers: Sender<Admitted<ExampleOf<K>>>,
+    substituted: Sender<Substituted<ExampleOf<K>>>,
 }
 
-impl<S: Source, E> Reader<S, E> {
+impl<S: Source, K: Task> Reader<S, K> {
     fn run(mut self, mut admission: Admission) {
         while let Some(errand) = self.shared.demand.errand(&mut admission) {
             let (slot, place, seed, run) = match errand {
@@ -264,7 +266,8 @@ impl<S: Source, E> Reader<S, E> {
                 shared: self.shared.clone(),
                 substituted: self.substituted.clone(),
             };
-            match self.records.read(place.row, run) {
+            let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
+            match self.records.read(place.row, run, &excerpt) {
                 Err(error) => {
                     if error.kind.is_record() {
                         Counters::add(&self.shared.counters.records_failed);

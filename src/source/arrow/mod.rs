@@ -43,7 +43,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{RawRecord, ReadRecords, Source},
+    record::{Excerpt, RawRecord, ReadRecords, Source},
 };
 
 /// Which columns to read, and how to open.
@@ -199,8 +199,8 @@ impl Source for ArrowSource {
 }
 
 impl ReadRecords for ArrowReader {
-    fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
-        self.read(row, run)
+    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+        self.read_excerpt(row, run, excerpt)
     }
 }
 

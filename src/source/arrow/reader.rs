@@ -15,8 +15,11 @@ use bytes::Bytes;
 use super::{ArrowSource, array::Array, buffer::Part, index::Span};
 use crate::{
     Error, ErrorKind, Result,
-    record::{NO_LABEL, RawRecord},
-    source::storage::{StoredFile, past_the_end},
+    record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord},
+    source::{
+        block::BlockPool,
+        storage::{StoredFile, past_the_end},
+    },
 };
 
 /// How many bytes are read together at most; a longer record is read alone.
@@ -27,6 +30,8 @@ const BLOCK_ROWS: u64 = 1 << 16;
 const LARGEST_RECORD: u64 = i32::MAX as u64;
 /// How many files stay open.
 const OPEN_FILES: usize = 8;
+/// Records of at least so many bytes may be read in parts; below, one read of all is as quick.
+const SMALLEST_IN_PARTS: u64 = 256 << 10;
 /// How many batches stay open, and how many of them where bodies are decompressed.
 const OPEN_BATCHES: usize = 8;
 const OPEN_COMPRESSED_BATCHES: usize = 2;
@@ -92,8 +97,19 @@ impl ArrowReader {
     /// # Panics
     /// If there is no such row.
     pub fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+        self.read_excerpt(row, run, &|_, _| None)
+    }
+
+    /// The same, but of a large record that is not part of a block only its head and `excerpt` are read.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn read_excerpt(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         let (shard, local) = self.source.locate(row);
-        self.read_local(shard, local, run.max(1)).map_err(|error| self.placed(error, shard, local))
+        self.read_local(shard, local, run.max(1), excerpt).map_err(|error| self.placed(error, shard, local))
     }
 
     /// The recording's own path field, if the row has one; for reports.
@@ -112,7 +128,7 @@ impl ArrowReader {
         error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local)
     }
 
-    fn read_local(&mut self, shard: usize, local: u64, run: u64) -> Result<RawRecord> {
+    fn read_local(&mut self, shard: usize, local: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.open_batch(shard, local)?;
         let (Some(batch), Some((_, file))) = (self.batches.first_mut(), self.files.first_mut()) else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
@@ -123,7 +139,10 @@ impl ArrowReader {
             Some(Part::Memory(bytes)) => bytes,
             Some(Part::File(span)) => match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
                 Some(bytes) => bytes,
-                None => self.read_block(shard, row, span, run)?,
+                None => match read_part(file, &self.source.blocks, span, excerpt)? {
+                    Some(bytes) => bytes,
+                    None => self.read_block(shard, row, span, run)?,
+                },
             },
             None => self.read_other_file(shard, row)?,
         };
@@ -282,6 +301,34 @@ impl ArrowReader {
         self.batches.insert(0, open);
         Ok(())
     }
+}
+
+/// Reads head and excerpt of a record at `span`, into a block of the record's size; None if all of it is to be read.
+fn read_part(
+    file: &mut StoredFile,
+    blocks: &Arc<BlockPool>,
+    span: Span,
+    excerpt: Excerpt<'_>,
+) -> Result<Option<Bytes>> {
+    if !(SMALLEST_IN_PARTS..=LARGEST_RECORD).contains(&span.len) || span.at + span.len > file.size() {
+        return Ok(None);
+    }
+    let mut head = [0; HEAD_BYTES];
+    file.read_exact(&mut head, span.at)?;
+    let Some(part) = excerpt(&head, span.len).filter(|part| {
+        part.start <= part.end && part.end <= span.len && part.end - part.start <= span.len / 2
+    }) else {
+        return Ok(None);
+    };
+    let mut block = blocks.take(span.len as usize);
+    let bytes = block.as_mut_slice();
+    // Where assertions are on, a stage that looks outside of its excerpt is found out.
+    if cfg!(debug_assertions) {
+        bytes.fill(0xA5);
+    }
+    bytes[..HEAD_BYTES].copy_from_slice(&head);
+    file.read_exact(&mut bytes[part.start as usize..part.end as usize], span.at + part.start)?;
+    Ok(Some(Bytes::from_owner(block)))
 }
 
 impl OpenBatch {
