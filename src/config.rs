@@ -2,6 +2,7 @@
 //!
 //! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or tells every problem at
 //! once. Whole numbers are `i64` here, so that −1 is a value out of range and not an overflow at the door.
+//! `docs/tuning.md` says what each costs.
 
 use crate::{
     Error, ErrorKind, Result,

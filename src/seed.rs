@@ -6,7 +6,7 @@
 //! epoch 1. The functions here are part of the on-disk promise (state files, published runs): they must never change.
 //!
 //! Source: the finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), chained
-//! over the words as in a Merkle–Damgård construction.
+//! over the words as in a Merkle–Damgård construction. `docs/determinism.md` lists each decision with its words.
 
 /// What a decision is about; keeps decisions with equal coordinates apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(window.draw(), None);
     }
 
-    /// A ticket stays in its slot for a geometric time of mean W, so ticket t >= W is drawn W - 1 draws after its place on average
-    /// less W: |displacement| has mean about 0.74 W (the mean of |X - W| for geometric X is 2 W / e).
+    /// Ticket t >= W enters its slot at draw t - W and stays for a geometric time X of mean W, so its displacement X - W has mean 0,
+    /// and |X - W| has mean 2 W / e.
     #[test]
     fn displacement_is_that_of_a_window_of_its_size() {
         let size = 1000.0;

@@ -4,7 +4,7 @@
 //! admissions goes to the next missing tickets in draw order, the rest to reading order; the share falls as the window fills.
 //! A ticket is admitted while it is less than `credit` ahead of the draws, which bounds what is in flight. If the ticket in
 //! reading order is beyond the credit, the consumer's next missing ticket is not: it is at most `draws + W - 1`. So the reader
-//! always reaches what the consumer waits for, and no schedule can deadlock.
+//! always reaches what the consumer waits for, and no schedule can deadlock: `docs/design.md` has the whole argument.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 

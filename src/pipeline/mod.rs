@@ -9,7 +9,8 @@
 //!
 //! Data moves to the right; only counts move to the left. Backpressure acts in one place, at the reader, so that a worker never
 //! blocks inside the pipeline and a consumer's ticket is always on its way. Nothing here knows audio: a [`Task`] says how
-//! a record becomes an example and examples a batch, a [`Source`] where records come from.
+//! a record becomes an example and examples a batch, a [`Source`] where records come from. `docs/design.md` has what each
+//! thread may block on, and the ways out.
 
 mod admission;
 #[cfg(feature = "audio")]

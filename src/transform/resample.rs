@@ -6,7 +6,8 @@
 //!
 //! One kernel (see `design`), two ways to apply it: in the frequency domain for the usual ratios (`block`), as a sum for
 //! awkward ones (`direct`). A plan is made once per rate pair, a few milliseconds, and shared by threads; [`Resamplers`]
-//! keeps those in use. There is no state from call to call, nothing to reset, and no delay.
+//! keeps those in use. There is no state from call to call, nothing to reset, and no delay. `docs/decisions.md` compares
+//! it with others.
 
 use crate::{Error, ErrorKind, Result};
 use std::{
