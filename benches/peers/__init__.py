@@ -1,0 +1,1 @@
+"""The same work by forebay and by the loaders that a user would pick instead. `run.py` is the entry; see ../README.md."""
