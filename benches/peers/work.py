@@ -7,6 +7,8 @@ examples (fresh memory costs half of a plain mel), and the filterbank is multipl
 A peer with its own decoder or mel uses that instead where it is faster; its module says so.
 """
 
+import threading
+
 import numpy as np
 
 SAMPLE_RATE = 32000
@@ -156,3 +158,42 @@ def read_window(file, rng: np.random.Generator) -> np.ndarray:
         rate = recording.samplerate
     mono = waveform[:, 0] if waveform.shape[1] == 1 else waveform.mean(axis=1)
     return fit(resample(mono, rate))
+
+
+class Clips:
+    """`(file, rng) -> [N_MELS, N_FRAMES]`, a new array; may be called from several threads and sent to other processes."""
+
+    def __init__(self, mel: str):
+        self.mel_name = mel
+        self.local = threading.local()
+
+    def mel(self, waveform: np.ndarray) -> np.ndarray:
+        if not hasattr(self.local, "mel"):
+            self.local.mel = new_mel(self.mel_name)
+        return self.local.mel(waveform).copy()
+
+    def __call__(self, file, rng: np.random.Generator) -> np.ndarray:
+        return self.mel(read_window(file, rng))
+
+    def __getstate__(self) -> str:
+        return self.mel_name
+
+    def __setstate__(self, mel: str) -> None:
+        self.__init__(mel)
+
+
+def shuffled(n_rows: int, seed: int):
+    """Endless `(position, index)`: a new permutation of the rows each epoch."""
+    position = 0
+    epoch = 0
+    while True:
+        for index in rng_of(seed, epoch).permutation(n_rows):
+            yield position, int(index)
+            position += 1
+        epoch += 1
+
+
+def collate(examples: list[tuple[np.ndarray, int, int]]) -> dict:
+    """`(spectrogram, label, index)` tuples as a batch."""
+    spectrograms, labels, indices = zip(*examples, strict=True)
+    return {"spectrogram": np.stack(spectrograms), "label": np.array(labels), "index": np.array(indices)}
