@@ -1,1 +1,2 @@
-"""The same work by forebay and by the loaders that a user would pick instead. `run.py` is the entry; see ../README.md."""
+"""The same work by forebay and by the loaders a user would pick instead. `run.py` is the entry; see
+../README.md."""

@@ -1,4 +1,5 @@
-"""DALI on the CPU: the crop by soundfile in its parallel external source, the mel by its own operators or by scipy.
+"""DALI on the CPU: the crop by soundfile in its parallel external source, the mel by its own operators or by
+scipy.
 
 Its own audio decoder reads whole recordings and no MP3, so a user who wants windows takes this way.
 """
@@ -41,10 +42,21 @@ def clips_pipeline(source: Source, own_mel: bool):
     )
     if own_mel:
         spectrum = fn.spectrogram(
-            value, nfft=N_FFT, window_length=N_FFT, window_step=HOP_LENGTH, power=2, center_windows=True, reflect_padding=True
+            value,
+            nfft=N_FFT,
+            window_length=N_FFT,
+            window_step=HOP_LENGTH,
+            power=2,
+            center_windows=True,
+            reflect_padding=True,
         )
         mel = fn.mel_filter_bank(
-            spectrum, sample_rate=SAMPLE_RATE, nfilter=N_MELS, mel_formula="htk", normalize=False, freq_high=SAMPLE_RATE / 2
+            spectrum,
+            sample_rate=SAMPLE_RATE,
+            nfilter=N_MELS,
+            mel_formula="htk",
+            normalize=False,
+            freq_high=SAMPLE_RATE / 2,
         )
         # natural log: multiplier * log10(x) with multiplier = ln 10
         value = fn.to_decibels(mel, multiplier=math.log(10), reference=1.0, cutoff_db=math.log(FLOOR))

@@ -1,11 +1,13 @@
 """The data set of the peer bench: one set of recordings in five formats, as Hugging Face shards.
 
-In: the CC0 sounds of Debian's package `sonic-pi-samples`, fetched by apt and unpacked without installing it. Out, under
-the folder given: `<format>/data-*.arrow` as `datasets` writes them (IPC streams, column `audio` = struct<bytes, path>).
+In: the CC0 sounds of Debian's package `sonic-pi-samples`, fetched by apt and unpacked without installing it.
+Out, under the folder given: `<format>/data-*.arrow` as `datasets` writes them (IPC streams, column `audio` =
+struct<bytes, path>).
 
-Each recording lasts 10 to 120 s, 41 s on average, as field recordings do, and is made of two layers of sounds laid one
-after the other, each at its own gain and speed. All choices come from one seed, and quality settings vary from recording
-to recording, so that the codec's setup headers differ as they do in a collection with several contributors.
+Each recording lasts 10 to 120 s, 38 s on average, as field recordings do, and is made of two layers of sounds
+laid one after the other, each at its own gain and speed. All choices come from one seed, and quality settings
+vary from recording to recording, so that the codec's setup headers differ as they do in a collection with
+several contributors.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +44,7 @@ def fetch_sounds(folder: Path) -> Path:
     return sounds
 
 
+@cache
 def read_sounds(folder: Path) -> list[np.ndarray]:
     """Every sound as mono float32 at 44.1 kHz, in the order of the file names."""
     sounds = []
@@ -53,7 +57,7 @@ def read_sounds(folder: Path) -> list[np.ndarray]:
 
 
 def durations() -> np.ndarray:
-    """Seconds of each recording: log-normal, cut to 10..120, mean 41."""
+    """Seconds of each recording: log-normal, cut to 10..120, mean 38."""
     rng = np.random.default_rng(SEED)
     return np.clip(rng.lognormal(np.log(35), 0.58, N_RECORDINGS), 10, 120)
 
@@ -79,7 +83,9 @@ def encode(waveform: np.ndarray, rate: int, container: str, **options) -> bytes:
     """The waveform as a file in memory."""
     file = io.BytesIO()
     with soundfile.SoundFile(file, "w", rate, 1, format=container, **options) as out:
-        for start in range(0, len(waveform), rate):  # libvorbis is given one second at a time: long writes overflow its stack
+        for start in range(
+            0, len(waveform), rate
+        ):  # libvorbis is given one second at a time: long writes overflow its stack
             out.write(waveform[start : start + rate])
     return file.getvalue()
 
@@ -121,7 +127,9 @@ def build(work: Path) -> None:
     for name in FORMATS:
         extension = name.removesuffix("44")
         rows = {
-            "audio": [{"bytes": files[name], "path": f"{index}.{extension}"} for index, (files, _, _) in enumerate(made)],
+            "audio": [
+                {"bytes": files[name], "path": f"{index}.{extension}"} for index, (files, _, _) in enumerate(made)
+            ],
             "label": [index % 10 for index in range(len(made))],
         }
         folder = work / name

@@ -1,8 +1,9 @@
 """One virtual environment per peer, over a common one.
 
-The common one holds torch, `datasets` and the codecs (`requirements.txt`). Each peer's own (`requirements/<peer>.txt`) lies
-over it by a `.pth` line: its packages come first, so peers that ask for other versions of the same package don't disturb
-each other, and what pip says about one that does not install is kept and shown in the table.
+The common one holds torch, `datasets` and the codecs (`requirements.txt`). Each peer's own
+(`requirements/<peer>.txt`) lies over it by a `.pth` line: its packages come first, so peers that ask for
+other versions of the same package don't disturb each other, and what pip says about one that does not install
+is kept and shown in the table.
 """
 
 import os

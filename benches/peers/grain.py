@@ -9,8 +9,7 @@ SWEEP = [
     {"kind": kind, "n_workers": n_workers, "mel": mel}
     for kind, n_workers, mel in (
         ("threads", 2, "scipy"),
-        ("threads", 3, "scipy"),
-        ("threads", 3, "torch"),
+        ("threads", 2, "torch"),
         ("processes", 2, "scipy"),
         ("processes", 3, "scipy"),
         ("processes", 2, "torch"),

@@ -1,4 +1,4 @@
-"""Hugging Face `Audio` + torch DataLoader, the usual way: the column decodes the whole recording, the transform crops it."""
+"""Hugging Face `Audio` + torch DataLoader, the usual way: the whole recording is decoded, then cropped."""
 
 import torch
 from datasets import Audio, Dataset, concatenate_datasets
@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from peers.work import BATCH_SIZE, CLIP_SAMPLES, SAMPLE_RATE, TorchMel
 
-SWEEP = [{"n_workers": n_workers} for n_workers in (1, 2, 3)]
+SWEEP = [{"n_workers": n_workers} for n_workers in (2, 3)]
 
 
 class Transform:

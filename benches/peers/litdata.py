@@ -40,6 +40,8 @@ class Examples(StreamingDataset):
 
 def batches(files: list[str], seed: int, n_workers: int, mel: str):
     examples = Examples(rewrite(files), seed, mel)
-    loader = StreamingDataLoader(examples, batch_size=BATCH_SIZE, num_workers=n_workers, drop_last=True, persistent_workers=True)
+    loader = StreamingDataLoader(
+        examples, batch_size=BATCH_SIZE, num_workers=n_workers, drop_last=True, persistent_workers=True
+    )
     while True:
         yield from loader

@@ -1,7 +1,7 @@
 """Peak memory of a process and its descendants, sampled from /proc.
 
-Counted: proportional set size of anonymous and shared memory, so that pages shared by forked workers count once. Not
-counted: file pages (program code, mapped shards), which the kernel takes back when it needs them.
+Counted: proportional set size of anonymous and shared memory, so that pages shared by forked workers count
+once. Not counted: file pages (program code, mapped shards), which the kernel takes back when it needs them.
 """
 
 import threading

@@ -60,8 +60,12 @@ def ratios(medians: dict, formats: list[str]) -> list[str]:
 
     lines = header(["forebay is faster, times"], formats)
     for peer, cells in peers.items():
-        lines.append(row([f"than {TITLES[peer]}", *(ratio(n, cells.get(n, {}).get("examples_per_s")) for n in formats)]))
-    best = {n: max((cells[n]["examples_per_s"] for cells in peers.values() if n in cells), default=None) for n in formats}
+        lines.append(
+            row([f"than {TITLES[peer]}", *(ratio(n, cells.get(n, {}).get("examples_per_s")) for n in formats)])
+        )
+    best = {
+        n: max((cells[n]["examples_per_s"] for cells in peers.values() if n in cells), default=None) for n in formats
+    }
     lines.append(row(["**than the best of them**", *(f"**{ratio(n, best[n])}**" for n in formats)]))
     lines.append(row(["goal", *(f"{GOALS[n]}" for n in formats)]))
     if USUAL in peers:

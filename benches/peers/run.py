@@ -1,7 +1,9 @@
-"""Runs forebay and its peers over the same shards, interleaved, and prints the tables. `python benches/peers/run.py`
+"""Runs forebay and its peers over the same shards, interleaved, and prints the tables. `python
+benches/peers/run.py`
 
-Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's shared libraries (Hugging Face Audio, SPDL); installs nothing
-outside its work folder. What takes long is done once and kept there: environments, data set, sweep. The rest is the run.
+Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's shared libraries (Hugging Face Audio,
+SPDL); installs nothing outside its work folder. What takes long is done once and kept there: environments,
+data set, sweep. The rest is the run.
 """
 
 import argparse
@@ -15,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parent.parent)  # so that `grain` is the library, and `peers.grain` the file beside this one
+sys.path[0] = str(
+    Path(__file__).parent.parent
+)  # so that `grain` is the library, and `peers.grain` the file beside this one
 
 from peers import environments, report
 from peers.memory import PeakMemory
@@ -38,7 +42,18 @@ def log(message: str) -> None:
 
 def measure(python: Path, peer: str, files: list[str], options: dict, seconds: float) -> dict:
     """One run of one peer in a process group of its own, which is ended afterwards with whatever the peer left in it."""
-    command = [python, "-m", "peers.one", peer, "--files", *files, "--options", json.dumps(options), "--seconds", str(seconds)]
+    command = [
+        python,
+        "-m",
+        "peers.one",
+        peer,
+        "--files",
+        *files,
+        "--options",
+        json.dumps(options),
+        "--seconds",
+        str(seconds),
+    ]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         # files and not pipes: workers that outlive their parent would keep a pipe open
         process = subprocess.Popen(
@@ -183,16 +198,22 @@ def names(text: str) -> list[str]:
 def arguments() -> argparse.Namespace:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=Path, default=cache / "forebay-peers", help="environments, data set, sweep, results")
+    parser.add_argument(
+        "--work", type=Path, default=cache / "forebay-peers", help="environments, data set, sweep, results"
+    )
     parser.add_argument("--wheel", type=Path, help="forebay as a built wheel; without it the repository is built")
     parser.add_argument("--skip", type=names, default=[], help="peers to leave out, by commas")
     parser.add_argument("--only", type=names, default=list(PEERS), help=f"of {','.join(PEERS)}")
     parser.add_argument("--formats", type=names, default=list(FORMATS), help=f"of {','.join(FORMATS)}")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4, help="measured time of each run, after one second of warm-up")
+    parser.add_argument(
+        "--seconds", type=float, default=4, help="measured time of each run, after one second of warm-up"
+    )
     parser.add_argument("--full", action="store_true", help="the optional peers on every format too")
     parser.add_argument("--sweep", action="store_true", help="find the best settings again")
-    parser.add_argument("--prepare", action="store_true", help="install, build the data set and sweep, but don't measure")
+    parser.add_argument(
+        "--prepare", action="store_true", help="install, build the data set and sweep, but don't measure"
+    )
     return parser.parse_args()
 
 

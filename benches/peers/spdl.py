@@ -1,7 +1,8 @@
-"""SPDL: a thread pipeline over the mapped shards, with its own decoder (ffmpeg, window by timestamp) or with soundfile.
+"""SPDL: a thread pipeline over the mapped shards, with its own decoder (ffmpeg, window by timestamp) or with
+soundfile.
 
-SPDL's decoder asks for the window in seconds, so the lengths are read from the headers once, before the first batch: a
-user would have them in a manifest.
+SPDL's decoder asks for the window in seconds, so the lengths are read from the headers once, before the first
+batch: a user would have them in a manifest.
 """
 
 import numpy as np
@@ -16,10 +17,8 @@ SWEEP = [
     {"decoder": decoder, "n_workers": n_workers, "mel": mel}
     for decoder, n_workers, mel in (
         ("spdl", 2, "scipy"),
-        ("spdl", 3, "scipy"),
         ("spdl", 2, "torch"),
         ("soundfile", 2, "scipy"),
-        ("soundfile", 3, "scipy"),
         ("soundfile", 2, "torch"),
     )
 ]

@@ -5,7 +5,17 @@ import tensorflow as tf
 
 from peers.rows import Rows
 from peers.work import (
-    BATCH_SIZE, CLIP_SAMPLES, FLOOR, HOP_LENGTH, N_FFT, N_FRAMES, N_MELS, Clips, mel_filterbank, read_window, rng_of
+    BATCH_SIZE,
+    CLIP_SAMPLES,
+    FLOOR,
+    HOP_LENGTH,
+    N_FFT,
+    N_FRAMES,
+    N_MELS,
+    Clips,
+    mel_filterbank,
+    read_window,
+    rng_of,
 )
 
 SWEEP = [
@@ -37,7 +47,11 @@ def batches(files: list[str], seed: int, n_workers: int, mel: str):
         value, label = tf.numpy_function(crop, [position, index], [tf.float32, tf.int64], stateful=False)
         if clips is None:
             value = graph_mel(tf.ensure_shape(value, [CLIP_SAMPLES]))
-        return {"spectrogram": tf.ensure_shape(value, [N_MELS, N_FRAMES]), "label": tf.ensure_shape(label, []), "index": index}
+        return {
+            "spectrogram": tf.ensure_shape(value, [N_MELS, N_FRAMES]),
+            "label": tf.ensure_shape(label, []),
+            "index": index,
+        }
 
     indices = tf.data.Dataset.range(len(rows)).shuffle(len(rows), seed=seed).repeat()
     examples = indices.enumerate().map(example, num_parallel_calls=n_workers, deterministic=False)

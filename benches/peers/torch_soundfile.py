@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset
 from peers.rows import Rows
 from peers.work import BATCH_SIZE, Clips, rng_of, shuffled
 
-SWEEP = [{"n_workers": n_workers, "mel": mel} for n_workers in (2, 3, 4) for mel in ("torch", "scipy")]
+SWEEP = [{"n_workers": n_workers, "mel": mel} for n_workers in (2, 3) for mel in ("torch", "scipy")]
 
 
 class Examples(Dataset):

@@ -50,7 +50,9 @@ class Example:
 def batches(files: list[str], seed: int, n_workers: int, mel: str):
     paths = tars(files)
     examples = (
-        webdataset.WebDataset(paths, resampled=True, shardshuffle=False, seed=seed, nodesplitter=webdataset.split_by_node)
+        webdataset.WebDataset(
+            paths, resampled=True, shardshuffle=False, seed=seed, nodesplitter=webdataset.split_by_node
+        )
         .shuffle(20)
         .map(Example(mel))
         .batched(BATCH_SIZE, collation_fn=collate, partial=False)

@@ -1,10 +1,12 @@
 """The work that every peer does per example: read a random 5 s window, mean of the channels, 32 kHz, log-mel.
 
-In: the bytes of one recording. Out: float32 `[N_MELS, N_FRAMES]`, natural log with floor 1e-10, HTK mel without norm.
+In: the bytes of one recording. Out: float32 `[N_MELS, N_FRAMES]`, natural log with floor 1e-10, HTK mel
+without norm.
 
-This is the hand-tuned version: the window is sought and nothing else is decoded, every large buffer is kept between
-examples (fresh memory costs half of a plain mel), and the filterbank is multiplied in bands, since nearly all of it is zero.
-A peer with its own decoder or mel uses that instead where it is faster; its module says so.
+This is the hand-tuned version: the window is sought and nothing else is decoded, every large buffer is kept
+between examples (fresh memory costs half of a plain mel), and the filterbank is multiplied in bands, since
+nearly all of it is zero. A peer with its own decoder or mel uses that instead where it is faster; its module
+says so.
 """
 
 import threading
