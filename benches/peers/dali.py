@@ -1,5 +1,4 @@
-"""DALI on the CPU: the crop by soundfile in its parallel external source, the mel by its own operators or by
-scipy.
+"""DALI on the CPU: crop by soundfile in its parallel external source, mel by its operators or by scipy.
 
 Its own audio decoder reads whole recordings and no MP3, so a user who wants windows takes this way.
 """

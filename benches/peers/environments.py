@@ -72,6 +72,6 @@ def of_forebay(work: Path, wheel: Path | None) -> Path:
 
 def variables() -> dict[str, str]:
     """The environment variables of a peer's process: one thread per worker in the maths libraries."""
-    one = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     return {**os.environ, **one, **quiet, "PYTHONPATH": str(HERE.parent), "CUDA_VISIBLE_DEVICES": ""}

@@ -51,7 +51,7 @@ def speeds(medians: dict, formats: list[str]) -> list[str]:
 
 
 def ratios(medians: dict, formats: list[str]) -> list[str]:
-    """forebay's speed over each peer's; then over the best peer's, with the goal."""
+    """The speed of forebay over each peer's; then over the best peer's, with the goal."""
     ours = medians["forebay"]
     peers = {peer: cells for peer, cells in medians.items() if peer != "forebay"}
 
@@ -121,14 +121,14 @@ def disagreements(medians: dict, formats: list[str]) -> list[str]:
 
 
 def text(medians: dict, problems: dict, settings: dict, formats: list[str], summary: dict, given) -> str:
-    """The whole report. `medians` is peer -> format -> quantity -> value, `problems` peer -> what went wrong."""
+    """The whole report. `medians`: peer, format, quantity; `problems`: peer, what went wrong."""
     order = [peer for peer in TITLES if peer in medians]
     medians = {peer: medians[peer] for peer in order}
     sizes = ", ".join(f"{COLUMNS[name]} {size:.0f} MB" for name, size in summary["megabytes"].items())
     lines = [
-        f"{time.strftime('%Y-%m-%d')}, {machine()}. {summary['recordings']} recordings, mean {summary['mean_seconds']:.0f} s",
-        f"({sizes}); median of {given.runs} interleaved runs of {given.seconds:g} s each, warm cache, load average at the",
-        f"end {os.getloadavg()[0]:.1f}.",
+        f"{time.strftime('%Y-%m-%d')}, {machine()}. {summary['recordings']} recordings, mean",
+        f"{summary['mean_seconds']:.0f} s ({sizes}); median of {given.runs} interleaved runs of {given.seconds:g} s",
+        f"each, warm cache, load average at the end {os.getloadavg()[0]:.1f}.",
         "",
         *speeds(medians, formats),
         "",

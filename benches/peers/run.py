@@ -1,7 +1,6 @@
-"""Runs forebay and its peers over the same shards, interleaved, and prints the tables. `python
-benches/peers/run.py`
+"""Runs forebay and its peers over the same shards, interleaved, and prints the tables.
 
-Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's shared libraries (Hugging Face Audio,
+`python benches/peers/run.py`, from any folder. Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's shared libraries (Hugging Face Audio,
 SPDL); installs nothing outside its work folder. What takes long is done once and kept there: environments,
 data set, sweep. The rest is the run.
 """
@@ -21,8 +20,8 @@ sys.path[0] = str(
     Path(__file__).parent.parent
 )  # so that `grain` is the library, and `peers.grain` the file beside this one
 
-from peers import environments, report
-from peers.memory import PeakMemory
+from peers import environments, report  # noqa: E402
+from peers.memory import PeakMemory  # noqa: E402
 
 FORMATS = ("ogg", "mp3", "flac", "wav", "ogg44")
 REQUIRED = ("torch_soundfile", "hugging_face", "spdl", "grain")
@@ -41,7 +40,7 @@ def log(message: str) -> None:
 
 
 def measure(python: Path, peer: str, files: list[str], options: dict, seconds: float) -> dict:
-    """One run of one peer in a process group of its own, which is ended afterwards with whatever the peer left in it."""
+    """One run of one peer, in a process group that is ended afterwards with whatever the peer left in it."""
     command = [
         python,
         "-m",
@@ -162,7 +161,7 @@ class Bench:
         return self.formats if self.full or peer not in OTHERS else self.formats[:1]
 
     def rounds(self, n_runs: int) -> None:
-        """`n_runs` rounds over every format and peer; each round begins with another peer."""
+        """Does `n_runs` rounds over every format and peer; each round begins with another peer."""
         for run in range(n_runs):
             for name in self.formats:
                 peers = [peer for peer in self.pythons if name in self.formats_of(peer)]
@@ -181,7 +180,7 @@ class Bench:
         log(f"round {run + 1} {name} {peer}: {result['examples_per_s']:.0f}/s")
 
     def medians(self) -> dict[str, dict[str, dict]]:
-        """peer -> format -> median of every quantity."""
+        """Median of every quantity, by peer and format."""
         return {
             peer: {
                 name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}

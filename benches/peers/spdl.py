@@ -1,5 +1,4 @@
-"""SPDL: a thread pipeline over the mapped shards, with its own decoder (ffmpeg, window by timestamp) or with
-soundfile.
+"""SPDL: a thread pipeline over the mapped shards, with its own decoder (ffmpeg) or with soundfile.
 
 SPDL's decoder asks for the window in seconds, so the lengths are read from the headers once, before the first
 batch: a user would have them in a manifest.

@@ -58,7 +58,7 @@ def periodic_hann() -> np.ndarray:
 
 
 class ScipyMel:
-    """Log-mel by scipy's FFT and numpy, in kept buffers. The result is overwritten by the next call. One object per thread."""
+    """Log-mel by scipy's FFT and numpy, in kept buffers. The next call overwrites the result; one object per thread."""
 
     def __init__(self):
         import scipy.fft
@@ -87,7 +87,7 @@ class ScipyMel:
 
 
 class TorchMel:
-    """Log-mel by torch (MKL's FFT), in kept buffers. The result is overwritten by the next call. One object per thread."""
+    """Log-mel by torch (MKL's FFT), in kept buffers. The next call overwrites the result; one object per thread."""
 
     def __init__(self):
         import torch
@@ -163,7 +163,7 @@ def read_window(file, rng: np.random.Generator) -> np.ndarray:
 
 
 class Clips:
-    """`(file, rng) -> [N_MELS, N_FRAMES]`, a new array; may be called from several threads and sent to other processes."""
+    """`(file, rng) -> [N_MELS, N_FRAMES]`, a new array; works in several threads and can be pickled."""
 
     def __init__(self, mel: str):
         self.mel_name = mel
