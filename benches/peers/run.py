@@ -1,8 +1,8 @@
 """Runs forebay and its peers over the same shards, interleaved, and prints the tables.
 
-`python benches/peers/run.py`, from any folder. Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's shared libraries (Hugging Face Audio,
-SPDL); installs nothing outside its work folder. What takes long is done once and kept there: environments,
-data set, sweep. The rest is the run.
+`python benches/peers/run.py`, from any folder. Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's
+shared libraries (Hugging Face Audio, SPDL); installs nothing outside its work folder. What takes long is done once
+and kept there: environments, data set, sweep. The rest is the run.
 """
 
 import argparse
