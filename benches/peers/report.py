@@ -106,7 +106,7 @@ def settings_used(medians: dict, settings: dict, formats: list[str]) -> list[str
 
 
 def disagreements(medians: dict, formats: list[str]) -> list[str]:
-    """Peers whose spectrograms are, on average, not those of the others: they did other work."""
+    """Peers whose spectrograms are, on average, not those of the others: they did other work, or decode wrongly."""
     lines = []
     for name in formats:
         means = sorted(cells[name]["mean"] for cells in medians.values() if name in cells)
@@ -141,5 +141,5 @@ def text(medians: dict, problems: dict, settings: dict, formats: list[str], summ
         lines += ["", "Not measured, or in part:", "", *(f"- {TITLES[peer]}: {why}" for peer, why in problems.items())]
     different = disagreements(medians, formats)
     if different:
-        lines += ["", "Did other work than the rest:", "", *different]
+        lines += ["", "Spectrograms whose mean is not that of the other loaders:", "", *different]
     return "\n".join(lines) + "\n"
