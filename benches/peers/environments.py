@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 
 

@@ -58,6 +58,7 @@ def measure(python: Path, peer: str, files: list[str], options: dict, seconds: f
         process = subprocess.Popen(
             [str(part) for part in command],
             env=environments.variables(),
+            cwd=BENCHES,
             stdout=output,
             stderr=errors,
             start_new_session=True,
@@ -116,7 +117,7 @@ class Bench:
             log("building the data set (about 4 minutes)")
             python = environments.python_of(environments.common(self.work))
             command = [python, "-m", "peers.dataset", self.work / "data"]
-            subprocess.run(command, env=environments.variables(), check=True)
+            subprocess.run(command, env=environments.variables(), cwd=BENCHES, check=True)
 
     def files(self, name: str) -> list[str]:
         return [str(path) for path in sorted((self.work / "data" / name).glob("*.arrow"))]
@@ -130,6 +131,8 @@ class Bench:
         """Finds each peer's best settings per format, one short run each; known ones are kept unless `again`."""
         for peer, python in list(self.pythons.items()):
             options = self.options_of(peer, python)
+            if not options:
+                continue
             for name in self.formats_of(peer):
                 known = self.settings.setdefault(peer, {}).get(name)
                 if known and known["tried"] == options and not again:
@@ -150,7 +153,9 @@ class Bench:
 
     def options_of(self, peer: str, python: Path) -> list[dict]:
         command = [python, "-c", f"import json; from peers.{peer} import SWEEP; print(json.dumps(SWEEP))"]
-        done = subprocess.run(command, env=environments.variables(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=environments.variables(), cwd=BENCHES, capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             self.failed(peer, f"does not import: {done.stderr.strip().splitlines()[-1]}")
             return []
