@@ -16,9 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path[0] = str(
-    Path(__file__).parent.parent
-)  # so that `grain` is the library, and `peers.grain` the file beside this one
+BENCHES = Path(__file__).resolve().parent.parent  # also where peers are started: `-m` looks there first
+sys.path[0] = str(BENCHES)  # so that `grain` is the library, and `peers.grain` the file beside this one
 
 from peers import environments, report  # noqa: E402
 from peers.memory import PeakMemory  # noqa: E402
