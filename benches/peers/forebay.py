@@ -1,0 +1,9 @@
+"""forebay: the loader under test, with small buffers, since the data set has 240 recordings."""
+
+from forebay import Loader
+
+SWEEP = [{"n_workers": n_workers} for n_workers in (2, 3, 4)]
+
+
+def batches(files: list[str], seed: int, n_workers: int):
+    return Loader(files, seed=seed, shuffle_buffer_size=256, shuffle_min_size=128, n_workers=n_workers)

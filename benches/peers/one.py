@@ -1,0 +1,80 @@
+"""Runs one peer in this process and prints one JSON line: what `run.py` starts for every cell of the table.
+
+`python -m peers.one NAME --files A B --options '{"n_workers": 2}' --seconds 4`
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+
+from peers.work import BATCH_SIZE, N_FRAMES, N_MELS
+
+LEAST_BATCHES = 6
+
+
+def spectrogram_of(batch):
+    """The batch's `[BATCH_SIZE, N_MELS, N_FRAMES]`, whatever the peer calls it."""
+    return batch["spectrogram"] if isinstance(batch, dict) else batch[0]
+
+
+def check(spectrogram) -> None:
+    """Stops the run if the peer did not do the work."""
+    import numpy as np
+
+    values = np.asarray(spectrogram)
+    if values.shape != (BATCH_SIZE, N_MELS, N_FRAMES) or values.dtype != np.float32:
+        raise ValueError(f"a batch is {values.dtype} {values.shape}, expected float32 {(BATCH_SIZE, N_MELS, N_FRAMES)}")
+    if not np.isfinite(values).all():
+        raise ValueError("a batch holds values that are not finite")
+
+
+def glance(spectrogram) -> float:
+    """The mean of a few hundred values of the batch: costs nothing, and over a run the peers must agree on it."""
+    return float(spectrogram[:, ::16, ::100].mean())
+
+
+def measure(name: str, files: list[str], options: dict, seconds: float, warm_up: float) -> dict:
+    started = time.perf_counter()
+    peer = importlib.import_module(f"peers.{name}")
+    imported = time.perf_counter()
+    batches = iter(peer.batches(files, seed=1, **options))
+    batch = next(batches)
+    first = time.perf_counter()
+    check(spectrogram_of(batch))
+
+    # Whole batches only; those that queued up during the start are spent before the clock runs.
+    while time.perf_counter() < first + warm_up:
+        batch = next(batches)
+    begin = end = time.perf_counter()
+    means = []
+    while end < begin + seconds or len(means) < LEAST_BATCHES:
+        batch = next(batches)
+        means.append(glance(spectrogram_of(batch)))
+        end = time.perf_counter()
+    return {
+        "examples_per_s": len(means) * BATCH_SIZE / (end - begin),
+        "import_s": imported - started,
+        "first_batch_s": first - imported,
+        "mean": sum(means) / len(means),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("--files", nargs="+", required=True)
+    parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--warm-up", type=float, default=1)
+    arguments = parser.parse_args()
+    result = measure(arguments.name, arguments.files, arguments.options, arguments.seconds, arguments.warm_up)
+    print(json.dumps(result), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # some peers hang while they are torn down; the clock has stopped, so how they end is not measured
+
+
+if __name__ == "__main__":
+    main()
