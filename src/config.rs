@@ -68,6 +68,9 @@ pub const RAW_CHANNEL_BYTES: usize = 512 << 20;
 /// The most that one example may take, bytes: a slip of a parameter, not a wish.
 const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
 
+/// The most that a batch may take, bytes.
+const MAX_BATCH_BYTES: u64 = 8 << 30;
+
 impl LoaderConfig {
     /// Endless, shuffled, random crops.
     pub fn train() -> Self {
@@ -138,6 +141,15 @@ impl LoaderConfig {
                 "one spectrogram would take {} MiB, at most {} are allowed; raise hop_length or lower clip_seconds or n_mels",
                 example_bytes >> 20,
                 MAX_EXAMPLE_BYTES >> 20
+            ));
+        }
+        let batch_bytes = example_bytes.saturating_mul(self.batch_size as u64);
+        if batch_bytes > MAX_BATCH_BYTES {
+            problems.push(format!(
+                "batch_size is {}, which makes batches of {} GiB, at most {} are allowed",
+                self.batch_size,
+                batch_bytes >> 30,
+                MAX_BATCH_BYTES >> 30
             ));
         }
         if !problems.is_empty() {

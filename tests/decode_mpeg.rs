@@ -188,3 +188,16 @@ proptest! {
         survive(&bytes, &mut AudioDecoder::new(), place);
     }
 }
+
+/// Markers of tags that never end cost no more than other junk.
+#[test]
+fn unfinished_lyrics_are_junk() {
+    let whole = file("mpeg", "mp3_mpeg2_16000_mono.mp3");
+    let n_samples = info(&whole).unwrap().n_samples;
+    let finished = [&whole[..], b"LYRICSBEGIN000006LYRICS200", &[0; 0]].concat();
+    assert_eq!(info(&finished).unwrap().n_samples, n_samples);
+    let start = std::time::Instant::now();
+    let hostile = [&whole[..], &b"LYRICSBEGIN".repeat(20_000)].concat();
+    let _ = info(&hostile);
+    assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
+}

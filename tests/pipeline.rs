@@ -285,6 +285,41 @@ fn iter_begins_the_next_pass_or_the_same_one_anew() {
 }
 
 #[test]
+fn a_pass_is_over_with_its_last_batch() {
+    for n in [96, 100] {
+        let mut engine = engine(plan(), toy(&[n]), QUICK);
+        let passed = engine.batches_per_epoch() as usize;
+        assert_eq!(batches(&mut engine, passed).len(), passed); // the end itself is not asked for
+        engine.rewind();
+        assert_eq!(engine.epoch(), 1, "{n} rows");
+    }
+}
+
+#[test]
+fn a_batch_given_back_comes_again_or_leaves_the_pass_unfinished() {
+    let mut engine = engine(plan(), toy(&[16]), QUICK);
+    let (first, second) = (next(&mut engine).unwrap(), next(&mut engine).unwrap());
+    engine.give_back(second.clone());
+    assert_eq!(next(&mut engine), Some(second.clone()));
+    assert_eq!(next(&mut engine), None);
+    engine.give_back(second);
+    engine.rewind();
+    assert_eq!((engine.epoch(), next(&mut engine)), (0, Some(first)));
+}
+
+#[test]
+fn iter_begins_anew_after_a_failure() {
+    static BROKEN: AtomicUsize = AtomicUsize::new(1);
+    let source =
+        Toy { unreadable: |_| (BROKEN.load(Ordering::Relaxed) == 1).then_some(ErrorKind::Io), ..toy(&[100]) };
+    let mut engine = engine(plan(), source, QUICK);
+    assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::Io);
+    BROKEN.store(0, Ordering::Relaxed);
+    engine.rewind();
+    assert_eq!(batches(&mut engine, 100).len(), 13);
+}
+
+#[test]
 fn an_infinite_engine_counts_its_epochs() {
     let mut engine = engine(Plan { infinite: true, window: 1, ..plan() }, toy(&[20]), QUICK);
     batches(&mut engine, 5);

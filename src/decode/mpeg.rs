@@ -363,9 +363,11 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
         let is_header = u32::from_le_bytes([e, f, g, h]) & 1 << 29 != 0;
         32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
     } else if bytes.starts_with(b"LYRICSBEGIN") {
-        let end =
-            bytes.windows(9).take(1 << 20).position(|nine| nine == b"LYRICS200" || nine == b"LYRICSEND")?;
-        end + 9
+        // Lyrics3 is the last or followed by ID3v1 alone, so its end is looked for where it must be, and nowhere else.
+        let behind = bytes.len().checked_sub(128).map_or(&[][..], |at| &bytes[at..]);
+        let lyrics = &bytes[..bytes.len() - if behind.starts_with(b"TAG") { 128 } else { 0 }];
+        let ends = [&b"LYRICS200"[..], b"LYRICSEND"].iter().any(|end| lyrics.ends_with(end));
+        return ends.then_some(lyrics.len());
     } else {
         return None;
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::{Plan, demand::Substitute, run::Run, stats::Counters};
+use super::{Plan, demand::Substitute, run::Run, stats::Counters, threads::Threads};
 use crate::{Error, ErrorKind, Result, record::Collate, shuffle::Popped};
 
 /// How often a bad record is replaced before the loader gives up.
@@ -41,6 +41,8 @@ pub(super) struct Consumer<C: Collate> {
     pending: usize,
     /// Bad records of the batch under way, by draw and attempt.
     bad: Vec<(u64, u64, Error)>,
+    /// Errors of substitutes that end the run once all substitutes of the batch have come, by draw.
+    ending: Vec<(u64, Error)>,
     fatal: Option<Error>,
     ended: bool,
 }
@@ -59,19 +61,25 @@ impl<C: Collate> Consumer<C> {
             filled: 0,
             pending: 0,
             bad: Vec::new(),
+            ending: Vec::new(),
             fatal: None,
             ended: false,
         }
     }
 
-    /// Whether no draw was made yet.
+    /// Whether the pass stands at its beginning.
     pub(super) fn is_fresh(&self) -> bool {
-        self.draws == 0
+        self.draws == 0 && self.fatal.is_none()
     }
 
     /// Whether the pass is over and its last batch handed out.
     pub(super) fn is_ended(&self) -> bool {
-        self.ended && self.drawn == 0
+        !self.infinite && self.draws == self.rows && self.drawn == 0
+    }
+
+    /// Stops the run; its threads end on their own.
+    pub(super) fn retire(self) -> Threads {
+        self.run.retire()
     }
 
     /// The epoch of the next position.
@@ -145,11 +153,15 @@ impl<C: Collate> Consumer<C> {
             self.draws += 1;
             self.drawn += 1;
             self.run.shared.demand.drew();
+            // Copying a large batch takes a while, however ready its examples are.
+            if self.drawn < self.batch_size && Instant::now() >= deadline {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
 
-    /// Waits for the substitutes of the batch; false if time ran out.
+    /// Waits for the substitutes of the batch; false if time ran out. Of several that end the run, the first by draw is told.
     fn await_substitutes(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -163,7 +175,11 @@ impl<C: Collate> Consumer<C> {
                             self.filled += 1;
                             Counters::add(&self.run.shared.counters.substitutes);
                         }
-                        Err(error) => self.note(substitute, error)?,
+                        Err(error) => {
+                            if let Err(error) = self.note(substitute, error) {
+                                self.ending.push((substitute.draw, error));
+                            }
+                        }
                     }
                 }
                 // The threads hold the sender until they end, which they do without being asked only by a failure.
@@ -172,7 +188,10 @@ impl<C: Collate> Consumer<C> {
                 Err(RecvTimeoutError::Timeout) => return Ok(false),
             }
         }
-        Ok(true)
+        match self.ending.drain(..).min_by_key(|&(draw, _)| draw) {
+            Some((_, error)) => Err(error),
+            None => Ok(true),
+        }
     }
 
     /// Takes down a bad record; an infinite stream asks for the next substitute.

@@ -24,7 +24,7 @@ mod stats;
 mod threads;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -38,6 +38,7 @@ pub use consumer::{SUBSTITUTES, Step};
 pub use inject::delays as inject_delays;
 pub use stats::Stats;
 pub use threads::JOIN_TIMEOUT;
+pub(crate) use threads::default_float_mode;
 
 use crate::{
     Error, ErrorKind, Result,
@@ -47,6 +48,7 @@ use crate::{
 use consumer::{Consumer, closed};
 use run::{Run, Shared};
 use stats::Counters;
+use threads::Threads;
 
 /// How records are ordered, grouped and carried. Only the first five fields can change a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,10 +91,15 @@ pub struct Engine<S: Source, K: Task> {
     task: Arc<K>,
     epoch: u64,
     pass: Option<Consumer<K::Collate>>,
+    /// A batch that was given back.
+    held: Option<BatchOf<K>>,
+    /// Threads of passes that were left, on their way out.
+    retired: Vec<Threads>,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     bad: BTreeMap<u64, Error>,
-    told: HashSet<(ErrorKind, String)>,
+    /// Reasons that were logged, by kind.
+    told: HashMap<ErrorKind, HashSet<String>>,
 }
 
 /// Ends an engine from any thread, even one whose `next` is under way elsewhere.
@@ -117,6 +124,21 @@ impl<E> Control<E> {
     }
 }
 
+/// How many different reasons of one kind are logged; all are listed and counted.
+const TOLD_OF_A_KIND: usize = 8;
+
+/// Logs a bad record, each reason once.
+fn tell(told: &mut HashMap<ErrorKind, HashSet<String>>, error: &Error) {
+    let reasons = told.entry(error.kind).or_default();
+    if reasons.len() < TOLD_OF_A_KIND && reasons.insert(error.message.clone()) {
+        let only = if reasons.len() < TOLD_OF_A_KIND { "ones like it" } else { "ones of this kind" };
+        log::warn!(
+            "skipped a bad record ({}): {error}; further {only} are only counted and listed",
+            error.kind
+        );
+    }
+}
+
 impl<S: Source, K: Task> Engine<S, K> {
     /// An engine that has not started a thread yet; the first call for a batch does.
     ///
@@ -137,10 +159,12 @@ impl<S: Source, K: Task> Engine<S, K> {
             task: Arc::new(task),
             epoch: 0,
             pass: None,
+            held: None,
+            retired: Vec::new(),
             control: Arc::new(Control { closed: AtomicBool::new(false), current: Mutex::new(Weak::new()) }),
             counters: Arc::default(),
             bad: BTreeMap::new(),
-            told: HashSet::new(),
+            told: HashMap::new(),
         })
     }
 
@@ -159,14 +183,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.control.is_closed() {
             return Err(closed());
         }
+        if let Some(batch) = self.held.take() {
+            return Ok(Step::Batch(batch));
+        }
         let (bad, told) = (&mut self.bad, &mut self.told);
         pass.next(timeout, |error| {
-            if told.insert((error.kind, error.message.clone())) {
-                log::warn!(
-                    "skipped a bad record ({}): {error}; further ones like it are only counted",
-                    error.kind
-                );
-            }
+            tell(told, &error);
             if let Some(index) = error.place.index {
                 bad.entry(index).or_insert(error);
             }
@@ -179,14 +201,27 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.plan.infinite {
             return;
         }
+        let left_early = self.held.is_some();
         match &self.pass {
-            Some(pass) if pass.is_ended() => {
+            Some(pass) if pass.is_ended() && !left_early => {
                 self.epoch += 1;
-                self.pass = None;
+                self.leave();
             }
-            Some(pass) if !pass.is_fresh() => self.pass = None,
+            Some(pass) if !pass.is_fresh() => self.leave(),
             _ => {}
         }
+    }
+
+    /// Takes back a batch that could not be delivered: the next call for one gets it.
+    pub fn give_back(&mut self, batch: BatchOf<K>) {
+        self.held = Some(batch);
+    }
+
+    /// Leaves the pass without waiting for its threads.
+    fn leave(&mut self) {
+        self.held = None;
+        self.retired.retain(|threads| !threads.have_ended());
+        self.retired.extend(self.pass.take().map(Consumer::retire));
     }
 
     /// Chooses the pass that the next `iter()` or `next()` begins.
@@ -201,13 +236,13 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         if self.epoch != epoch || self.pass.as_ref().is_some_and(|pass| !pass.is_fresh()) {
-            self.pass = None;
+            self.leave();
         }
         self.epoch = epoch;
         Ok(())
     }
 
-    /// The epoch of the next example, counted from 0.
+    /// The epoch of the next position, counted from 0: how often the stream's length was drawn.
     pub fn epoch(&self) -> u64 {
         self.pass.as_ref().map_or(self.epoch, Consumer::epoch)
     }
@@ -240,7 +275,8 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Ends all threads, within [`JOIN_TIMEOUT`].
     pub fn close(&mut self) {
         self.control.close();
-        self.pass = None;
+        self.leave();
+        self.retired.clear();
     }
 
     fn start(&self) -> Result<Consumer<K::Collate>> {

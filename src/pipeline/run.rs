@@ -124,7 +124,6 @@ pub(super) struct Run<E> {
     pub(super) shared: Arc<Shared<E>>,
     pub(super) substituted: Receiver<Substituted<E>>,
     threads: Threads,
-    owner: u32,
 }
 
 impl<E: Send + 'static> Run<E> {
@@ -157,12 +156,7 @@ impl<E: Send + 'static> Run<E> {
         let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
         let (substituted_tx, substituted) = crossbeam_channel::unbounded();
         // Dropped on error, `run` ends what was started.
-        let mut run = Self {
-            shared: shared.clone(),
-            substituted,
-            threads: Threads::default(),
-            owner: std::process::id(),
-        };
+        let mut run = Self { shared: shared.clone(), substituted, threads: Threads::default() };
         let reader = Reader {
             task: task.clone(),
             source: source.clone(),
@@ -188,21 +182,18 @@ impl<E: Send + 'static> Run<E> {
 }
 
 impl<E> Run<E> {
-    /// Forgets threads that a fork left in the parent.
-    fn is_forked(&self) -> bool {
-        self.owner != std::process::id()
+    /// Stops the run and hands over its threads, which end on their own.
+    pub(super) fn retire(mut self) -> Threads {
+        self.shared.stop();
+        std::mem::take(&mut self.threads)
     }
 }
 
 impl<E> Drop for Run<E> {
     fn drop(&mut self) {
-        if self.is_forked() {
-            self.threads.forget();
-            return;
-        }
-        self.shared.stop();
-        for name in self.threads.join() {
-            log::warn!("{name} hangs in a system call and was let go; it ends when the call returns");
+        // After a fork the threads are in the parent, and a lock that one of them held stays locked in the child.
+        if self.threads.is_ours() {
+            self.shared.stop();
         }
     }
 }

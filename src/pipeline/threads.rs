@@ -31,11 +31,30 @@ impl Drop for Ends {
     }
 }
 
-/// A set of threads with one owner.
-#[derive(Debug, Default)]
+/// A set of threads with one owner; dropping it joins them.
+#[derive(Debug)]
 pub struct Threads {
     running: Arc<Running>,
     handles: Vec<JoinHandle<()>>,
+    process: u32,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self { running: Arc::default(), handles: Vec::new(), process: std::process::id() }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            self.handles.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        for name in self.join() {
+            log::warn!("{name} hangs in a system call and was let go; it ends when the call returns");
+        }
+    }
 }
 
 impl Threads {
@@ -85,15 +104,20 @@ impl Threads {
         let_go
     }
 
-    /// Forgets the threads without waiting: after a fork they exist in the parent only.
-    pub fn forget(&mut self) {
-        self.handles.drain(..).for_each(std::mem::forget);
+    /// Whether the threads are of this process; after a fork they exist in the parent only.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Whether all threads have ended.
+    pub fn have_ended(&self) -> bool {
+        self.handles.iter().all(JoinHandle::is_finished)
     }
 }
 
 /// Sets rounding to nearest, no flush to zero, all exceptions masked: threads inherit their parent's mode, and a parent that
 /// flushes denormals (many audio and deep-learning programs do) would change the last bits of every batch.
-fn default_float_mode() {
+pub(crate) fn default_float_mode() {
     #[cfg(target_arch = "x86_64")]
     {
         let default: u32 = 0x1F80;

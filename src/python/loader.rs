@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -21,7 +21,7 @@ use super::{Control, SLICE, baton::Baton, errors::to_python, logging, remember};
 use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
-    pipeline::{AudioTask, Engine, Step},
+    pipeline::{AudioPlan, AudioTask, Engine, Step, default_float_mode},
     source::{ArrowOptions, ArrowSource},
 };
 
@@ -71,8 +71,6 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 #[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
 pub struct Loader {
     engine: Baton<AudioEngine>,
-    /// A batch that a signal overtook on its way to the caller.
-    overtaken: Mutex<Option<AudioBatch>>,
     control: Arc<Control>,
     source: Arc<ArrowSource>,
     config: LoaderConfig,
@@ -137,23 +135,14 @@ impl Loader {
             return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
         };
         let raise = |error: Error| to_python(py, &error);
-        let task = AudioTask::new(audio).map_err(raise)?;
-        let shape = task.shape();
         let options = ArrowOptions { audio_column, label_column, ..ArrowOptions::default() };
-        let source = Arc::new(open(py, files, options)?);
+        let (task, source) = open(py, audio, files, options)?;
+        let (shape, source) = (task.shape(), Arc::new(source));
         let engine = Engine::new(source.clone(), task, plan).map_err(raise)?;
         let control = engine.control();
         remember(Arc::downgrade(&control));
         logging::emit(py)?;
-        Ok(Self {
-            engine: Baton::new(engine),
-            overtaken: Mutex::new(None),
-            control,
-            source,
-            config,
-            shape,
-            process: std::process::id(),
-        })
+        Ok(Self { engine: Baton::new(engine), control, source, config, shape, process: std::process::id() })
     }
 
     /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers. `overrides` are parameters of
@@ -182,33 +171,25 @@ impl Loader {
 
     /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        let this = slf.get();
-        if !this.config.infinite {
-            *this.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-        this.with_engine(slf.py(), AudioEngine::rewind)?;
+        slf.get().with_engine(slf.py(), AudioEngine::rewind)?;
         Ok(slf.clone())
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let overtaken = self.overtaken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(batch) = overtaken {
-            return self.to_dict(py, batch).map(Some);
-        }
         loop {
-            let step = self.with_engine(py, |engine| engine.next(SLICE));
-            logging::emit(py)?;
-            match step?.map_err(|error| to_python(py, &error))? {
-                Step::TimedOut => {}
-                Step::End => return Ok(None),
-                Step::Batch(batch) => {
-                    // A signal that came while the batch was made would lose it on the way to the caller's variable.
-                    if let Err(interrupt) = py.check_signals() {
-                        *self.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
-                        return Err(interrupt);
-                    }
-                    return self.to_dict(py, batch).map(Some);
+            let step = self.with_engine(py, |engine| engine.next(SLICE))?;
+            // A signal that came while the batch was made, or a handler that raises, would lose it on the way to the caller.
+            let pause = logging::emit(py).and_then(|()| py.check_signals());
+            match (step, pause) {
+                (Ok(Step::Batch(batch)), Err(interrupt)) => {
+                    self.give_back(py, batch);
+                    return Err(interrupt);
                 }
+                (_, Err(interrupt)) => return Err(interrupt),
+                (Ok(Step::Batch(batch)), Ok(())) => return self.to_dict(py, batch).map(Some),
+                (Ok(Step::End), Ok(())) => return Ok(None),
+                (Ok(Step::TimedOut), Ok(())) => {}
+                (Err(error), Ok(())) => return Err(to_python(py, &error)),
             }
         }
     }
@@ -238,7 +219,6 @@ impl Loader {
             return Ok(());
         }
         self.control.close();
-        *self.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.with_engine(py, AudioEngine::close)?;
         logging::emit(py)
     }
@@ -259,6 +239,7 @@ impl Loader {
         for error in bad {
             let index = error.place.index;
             // A path that cannot be read is no path; why the record is bad is in `reason`.
+            py.check_signals()?;
             let path = py.detach(|| index.and_then(|index| reader.path(index).ok().flatten()));
             let dict = PyDict::new(py);
             dict.set_item("index", index)?;
@@ -298,7 +279,8 @@ impl Loader {
         self.with_engine(py, |engine| engine.batches_per_epoch())
     }
 
-    /// The epoch of the next example, counted from 0.
+    /// The epoch of the next position, counted from 0. An infinite loader's window mixes neighbouring epochs; its epoch says how
+    /// often as many examples as there are records were drawn.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_engine(py, |engine| engine.epoch())
@@ -307,7 +289,6 @@ impl Loader {
     /// Chooses the pass that the next `iter()` begins; finite loaders only.
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.with_engine(py, |engine| engine.set_epoch(epoch))?.map_err(|error| to_python(py, &error))?;
-        *self.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 
@@ -370,6 +351,19 @@ impl Loader {
         }
     }
 
+    /// Hands a batch back to the engine, whatever signals are pending.
+    fn give_back(&self, py: Python<'_>, batch: AudioBatch) {
+        let mut batch = Some(batch);
+        py.detach(|| {
+            while let Some(undelivered) = batch.take() {
+                match self.engine.take(SLICE) {
+                    Some(mut engine) => engine.give_back(undelivered),
+                    None => batch = Some(undelivered),
+                }
+            }
+        });
+    }
+
     fn to_dict<'py>(&self, py: Python<'py>, batch: AudioBatch) -> PyResult<Bound<'py, PyDict>> {
         let [n_mels, n_frames] = self.shape;
         let dict = PyDict::new(py);
@@ -387,20 +381,32 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         // Joining can take a moment; others may run meanwhile. Without an interpreter to give way to, the engine's own drop does it.
-        self.control.close();
+        // After a fork nothing may be touched: what another thread had locked stays locked.
         if !self.is_forked() {
+            self.control.close();
             Python::try_attach(|py| py.detach(|| self.engine.take(SLICE).map(|mut engine| engine.close())));
         }
     }
 }
 
-/// Opens the source on a thread of its own, so that Ctrl-C works however slow the file system is.
-fn open(py: Python<'_>, files: Vec<PathBuf>, options: ArrowOptions) -> PyResult<ArrowSource> {
+/// Plans the features and opens the source on a thread of its own: in the default float mode, whatever the caller's is, and such
+/// that Ctrl-C works however slow the file system is.
+fn open(
+    py: Python<'_>,
+    plan: AudioPlan,
+    files: Vec<PathBuf>,
+    options: ArrowOptions,
+) -> PyResult<(AudioTask, ArrowSource)> {
     let stop = Arc::new(AtomicBool::new(false));
     let (opened_tx, opened) = crossbeam_channel::bounded(1);
     thread::Builder::new().name("forebay-index".into()).spawn({
         let stop = stop.clone();
-        move || drop(opened_tx.send(ArrowSource::open(&files, &options, &stop)))
+        move || {
+            default_float_mode();
+            let open = || Ok((AudioTask::new(plan)?, ArrowSource::open(&files, &options, &stop)?));
+            // Whoever asked may have been interrupted.
+            let _ = opened_tx.send(open());
+        }
     })?;
     loop {
         if let Err(interrupt) = py.check_signals() {
@@ -408,7 +414,7 @@ fn open(py: Python<'_>, files: Vec<PathBuf>, options: ArrowOptions) -> PyResult<
             return Err(interrupt);
         }
         match py.detach(|| opened.recv_timeout(SLICE)) {
-            Ok(source) => return source.map_err(|error| to_python(py, &error)),
+            Ok(made) => return made.map_err(|error| to_python(py, &error)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 let lost = Error::new(

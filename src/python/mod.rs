@@ -26,21 +26,23 @@ const SLICE: Duration = Duration::from_millis(50);
 type Control = pipeline::Control<AudioExample>;
 
 /// Every loader that may have threads, for the end of the process.
-static LIVE: Mutex<Vec<Weak<Control>>> = Mutex::new(Vec::new());
+static LIVE: Mutex<Vec<(u32, Weak<Control>)>> = Mutex::new(Vec::new());
 
 /// Remembers a loader for [`close_all`].
 fn remember(control: Weak<Control>) {
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    live.retain(|other| other.strong_count() > 0);
-    live.push(control);
+    live.retain(|(_, other)| other.strong_count() > 0);
+    live.push((std::process::id(), control));
 }
 
 /// Ends the threads of every loader: the interpreter calls it before it ends.
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
     py.detach(|| {
-        let live = std::mem::take(&mut *LIVE.lock().unwrap_or_else(PoisonError::into_inner));
-        live.iter().filter_map(Weak::upgrade).for_each(|control| control.close());
+        // After a fork the list may be locked for good, and the parent's loaders are none of ours.
+        let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };
+        let own = live.iter().filter(|(process, _)| *process == std::process::id());
+        own.filter_map(|(_, control)| control.upgrade()).for_each(|control| control.close());
     });
 }
 
