@@ -2,6 +2,7 @@
 # make test   everything that CI runs, fastest first, in a virtual environment of its own
 # make soak   the same tests with 20 times the repetitions
 # make bench  criterion benches of each stage
+# make bench-peers  the loaders that a user would pick instead, on the same files
 # make clean  remove everything that the other targets made
 
 PYTHON  ?= python3
@@ -18,7 +19,7 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Nothing is fetched while the tests and the demo run.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test soak bench clean rust wheel lint pytest examples
+.PHONY: demo test soak bench bench-peers clean rust wheel lint pytest examples
 
 demo:
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
@@ -69,6 +70,10 @@ soak: wheel
 
 bench:
 	cargo bench --locked
+
+# Needs some GB of packages and an idle machine; see benches/README.md.
+bench-peers:
+	$(PYTHON) benches/peers/run.py
 
 clean:
 	cargo clean

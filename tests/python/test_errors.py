@@ -218,3 +218,38 @@ def test_only_bad_records(tmp_path: Path) -> None:
 def test_set_epoch_of_an_infinite_loader(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, **TINY) as loader, pytest.raises(forebay.StateError, match="set_epoch"):
         loader.set_epoch(3)
+
+
+def test_a_batch_too_large_for_memory_is_refused(tiny_shard: Path) -> None:
+    with pytest.raises(forebay.ConfigError, match=r"batch_size is 1048576, which makes batches of 250 GiB, at most 8"):
+        forebay.Loader(tiny_shard, batch_size=1 << 20)
+
+
+def test_many_reasons_of_one_kind_are_not_all_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [Row(None, 0, f"gone/{i}.wav") for i in range(100)]
+    with (
+        caplog.at_level(logging.WARNING, "forebay"),
+        forebay.Loader.eval(write_shard(tmp_path / "a.arrow", rows), **TINY) as loader,
+    ):
+        assert sum(len(batch["index"]) for batch in loader) == 0
+        assert len(loader.errors()) == 100
+    assert len([record for record in caplog.records if record.name.startswith("forebay")]) == 8
+
+
+def test_a_handler_that_raises_loses_no_batch(tmp_path: Path) -> None:
+    class Stumbles(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError(record.getMessage())
+
+    rows = tiny_rows(40)
+    rows[3] = Row(b"not a recording at all")
+    handler = Stumbles()
+    logging.getLogger("forebay").addHandler(handler)
+    try:
+        with forebay.Loader.eval(write_shard(tmp_path / "a.arrow", rows), batch_size=8, **TINY) as loader:
+            with pytest.raises(RuntimeError, match="skipped a bad record"):
+                next(loader)
+            delivered = [row for _ in range(5) for row in next(loader)["index"].tolist()]
+    finally:
+        logging.getLogger("forebay").removeHandler(handler)
+    assert delivered == [row for row in range(40) if row != 3]

@@ -287,3 +287,54 @@ def test_fork_is_refused(tiny_shards: list[Path]) -> None:
         report(status=status, rows=len(next(loader)["index"]))
     """
     assert play(scene, *tiny_shards) == {"status": 0, "rows": 64}
+
+
+def test_fork(tiny_shards: list[Path]) -> None:
+    """The child is told what is wrong, however the fork hit the threads; the parent goes on."""
+    scene = """
+    import warnings
+    warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork in a process with threads
+    loader = forebay.Loader(sys.argv[1:], shuffle_min_size=20, batch_size=10, **TINY)
+    statuses = collections.Counter()
+    for _ in range(50):
+        next(loader)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(loader)
+            except forebay.ForebayError as error:
+                loader.close()
+                del loader
+                gc.collect()
+                os._exit(0 if "before a fork" in str(error) else 3)
+            os._exit(4)
+        deadline = time.monotonic() + 10
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.001)
+        statuses[status] += 1
+    loader.close()
+    report(statuses=list(statuses.items()), left=seconds_to_end())
+    """
+    measured = play(scene, *tiny_shards)
+    assert measured["statuses"] == [[0, 50]]
+    assert measured["left"] <= END_LIMIT_S
+
+
+def test_iter_does_not_wait_for_the_pass_it_leaves(tiny_shards: list[Path]) -> None:
+    """Its threads are busy for a while; Ctrl-C and the loop need not wait for them."""
+    scene = """
+    _core._inject_delays(fixed_ms=400)
+    loader = forebay.Loader.eval(sys.argv[1:], batch_size=1, **TINY)
+    next(loader)
+    start = time.perf_counter()
+    iter(loader)
+    loader.set_epoch(3)
+    report(waited=time.perf_counter() - start)
+    loader.close()
+    """
+    assert play(scene, *tiny_shards)["waited"] <= 0.15
