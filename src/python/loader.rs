@@ -457,34 +457,13 @@ fn preset<'py>(
 
 /// The parameters as keywords.
 pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
-    let LoaderConfig {
-        seed,
-        batch_size,
-        shuffle_buffer_size,
-        shuffle_min_size,
-        sample_rate,
-        clip_seconds,
-        n_mels,
-        n_fft,
-        hop_length,
-        n_workers,
-        raw_channel_size,
-        infinite,
-        augment,
-    } = config.clone();
     let dict = PyDict::new(py);
-    dict.set_item("seed", seed)?;
-    dict.set_item("batch_size", batch_size)?;
-    dict.set_item("shuffle_buffer_size", shuffle_buffer_size)?;
-    dict.set_item("shuffle_min_size", shuffle_min_size)?;
-    dict.set_item("sample_rate", sample_rate)?;
-    dict.set_item("clip_seconds", clip_seconds)?;
-    dict.set_item("n_mels", n_mels)?;
-    dict.set_item("n_fft", n_fft)?;
-    dict.set_item("hop_length", hop_length)?;
-    dict.set_item("n_workers", n_workers)?;
-    dict.set_item("raw_channel_size", raw_channel_size)?;
-    dict.set_item("infinite", infinite)?;
-    dict.set_item("augment", augment)?;
+    macro_rules! set {
+        ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), config.$parameter)?;)* };
+    }
+    set! {
+        seed batch_size shuffle_buffer_size shuffle_min_size sample_rate clip_seconds n_mels n_fft hop_length n_workers
+        raw_channel_size infinite augment
+    }
     Ok(dict)
 }
