@@ -93,9 +93,9 @@ impl Stage for Work {
         assert_eq!(record.index, row);
         assert_ne!(self.panics_at, Some(row), "asked for");
         thread::sleep(self.slow);
-        // Timing only: what time it is decides who dawdles.
-        if self.dawdles && seed::mix(row ^ Instant::now().elapsed().as_nanos() as u64).is_multiple_of(20) {
-            thread::sleep(Duration::from_micros(seed::mix(row) % 500));
+        // Timing only, and another one in each run.
+        if self.dawdles && rand::random_ratio(1, 20) {
+            thread::sleep(Duration::from_micros(rand::random_range(0..500)));
         }
         if seed::mix(row) % 100 < self.bad_in_100 {
             return Err(Error::new(ErrorKind::Corrupt, "a bad one"));
