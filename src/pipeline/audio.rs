@@ -65,10 +65,12 @@ impl Task for AudioTask {
     fn stage(&self) -> AudioStage {
         AudioStage {
             scratch: self.transform.scratch(),
-            clip: vec![0.0; self.plan.clip_samples],
-            decoder: AudioDecoder::new(),
-            planes: Planes::new(),
-            mono: Vec::new(),
+            cutter: Cutter {
+                decoder: AudioDecoder::new(),
+                planes: Planes::new(),
+                mono: Vec::new(),
+                clip: vec![0.0; self.plan.clip_samples],
+            },
             task: self.clone(),
         }
     }
@@ -82,43 +84,53 @@ impl Task for AudioTask {
 #[derive(Debug)]
 pub struct AudioStage {
     task: AudioTask,
+    cutter: Cutter,
+    scratch: Scratch,
+}
+
+/// Cuts clips out of recordings.
+#[derive(Debug)]
+struct Cutter {
     decoder: AudioDecoder,
     planes: Planes,
     mono: Vec<f32>,
     clip: Vec<f32>,
-    scratch: Scratch,
 }
 
 impl Stage for AudioStage {
     type Example = AudioExample;
 
     fn run(&mut self, record: &Record) -> Result<AudioExample> {
-        self.cut(record)?;
+        let clip = self.cutter.cut(&self.task, record)?;
         let mut spectrogram = self.task.spare.pop().unwrap_or_default();
         spectrogram.resize(self.task.shape().iter().product(), 0.0);
-        self.task.transform.transform(&self.clip, &mut self.scratch, &mut spectrogram)?;
+        self.task.transform.transform(clip, &mut self.scratch, &mut spectrogram)?;
         Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
     }
 }
 
-impl AudioStage {
-    /// Writes the record's clip to `self.clip`.
-    fn cut(&mut self, record: &Record) -> Result<()> {
-        let AudioPlan { clip_samples, crop: mode, ref spectrogram } = self.task.plan;
+impl Cutter {
+    /// The record's clip; stays where it was decoded if nothing is left to do.
+    fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
+        let AudioPlan { clip_samples, crop: mode, ref spectrogram } = task.plan;
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         let rate = spectrogram.sample_rate;
         let n = target_len(info.n_samples, info.sample_rate, rate);
         let Crop { start, len, pad_front } = crop(mode, n, clip_samples, record.seed);
-        let resampler = self.task.resamplers.get(info.sample_rate, rate)?;
+        let resampler = task.resamplers.get(info.sample_rate, rate)?;
         let span = resampler.input_span(start..start + len as u64, info.n_samples);
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let mono = mean_of_channels(&self.planes, &mut self.mono);
+        if info.sample_rate == rate && mono.len() == clip_samples {
+            return Ok(mono);
+        }
         let (front, rest) = self.clip.split_at_mut(pad_front);
         let (middle, behind) = rest.split_at_mut(len);
         front.fill(0.0);
         behind.fill(0.0);
-        resampler.resample(mono, span.start, start, middle)
+        resampler.resample(mono, span.start, start, middle)?;
+        Ok(&self.clip)
     }
 }
 
@@ -129,6 +141,13 @@ fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32]
         return planes.channel(0);
     }
     mono.clear();
+    if channels == 2 {
+        // The usual case in one pass; the values are those of the loops below.
+        mono.extend(
+            planes.channel(0).iter().zip(planes.channel(1)).map(|(left, right)| (left + right) * 0.5),
+        );
+        return mono;
+    }
     mono.extend_from_slice(planes.channel(0));
     for channel in 1..usize::from(channels) {
         mono.iter_mut().zip(planes.channel(channel)).for_each(|(sum, value)| *sum += value);
