@@ -45,7 +45,7 @@ impl AudioTask {
     /// Plans the features.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the spectrogram's parameters contradict each other.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the spectrogram's parameters contradict each other.
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
