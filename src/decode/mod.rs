@@ -162,7 +162,7 @@ impl AudioDecoder {
     /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded here,
     /// [`ErrorKind::Corrupt`] where the headers contradict themselves or the bytes.
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
-        let recording = self.guarded(|_| open(bytes))?;
+        let recording = self.guarded(|kept| open(kept, bytes))?;
         if recording.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
         }
@@ -231,11 +231,11 @@ pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
 }
 
 /// One line per format: the bytes of a known [`Format`] become a recording.
-fn open(bytes: &[u8]) -> Result<Recording<'_>> {
+fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Recording<'a>> {
     Ok(match sniff::sniff(bytes)? {
         Format::Wav => match wav::open(bytes)? {
             wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
-            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(data)?),
+            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(kept, data)?),
         },
         Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
         Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
@@ -246,8 +246,8 @@ fn open(bytes: &[u8]) -> Result<Recording<'_>> {
         },
         Format::Flac => Recording::Flac(flac::Flac::open(bytes)?),
         Format::OggFlac => Recording::Flac(ogg_flac::open(bytes)?),
-        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(bytes)?),
-        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(bytes)?),
+        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
+        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, bytes)?),
         Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(bytes)?),
         Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(bytes)?),
     })

@@ -33,7 +33,11 @@ use symphonia::{
     default::codecs::MpaDecoder,
 };
 
-use super::{Codec, Info, Kept, Planes, corrupt, unsupported};
+use super::{
+    Codec, Info, Kept, Planes, corrupt,
+    kept::{Lent, Shelf},
+    unsupported,
+};
 use crate::{Error, ErrorKind, Result};
 use header::{HEADER_LEN, Header, Reservoir};
 
@@ -57,8 +61,15 @@ pub struct Mpeg<'a> {
     /// The first frame's header; all frames are akin.
     header: Header,
     /// Byte offsets of all frames with audio.
-    frames: Vec<u32>,
-    links: Vec<Link>,
+    frames: Lent<u32>,
+    links: Lent<Link>,
+}
+
+/// Where the vectors of an index are between recordings.
+#[derive(Default)]
+pub(super) struct Shelves {
+    frames: Shelf<u32>,
+    links: Shelf<Link>,
 }
 
 /// Frames that are decoded in one go.
@@ -87,13 +98,13 @@ impl<'a> Mpeg<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, [`ErrorKind::TooLarge`] beyond 4 GiB,
     /// [`ErrorKind::Empty`] without samples.
-    pub fn open(bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open(kept: &Kept, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
         let mut scan = Scan { bytes, at: 0, header: None, junk: 0 };
-        let mut frames = Vec::new();
-        let mut links: Vec<Link> = Vec::new();
+        let mut frames = kept.mpeg.frames.lend();
+        let mut links = kept.mpeg.links.lend();
         let mut tag = Tag::default();
         let mut begin = 0;
         while let Some((offset, frame)) = scan.next() {
@@ -129,7 +140,7 @@ impl<'a> Mpeg<'a> {
     /// [`ErrorKind::Corrupt`] if a frame that the span needs cannot be decoded.
     pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut begin = 0;
-        for link in &self.links {
+        for link in self.links.iter() {
             let end = begin + link.n_samples;
             let (from, to) = (span.start.max(begin), span.end.min(end));
             if from < to {

@@ -16,7 +16,7 @@
 
 mod setup;
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use symphonia::{
     core::{
@@ -32,6 +32,7 @@ use symphonia::{
 
 use super::{
     Codec, Info, Kept, Planes, corrupt,
+    kept::{Lent, Shelf},
     ogg::{Packet, Packets, Page, Pages},
     unsupported,
 };
@@ -45,17 +46,71 @@ const IDENTIFICATION_LEN: usize = 30;
 #[derive(Debug)]
 pub struct Vorbis<'a> {
     bytes: &'a [u8],
-    links: Vec<Link>,
+    /// The pages of all links, one link's after the other's.
+    pages: Lent<Page>,
+    links: Lent<Link>,
+}
+
+/// Headers that are remembered at most.
+const MAX_HEADERS: usize = 16;
+/// Longer headers are not remembered; encoders write under 10 KB.
+const MAX_HEADERS_LEN: usize = 64 << 10;
+
+/// What the worker keeps: the vectors of an index, and the headers met last.
+#[derive(Default)]
+pub(super) struct Shelves {
+    pages: Shelf<Page>,
+    streams: Shelf<(Page, Range<usize>)>,
+    links: Shelf<Link>,
+    packets: Shelf<(Packet, u16)>,
+    bytes: Shelf<u8>,
+    /// Latest use last.
+    headers: Vec<Arc<Headers>>,
+}
+
+impl Shelves {
+    /// The parsed headers: remembered, if equal ones were met lately, or new.
+    fn headers(&mut self, identification: &[u8], setup: &[u8]) -> Result<Arc<Headers>> {
+        let is_equal = |known: &Arc<Headers>| {
+            known.bytes.strip_prefix(identification).is_some_and(|known| known == setup)
+        };
+        if let Some(found) = self.headers.iter().position(is_equal) {
+            self.headers[found..].rotate_left(1);
+            return Ok(self.headers[self.headers.len() - 1].clone());
+        }
+        let bytes = [identification, setup].concat();
+        let headers = Arc::new(Headers { setup: Setup::parse(identification, setup)?, bytes });
+        if headers.bytes.len() <= MAX_HEADERS_LEN {
+            if self.headers.len() == MAX_HEADERS {
+                self.headers.remove(0);
+            }
+            self.headers.push(headers.clone());
+        }
+        Ok(headers)
+    }
+}
+
+/// What a decoder is made of.
+#[derive(Debug)]
+struct Headers {
+    /// Identification and setup header, one after the other.
+    bytes: Vec<u8>,
+    setup: Setup,
+}
+
+/// A recording's bytes and the pages of one of its links.
+#[derive(Clone, Copy)]
+struct Paged<'a> {
+    bytes: &'a [u8],
+    pages: &'a [Page],
 }
 
 /// One logical stream of a chain.
 #[derive(Debug)]
 struct Link {
-    /// Identification and setup header, one after the other: what a decoder is made of.
-    headers: Vec<u8>,
-    setup: Setup,
-    /// The pages with audio; the last one has a granule position and a checksum that holds.
-    pages: Vec<Page>,
+    headers: Arc<Headers>,
+    /// Which pages have its audio; the last one has a granule position and a checksum that holds.
+    pages: Range<usize>,
     /// Granule position of the first packet's end; below 0 if samples are cut off in front.
     first_granule: i64,
     /// Granule positions of its first and behind its last sample.
@@ -63,24 +118,27 @@ struct Link {
 }
 
 /// Packets up to a page with a granule position.
-#[derive(Default)]
 struct Group {
     /// Index of the page with the granule position.
     last_page: usize,
     /// Granule position where its samples begin.
     begin: i64,
     /// Audio packets that end in it, with their block sizes.
-    packets: Vec<(Packet, u16)>,
+    packets: Lent<(Packet, u16)>,
     /// The audio packet before it.
     before: Option<(Packet, u16)>,
 }
 
 impl Group {
+    fn new(kept: &Kept) -> Self {
+        Self { last_page: 0, begin: 0, packets: kept.vorbis.packets.lend(), before: None }
+    }
+
     /// Samples that its packets yield.
     fn n_samples(&self) -> i64 {
         let mut before = self.before.as_ref().map(|&(_, size)| size);
         let mut n_samples = 0;
-        for &(_, size) in &self.packets {
+        for &(_, size) in self.packets.iter() {
             n_samples += before.map_or(0, |before| yielded(before, size));
             before = Some(size);
         }
@@ -101,10 +159,13 @@ impl<'a> Vorbis<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers are
     /// damaged, [`ErrorKind::Empty`] without samples.
-    pub fn open(bytes: &'a [u8]) -> Result<Self> {
-        let mut links: Vec<Link> = Vec::new();
-        for (identification, pages) in streams(bytes) {
-            match Link::open(bytes, &identification, pages) {
+    pub(super) fn open(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
+        let mut links = kept.vorbis.links.lend();
+        let mut pages = kept.vorbis.pages.lend();
+        let mut streams = kept.vorbis.streams.lend();
+        list_streams(bytes, &mut streams, &mut pages);
+        for (first, range) in streams.drain(..) {
+            match Link::open(kept, Paged { bytes, pages: &pages }, &first, range) {
                 Ok(link) => {
                     if links.first().is_some_and(|first| !first.continues_as(&link)) {
                         break;
@@ -120,7 +181,7 @@ impl<'a> Vorbis<'a> {
                 "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis",
             ));
         }
-        let this = Self { bytes, links };
+        let this = Self { bytes, pages, links };
         if this.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the Vorbis stream has headers but no samples"));
         }
@@ -129,7 +190,7 @@ impl<'a> Vorbis<'a> {
 
     /// Rate, channels and length.
     pub fn info(&self) -> Info {
-        let setup = &self.links[0].setup;
+        let setup = &self.links[0].headers.setup;
         Info {
             codec: Codec::Vorbis,
             sample_rate: setup.sample_rate,
@@ -144,12 +205,13 @@ impl<'a> Vorbis<'a> {
     /// [`ErrorKind::Corrupt`] if a page or packet that the span needs is damaged or lost.
     pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut begin = 0;
-        for link in &self.links {
+        for link in self.links.iter() {
             let end = begin + link.n_samples();
             let (from, to) = (span.start.max(begin), span.end.min(end));
             if from < to {
                 let at = (from - span.start) as usize;
-                link.read(self.bytes, kept, from - begin..to - begin, out, at)?;
+                let paged = Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] };
+                link.read(paged, kept, from - begin..to - begin, out, at)?;
             }
             begin = end;
         }
@@ -157,9 +219,8 @@ impl<'a> Vorbis<'a> {
     }
 }
 
-/// The first Vorbis stream of each link: its first page and the others.
-fn streams(bytes: &[u8]) -> Vec<(Page, Vec<Page>)> {
-    let mut streams: Vec<(Page, Vec<Page>)> = Vec::new();
+/// Lists the first Vorbis stream of each link: its first page, and where in `others` its other pages are.
+fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &mut Vec<Page>) {
     // Whether the link's first pages, one for each of its streams, are still coming, and whether one was of ours.
     let (mut in_head, mut found) = (false, false);
     for page in Pages::new(bytes) {
@@ -169,61 +230,67 @@ fn streams(bytes: &[u8]) -> Vec<(Page, Vec<Page>)> {
             }
             if !found && page.body(bytes).starts_with(b"\x01vorbis") {
                 found = true;
-                streams.push((page, Vec::new()));
+                streams.push((page, others.len()..others.len()));
             }
         } else {
             in_head = false;
             match streams.last_mut() {
-                Some((first, pages)) if found && first.serial == page.serial => pages.push(page),
+                Some((first, range)) if found && first.serial == page.serial => {
+                    others.push(page);
+                    range.end = others.len();
+                }
                 _ => {}
             }
         }
     }
-    streams
 }
 
 impl Link {
-    fn open(bytes: &[u8], first: &Page, mut pages: Vec<Page>) -> Result<Self> {
+    /// `all` has the pages of all links, those of this one, without its first, in `range`.
+    fn open(kept: &mut Kept, all: Paged<'_>, first: &Page, mut range: Range<usize>) -> Result<Self> {
+        let Paged { bytes, .. } = all;
+        let pages = &all.pages[range.clone()];
         first.check(bytes)?;
         let identification = first.body(bytes).get(..IDENTIFICATION_LEN).unwrap_or_default();
-        let mut packets = Packets::new(bytes, &pages, 0);
+        let mut packets = Packets::new(bytes, pages, 0);
         let setup =
             packets.nth(1).ok_or_else(|| corrupt("the Vorbis stream ends before its setup header"))?;
         for page in &pages[setup.first_page()..=setup.last_page] {
             page.check(bytes)?;
         }
-        let mut headers = identification.to_vec();
-        headers.extend_from_slice(setup.data(bytes, &pages, &mut Vec::new()));
-        let setup_end = setup.last_page;
-        let setup = Setup::parse(identification, &headers[identification.len()..])?;
+        let mut scratch = kept.vorbis.bytes.lend();
+        let headers = kept.vorbis.headers(identification, setup.data(bytes, pages, &mut scratch))?;
 
-        pages.drain(..=setup_end);
-        while pages.pop_if(|last| last.granule.is_none() || !last.is_sound(bytes)).is_some() {}
-        let mut this = Self { headers, setup, pages, first_granule: 0, granules: 0..0 };
-        let mut group = Group::default();
-        if !this.load(bytes, 0, &mut group) {
+        let audio = &pages[setup.last_page + 1..];
+        let is_last = |page: &Page| page.granule.is_some() && page.is_sound(bytes);
+        let n_pages = audio.iter().rposition(is_last).map_or(0, |last| last + 1);
+        let paged = Paged { bytes, pages: &audio[..n_pages] };
+        range.start += setup.last_page + 1;
+        range.end = range.start + n_pages;
+        let mut this = Self { headers, pages: range, first_granule: 0, granules: 0..0 };
+        let mut group = Group::new(kept);
+        if !this.load(paged, 0, &mut group) {
             return Ok(this);
         }
-        let last = &this.pages[group.last_page];
+        let last = &paged.pages[group.last_page];
         this.first_granule = last.granule.unwrap_or_default() - group.n_samples();
         if last.ends_stream() {
             this.first_granule = this.first_granule.max(0);
         }
         this.granules = this.first_granule.max(0)..0;
-        this.granules.end = this.last_granule(bytes).max(this.granules.start);
+        this.granules.end = this.last_granule(paged, &mut group).max(this.granules.start);
         Ok(this)
     }
 
     /// Granule position behind the last sample: the last one told, if the packets reach that far.
-    fn last_granule(&self, bytes: &[u8]) -> i64 {
-        let Some(last) = self.pages.last() else { return 0 };
+    fn last_granule(&self, paged: Paged<'_>, group: &mut Group) -> i64 {
+        let Paged { pages, .. } = paged;
+        let Some(last) = pages.last() else { return 0 };
         let told = last.granule.unwrap_or_default();
-        let first_page = self.first_page(self.pages.len() - 1);
-        let mut group = Group::default();
-        self.load(bytes, first_page, &mut group);
+        let first_page = first_page(pages, pages.len() - 1);
+        self.load(paged, first_page, group);
         let reached = group.begin + group.n_samples();
-        let is_whole =
-            self.pages[first_page.saturating_sub(1)..].windows(2).all(|two| two[0].precedes(&two[1]));
+        let is_whole = pages[first_page.saturating_sub(1)..].windows(2).all(|two| two[0].precedes(&two[1]));
         if is_whole { told.min(reached) } else { told }
     }
 
@@ -233,25 +300,26 @@ impl Link {
 
     /// Whether `other` is on the same timeline.
     fn continues_as(&self, other: &Self) -> bool {
-        (self.setup.channels, self.setup.sample_rate) == (other.setup.channels, other.setup.sample_rate)
+        let (this, other) = (&self.headers.setup, &other.headers.setup);
+        (this.channels, this.sample_rate) == (other.channels, other.sample_rate)
     }
 
     /// Puts the group that the page `first_page` begins into `group`; false if the link ends before.
-    fn load(&self, bytes: &[u8], first_page: usize, group: &mut Group) -> bool {
-        let behind = self.pages.get(first_page..).unwrap_or_default();
+    fn load(&self, Paged { bytes, pages }: Paged<'_>, first_page: usize, group: &mut Group) -> bool {
+        let behind = pages.get(first_page..).unwrap_or_default();
         let Some(length) = behind.iter().position(|page| page.granule.is_some()) else { return false };
         group.last_page = first_page + length;
         group.begin = match first_page {
             0 => self.first_granule,
-            page => self.pages[page - 1].granule.unwrap_or_default(),
+            page => pages[page - 1].granule.unwrap_or_default(),
         };
         let mut back = 1;
         loop {
             let from = first_page.saturating_sub(back);
             group.before = None;
             group.packets.clear();
-            for packet in Packets::new(bytes, &self.pages[..=group.last_page], from) {
-                let Some(size) = self.setup.block_size(packet.first) else { continue };
+            for packet in Packets::new(bytes, &pages[..=group.last_page], from) {
+                let Some(size) = self.headers.setup.block_size(packet.first) else { continue };
                 if packet.last_page < first_page {
                     group.before = Some((packet, size));
                 } else {
@@ -269,31 +337,32 @@ impl Link {
     /// Decodes the link's samples `span` into `out` from its sample `at` on.
     fn read(
         &self,
-        bytes: &[u8],
+        paged: Paged<'_>,
         kept: &mut Kept,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,
     ) -> Result<()> {
         let want = self.granules.start + span.start as i64..self.granules.start + span.end as i64;
-        let decoder = kept.decoder(Codec::Vorbis, &self.headers, || self.new_decoder())?;
+        let Paged { bytes, pages } = paged;
+        let (mut group, scratch) = (Group::new(kept), kept.vorbis.bytes.lend());
+        let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset();
-        let mut feed = Feed { bytes, pages: &self.pages, decoder, checked: 0, scratch: Vec::new() };
+        let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
         let mut is_primed = false;
 
         let is_behind = |page: &Page| page.granule.is_some_and(|granule| granule > want.start);
-        let last_page = self.pages.iter().position(is_behind).unwrap_or_default();
-        let mut first_page = self.first_page(last_page);
-        let mut group = Group::default();
+        let last_page = pages.iter().position(is_behind).unwrap_or_default();
+        let mut first_page = first_page(pages, last_page);
         let mut position = want.start;
         while position < want.end {
-            if !self.load(bytes, first_page, &mut group) {
+            if !self.load(paged, first_page, &mut group) {
                 return Err(Error::new(ErrorKind::TooShort, "the Vorbis stream ends before its last sample"));
             }
-            self.check(&group)?;
+            self.check(pages, &group)?;
             position = group.begin;
             let mut before = group.before;
-            for &(packet, size) in &group.packets {
+            for &(packet, size) in group.packets.iter() {
                 let n_samples = before.map_or(0, |(_, before)| yielded(before, size));
                 let wanted = position.max(want.start)..(position + n_samples).min(want.end);
                 if let (Some((before, _)), false) = (before, wanted.is_empty()) {
@@ -310,7 +379,7 @@ impl Link {
                     let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
                     let to =
                         at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
-                    for channel in 0..usize::from(self.setup.channels) {
+                    for channel in 0..usize::from(self.headers.setup.channels) {
                         let plane = samples.plane(channel).unwrap_or_default();
                         out.channel_mut(channel)[to.clone()].copy_from_slice(&plane[from.clone()]);
                     }
@@ -323,17 +392,12 @@ impl Link {
         Ok(())
     }
 
-    /// The first page of the group that ends on `last_page`.
-    fn first_page(&self, last_page: usize) -> usize {
-        self.pages[..last_page].iter().rposition(|page| page.granule.is_some()).map_or(0, |page| page + 1)
-    }
-
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the packets of `group` do not fill the step of the granule position.
-    fn check(&self, group: &Group) -> Result<()> {
-        let page = &self.pages[group.last_page];
+    fn check(&self, pages: &[Page], group: &Group) -> Result<()> {
+        let page = &pages[group.last_page];
         let end = group.begin + group.n_samples();
-        let is_last = group.last_page + 1 == self.pages.len();
+        let is_last = group.last_page + 1 == pages.len();
         if page.granule == Some(end) || is_last && end >= self.granules.end {
             return Ok(());
         }
@@ -346,17 +410,23 @@ impl Link {
 
     /// A decoder and the bytes it holds.
     fn new_decoder(&self) -> Result<(Box<dyn AudioDecoder>, usize)> {
-        let mut headers = self.headers.clone();
-        self.setup.reverse_couplings(&mut headers[IDENTIFICATION_LEN..]);
+        let Headers { bytes, setup } = &*self.headers;
+        let mut headers = bytes.clone();
+        setup.reverse_couplings(&mut headers[IDENTIFICATION_LEN..]);
         let mut parameters = AudioCodecParameters::new();
         parameters
             .for_codec(CODEC_ID_VORBIS)
-            .with_sample_rate(self.setup.sample_rate)
+            .with_sample_rate(setup.sample_rate)
             .with_extra_data(headers.into_boxed_slice());
         let decoder = VorbisDecoder::try_new(&parameters, &AudioDecoderOptions::default())
             .map_err(|error| corrupt("the Vorbis headers do not make a decoder").because(error))?;
-        Ok((Box::new(decoder), self.setup.decoder_bytes))
+        Ok((Box::new(decoder), setup.decoder_bytes))
     }
+}
+
+/// The first page of the group that ends on `last_page`.
+fn first_page(pages: &[Page], last_page: usize) -> usize {
+    pages[..last_page].iter().rposition(|page| page.granule.is_some()).map_or(0, |page| page + 1)
 }
 
 /// Feeds packets of one stream to a decoder.
@@ -366,7 +436,7 @@ struct Feed<'a, 'k> {
     decoder: &'k mut dyn AudioDecoder,
     /// The page behind the last one whose checksum was looked at.
     checked: usize,
-    scratch: Vec<u8>,
+    scratch: Lent<u8>,
 }
 
 impl Feed<'_, '_> {

@@ -45,7 +45,7 @@ impl AudioTask {
     /// Plans the features.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the spectrogram's parameters contradict each other.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the spectrogram's parameters contradict each other.
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
@@ -75,10 +75,12 @@ impl Task for AudioTask {
     fn stage(&self) -> AudioStage {
         AudioStage {
             scratch: self.transform.scratch(),
-            clip: vec![0.0; self.plan.clip_samples],
-            decoder: AudioDecoder::new(),
-            planes: Planes::new(),
-            mono: Vec::new(),
+            cutter: Cutter {
+                decoder: AudioDecoder::new(),
+                planes: Planes::new(),
+                mono: Vec::new(),
+                clip: vec![0.0; self.plan.clip_samples],
+            },
             task: self.clone(),
         }
     }
@@ -99,38 +101,48 @@ impl Task for AudioTask {
 #[derive(Debug)]
 pub struct AudioStage {
     task: AudioTask,
+    cutter: Cutter,
+    scratch: Scratch,
+}
+
+/// Cuts clips out of recordings.
+#[derive(Debug)]
+struct Cutter {
     decoder: AudioDecoder,
     planes: Planes,
     mono: Vec<f32>,
     clip: Vec<f32>,
-    scratch: Scratch,
 }
 
 impl Stage for AudioStage {
     type Example = AudioExample;
 
     fn run(&mut self, record: &Record) -> Result<AudioExample> {
-        self.cut(record)?;
+        let clip = self.cutter.cut(&self.task, record)?;
         let mut spectrogram = self.task.spare.pop().unwrap_or_default();
         spectrogram.resize(self.task.shape().iter().product(), 0.0);
-        self.task.transform.transform(&self.clip, &mut self.scratch, &mut spectrogram)?;
+        self.task.transform.transform(clip, &mut self.scratch, &mut spectrogram)?;
         Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
     }
 }
 
-impl AudioStage {
-    /// Writes the record's clip to `self.clip`.
-    fn cut(&mut self, record: &Record) -> Result<()> {
+impl Cutter {
+    /// The record's clip; stays where it was decoded if nothing is left to do.
+    fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
         let recording = self.decoder.open(&record.bytes)?;
-        let (Crop { start, len, pad_front }, span, resampler) =
-            self.task.span(recording.info(), record.seed)?;
+        let info = recording.info();
+        let (Crop { start, len, pad_front }, span, resampler) = task.span(info, record.seed)?;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let mono = mean_of_channels(&self.planes, &mut self.mono);
+        if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == self.clip.len() {
+            return Ok(mono);
+        }
         let (front, rest) = self.clip.split_at_mut(pad_front);
         let (middle, behind) = rest.split_at_mut(len);
         front.fill(0.0);
         behind.fill(0.0);
-        resampler.resample(mono, span.start, start, middle)
+        resampler.resample(mono, span.start, start, middle)?;
+        Ok(&self.clip)
     }
 }
 
@@ -141,6 +153,13 @@ fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32]
         return planes.channel(0);
     }
     mono.clear();
+    if channels == 2 {
+        // The usual case in one pass; the values are those of the loops below.
+        mono.extend(
+            planes.channel(0).iter().zip(planes.channel(1)).map(|(left, right)| (left + right) * 0.5),
+        );
+        return mono;
+    }
     mono.extend_from_slice(planes.channel(0));
     for channel in 1..usize::from(channels) {
         mono.iter_mut().zip(planes.channel(channel)).for_each(|(sum, value)| *sum += value);

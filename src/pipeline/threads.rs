@@ -12,7 +12,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 
-/// How long [`Threads::join`] waits before it lets go.
+/// How long the threads of a run are waited for before they are let go.
 pub const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]

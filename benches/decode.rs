@@ -1,0 +1,84 @@
+//! A minute-long recording of each format, one thread: open, a random 5 s span, the whole, and an example.
+//!
+//! ```text
+//! python benches/recordings.py     # once; wants numpy and soundfile
+//! cargo bench --bench decode
+//! ```
+//!
+//! `example` is all that a worker does: crop, decode, resample to 32 kHz, log-mel of 128 bands. Encoders are not at hand
+//! in Rust, so the recordings are made by libsndfile out of those in `tests/data/recordings`. Spans and crops change
+//! from call to call. The goals, in ms per example: WAV 0.69, FLAC 1.66, MP3 2.17, OGG 2.15.
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "criterion declares its own functions; a bench may panic"
+)]
+
+use std::{fs, hint::black_box, path::Path};
+
+use bytes::Bytes;
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use forebay::{
+    LoaderConfig,
+    decode::{AudioDecoder, Planes},
+    pipeline::AudioTask,
+    record::{Collate, Record, Stage, Task},
+    seed::{below, mix},
+};
+
+const FILES: [&str; 5] = ["wav.wav", "flac.flac", "mp3.mp3", "ogg.ogg", "ogg_44100_stereo.ogg"];
+
+/// Name and bytes of each recording.
+fn recordings() -> impl Iterator<Item = (&'static str, Bytes)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-recordings");
+    FILES.into_iter().map(move |file| {
+        let bytes = fs::read(folder.join(file)).expect("run `python benches/recordings.py` first");
+        (file.split('.').next().unwrap(), Bytes::from(bytes))
+    })
+}
+
+fn decode(criterion: &mut Criterion) {
+    for (name, bytes) in recordings() {
+        let (mut decoder, mut planes) = (AudioDecoder::new(), Planes::new());
+        let mut group = criterion.benchmark_group("decode");
+        group.bench_function(BenchmarkId::new("open", name), |bench| {
+            bench.iter(|| decoder.open(black_box(&bytes)).unwrap().info());
+        });
+        let recording = decoder.open(&bytes).unwrap();
+        let info = recording.info();
+        let span = 5 * u64::from(info.sample_rate);
+        let mut call = 0;
+        group.bench_function(BenchmarkId::new("span_5s", name), |bench| {
+            bench.iter(|| {
+                call += 1;
+                let start = below(mix(call), info.n_samples - span);
+                decoder.read(&recording, start..start + span, &mut planes).unwrap();
+            });
+        });
+        group.sample_size(10);
+        group.bench_function(BenchmarkId::new("whole", name), |bench| {
+            bench.iter(|| decoder.read(&recording, 0..info.n_samples, &mut planes).unwrap());
+        });
+    }
+}
+
+fn example(criterion: &mut Criterion) {
+    let (_, plan) = LoaderConfig::default().check().unwrap();
+    let task = AudioTask::new(plan).unwrap();
+    let mut group = criterion.benchmark_group("example");
+    for (name, bytes) in recordings() {
+        let (mut stage, mut collate) = (task.stage(), task.collate(1));
+        let mut record = Record { bytes, label: 0, index: 0, seed: 0 };
+        group.bench_function(name, |bench| {
+            bench.iter(|| {
+                record.seed = mix(record.seed);
+                let example = stage.run(&record).unwrap();
+                collate.put(0, example);
+            });
+        });
+    }
+}
+
+criterion_group!(benches, decode, example);
+criterion_main!(benches);

@@ -1,0 +1,45 @@
+"""Writes the minute-long recordings that `cargo bench --bench decode` reads, into `target/bench-recordings`.
+
+    python -m pip install numpy soundfile
+    python benches/recordings.py
+
+The mono recordings of `tests/data/recordings`, one after the other, again and again until a minute is full, are encoded
+by libsndfile. Their samples are taken as if they were of the wanted rate: pitch does not matter here.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import soundfile as sf
+
+SECONDS = 60
+HERE = Path(__file__).resolve().parent
+SOURCES = ["S4A03895_20190522_180000.wav", "rugr_drum.wav", "aru_2.wav", "21100_36_48.flac", "237-134500-0002.flac"]
+# Name, rate, channels, libsndfile's format and subtype.
+KINDS = [
+    ("wav", 32_000, 1, "WAV", "PCM_16"),
+    ("flac", 32_000, 1, "FLAC", "PCM_16"),
+    ("ogg", 32_000, 1, "OGG", "VORBIS"),
+    ("mp3", 32_000, 1, "MP3", "MPEG_LAYER_III"),
+    ("ogg_44100_stereo", 44_100, 2, "OGG", "VORBIS"),
+]
+
+
+def main():
+    folder = HERE.parent / "target" / "bench-recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = [sf.read(HERE.parent / "tests/data/recordings" / name, dtype="float32")[0] for name in SOURCES]
+    once = np.concatenate(sources)
+    for name, rate, channels, kind, subtype in KINDS:
+        mono = np.resize(once, SECONDS * rate)
+        # The second channel is the first one a little later: alike, as in a real room, and not the same.
+        samples = mono if channels == 1 else np.stack([mono, np.roll(mono, 7)], axis=1)
+        path = folder / f"{name}.{kind.lower()}"
+        with sf.SoundFile(path, "w", rate, channels, subtype, format=kind) as file:
+            for begin in range(0, len(samples), rate):
+                file.write(samples[begin : begin + rate])
+        print(path, path.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+//! What an example allocates once a worker is warm, by format: counted by an allocator of this binary's own.
+//!
+//! A thread's allocations are counted while it asks for it. What the counts may be at most stands in [`FILES`]; what is
+//! above zero there is the decoder library's, and `docs/decisions.md` says why.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    fs,
+    path::Path,
+};
+
+use bytes::Bytes;
+use forebay::{
+    LoaderConfig,
+    pipeline::AudioTask,
+    record::{Collate, Record, Stage, Task},
+    seed::mix,
+};
+
+/// Passes on to the system's allocator and counts.
+struct Counting;
+
+/// Allocations of a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Counts {
+    allocations: usize,
+    bytes: usize,
+    /// Bytes of the largest.
+    largest: usize,
+}
+
+thread_local! {
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, bytes: 0, largest: 0 }) };
+}
+
+fn count(size: usize) {
+    // A thread that ends may allocate after its counts are gone: nobody asks for those.
+    let _ = COUNTS.try_with(|counts| {
+        let Counts { allocations, bytes, largest } = counts.get();
+        counts.set(Counts { allocations: allocations + 1, bytes: bytes + size, largest: largest.max(size) });
+    });
+}
+
+// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promises are those that are asked for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(new_size);
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `work` allocates on this thread.
+fn allocations(work: impl FnOnce()) -> Counts {
+    COUNTS.set(Counts::default());
+    work();
+    COUNTS.get()
+}
+
+/// Files and the most allocations that an example of them may take.
+const FILES: [(&str, usize); 22] = [
+    ("recordings/aru_2.wav", 0),
+    ("recordings/audiomoth_gps.wav", 0),
+    ("recordings/S4A03895_20190522_180000.wav", 0),
+    ("recordings/formats/extensible_s24.wav", 0),
+    ("recordings/formats/float64.wav", 0),
+    ("recordings/formats/alaw.wav", 0),
+    ("recordings/formats/adpcm_ima.wav", 0),
+    ("recordings/formats/pcm_s16.aiff", 0),
+    ("recordings/formats/pcm_s24.aiff", 0),
+    ("recordings/237-134500-0002.flac", 0),
+    ("recordings/loop_electric.flac", 0),
+    ("recordings/21100_36_48.flac", 0),
+    ("audio/flac-ietf/faulty_05_-_wrong_total_number_of_samples.flac", 0),
+    ("recordings/S4A03895_20190522_060000.ogg", 0),
+    ("recordings/bass_trance_c.ogg", 0),
+    ("audio/vorbis/vorbis_chained_same_32000.ogg", 0),
+    ("audio/vorbis/vorbis_44100_6ch.ogg", 0),
+    ("recordings/jfk.mp3", 2),
+    ("recordings/mp3_cbr128_48000_stereo.mp3", 2),
+    ("audio/mpeg/mp3_vbr9_44100_stereo.mp3", 2),
+    ("audio/mpeg/mp3_concat_44100.mp3", 4),
+    ("audio/mpeg/mp2_44100_mono.mp2", 0),
+];
+
+#[test]
+fn a_warm_worker_allocates_nothing_of_its_own() {
+    let config = LoaderConfig { clip_seconds: 1.0, ..LoaderConfig::default() };
+    let task = AudioTask::new(config.check().unwrap().1).unwrap();
+    let (mut stage, mut collate) = (task.stage(), task.collate(1));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let read = |(name, most): (&'static str, usize)| {
+        let bytes = Bytes::from(fs::read(folder.join(name)).unwrap());
+        (name, most, Record { bytes, label: 0, index: 0, seed: 1 })
+    };
+    let mut records: Vec<_> = FILES.map(read).into();
+    // A round with any one format in it more than once would keep more than its share of decoders.
+    let mut worst: Vec<(&str, Counts)> = FILES.map(|(name, _)| (name, Counts::default())).into();
+    for round in 0..40 {
+        for ((_, _, record), (_, worst)) in records.iter_mut().zip(&mut worst) {
+            record.seed = mix(record.seed);
+            let counts = allocations(|| {
+                let example = stage.run(record).unwrap();
+                collate.put(0, example);
+            });
+            // Scratch grows to its size in the first rounds.
+            if round >= 20 && counts.allocations >= worst.allocations {
+                let largest = counts.largest.max(worst.largest);
+                *worst = Counts { largest, ..counts };
+            }
+        }
+    }
+    let table: String = worst.iter().map(|(name, counts)| format!("{name}: {counts:?}\n")).collect();
+    for ((name, most, _), (_, counts)) in records.iter().zip(&worst) {
+        assert!(counts.allocations <= *most, "{name}, at most {most}, of all:\n{table}");
+        assert!(counts.largest <= 64 << 10, "{name}, at most 64 KiB at once, of all:\n{table}");
+    }
+}
