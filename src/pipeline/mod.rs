@@ -36,7 +36,7 @@ use std::{
 pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
 pub use inject::delays as inject_delays;
-pub use stats::Stats;
+pub use stats::{Counters, Stats};
 pub use threads::JOIN_TIMEOUT;
 #[cfg(feature = "python")]
 pub(crate) use threads::default_float_mode;
@@ -48,7 +48,6 @@ use crate::{
 };
 use consumer::{Consumer, closed};
 use run::{Run, Shared};
-use stats::Counters;
 use threads::Threads;
 
 /// How records are ordered, grouped and carried. Only the first five fields can change a batch.
@@ -266,6 +265,11 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Counts since construction.
     pub fn stats(&self) -> Stats {
         self.counters.read()
+    }
+
+    /// The counters behind [`Engine::stats`], to be read while another thread is in [`Engine::next`].
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
     }
 
     /// The handle that ends this engine.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters that the threads of all runs of one loader raise.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub struct Counters {
     pub(super) records_read: AtomicU64,
     pub(super) records_decoded: AtomicU64,
     pub(super) records_failed: AtomicU64,
@@ -42,7 +42,8 @@ impl Counters {
         }
     }
 
-    pub(super) fn read(&self) -> Stats {
+    /// The counts so far.
+    pub fn read(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             records_read: get(&self.records_read),

@@ -1,16 +1,35 @@
 //! A lock that can be awaited in slices: who holds the baton works, others look at signals while they wait.
+//!
+//! It goes round in the order in which it was asked for. A `next()` that waits for data hands it back every slice and asks
+//! anew, so who asks meanwhile waits for one slice per thread in front of it, and not until the other runs out of luck, as
+//! with a mutex. A place in the line outlives the slices: it is left when the value is taken or the [`Turn`] dropped.
 
 use std::{
+    collections::VecDeque,
     ops::{Deref, DerefMut},
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 /// A value that one thread at a time may take.
 #[derive(Debug)]
 pub struct Baton<T> {
-    value: Mutex<Option<T>>,
-    returned: Condvar,
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    value: Option<T>,
+    /// Who waits, first come first.
+    line: VecDeque<u64>,
+    next_ticket: u64,
+}
+
+/// A place in the line for the value.
+pub struct Turn<'a, T> {
+    baton: &'a Baton<T>,
+    ticket: u64,
 }
 
 /// The value, until it is dropped and goes back.
@@ -21,24 +40,56 @@ pub struct Taken<'a, T> {
 
 impl<T> Baton<T> {
     pub fn new(value: T) -> Self {
-        Self { value: Mutex::new(Some(value)), returned: Condvar::new() }
+        let state = State { value: Some(value), line: VecDeque::new(), next_ticket: 0 };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Waits for the value, at most `timeout`.
-    pub fn take(&self, timeout: Duration) -> Option<Taken<'_, T>> {
-        let guard = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut guard, _) = self
-            .returned
-            .wait_timeout_while(guard, timeout, |value| value.is_none())
+    /// Joins the line.
+    pub fn queue(&self) -> Turn<'_, T> {
+        let mut state = self.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.line.push_back(ticket);
+        Turn { baton: self, ticket }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a, T> Turn<'a, T> {
+    /// Waits for the value, at most `timeout`; on success the line is left.
+    pub fn take(&mut self, timeout: Duration) -> Option<Taken<'a, T>> {
+        let (baton, ticket) = (self.baton, self.ticket);
+        let not_yet = |state: &mut State<T>| state.value.is_none() || state.line.front() != Some(&ticket);
+        let (mut state, _) = baton
+            .changed
+            .wait_timeout_while(baton.lock(), timeout, not_yet)
             .unwrap_or_else(PoisonError::into_inner);
-        guard.take().map(|value| Taken { value: Some(value), baton: self })
+        if not_yet(&mut state) {
+            return None;
+        }
+        state.line.pop_front();
+        state.value.take().map(|value| Taken { value: Some(value), baton })
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.baton.lock();
+        if let Some(at) = state.line.iter().position(|&ticket| ticket == self.ticket) {
+            state.line.remove(at);
+            // Whoever is first now may take a value that waits.
+            self.baton.changed.notify_all();
+        }
     }
 }
 
 impl<T> Drop for Taken<'_, T> {
     fn drop(&mut self) {
-        *self.baton.value.lock().unwrap_or_else(PoisonError::into_inner) = self.value.take();
-        self.baton.returned.notify_one();
+        self.baton.lock().value = self.value.take();
+        self.baton.changed.notify_all();
     }
 }
 

@@ -21,7 +21,7 @@ use super::{Control, SLICE, baton::Baton, errors::to_python, logging, remember};
 use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
-    pipeline::{AudioPlan, AudioTask, Engine, Step, default_float_mode},
+    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, default_float_mode},
     source::{ArrowOptions, ArrowSource},
 };
 
@@ -73,8 +73,10 @@ pub struct Loader {
     engine: Baton<AudioEngine>,
     control: Arc<Control>,
     source: Arc<ArrowSource>,
+    counters: Arc<Counters>,
     config: LoaderConfig,
     shape: [usize; 2],
+    batches_per_epoch: u64,
     process: u32,
 }
 
@@ -142,7 +144,16 @@ impl Loader {
         let control = engine.control();
         remember(Arc::downgrade(&control));
         logging::emit(py)?;
-        Ok(Self { engine: Baton::new(engine), control, source, config, shape, process: std::process::id() })
+        Ok(Self {
+            control,
+            source,
+            counters: engine.counters(),
+            config,
+            shape,
+            batches_per_epoch: engine.batches_per_epoch(),
+            process: std::process::id(),
+            engine: Baton::new(engine),
+        })
     }
 
     /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers. `overrides` are parameters of
@@ -195,13 +206,13 @@ impl Loader {
     }
 
     /// The exact number of batches of a finite pass.
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+    fn __len__(&self) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
                 "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch",
             ));
         }
-        self.batches_per_epoch(py).map(|n| n as usize)
+        Ok(self.batches_per_epoch as usize)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -256,7 +267,7 @@ impl Loader {
     /// Counts since construction: `records_read`, `records_decoded`, `records_failed`, `substitutes`, `batches`, and
     /// `decoded_at_first_batch`, how many records had been decoded when the first batch was complete.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.with_engine(py, |engine| engine.stats())?;
+        let stats = self.counters.read();
         let dict = PyDict::new(py);
         dict.set_item("records_read", stats.records_read)?;
         dict.set_item("records_decoded", stats.records_decoded)?;
@@ -275,8 +286,8 @@ impl Loader {
 
     /// Batches that make an epoch.
     #[getter]
-    fn batches_per_epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with_engine(py, |engine| engine.batches_per_epoch())
+    fn batches_per_epoch(&self) -> u64 {
+        self.batches_per_epoch
     }
 
     /// The epoch of the next position, counted from 0. An infinite loader's window mixes neighbouring epochs; its epoch says how
@@ -343,9 +354,22 @@ impl Loader {
                  uses it",
             ));
         }
+        let mut turn = None;
         loop {
-            py.check_signals()?;
-            if let Some(done) = py.detach(|| self.engine.take(SLICE).map(|mut engine| work(&mut engine))) {
+            if let Err(interrupt) = py.check_signals() {
+                py.detach(|| drop(turn));
+                return Err(interrupt);
+            }
+            let turn = &mut turn;
+            let done = py.detach(|| {
+                let taken = turn.get_or_insert_with(|| self.engine.queue()).take(SLICE);
+                let done = taken.map(|mut engine| work(&mut engine));
+                if done.is_some() {
+                    *turn = None;
+                }
+                done
+            });
+            if let Some(done) = done {
                 return Ok(done);
             }
         }
@@ -353,12 +377,12 @@ impl Loader {
 
     /// Hands a batch back to the engine, whatever signals are pending.
     fn give_back(&self, py: Python<'_>, batch: AudioBatch) {
-        let mut batch = Some(batch);
         py.detach(|| {
-            while let Some(undelivered) = batch.take() {
-                match self.engine.take(SLICE) {
-                    Some(mut engine) => engine.give_back(undelivered),
-                    None => batch = Some(undelivered),
+            let mut turn = self.engine.queue();
+            loop {
+                if let Some(mut engine) = turn.take(SLICE) {
+                    engine.give_back(batch);
+                    return;
                 }
             }
         });
@@ -384,7 +408,9 @@ impl Drop for Loader {
         // After a fork nothing may be touched: what another thread had locked stays locked.
         if !self.is_forked() {
             self.control.close();
-            Python::try_attach(|py| py.detach(|| self.engine.take(SLICE).map(|mut engine| engine.close())));
+            Python::try_attach(|py| {
+                py.detach(|| self.engine.queue().take(SLICE).map(|mut engine| engine.close()))
+            });
         }
     }
 }

@@ -1,0 +1,73 @@
+"""Threads that share a loader take turns: nobody waits until another one is done waiting for data."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import forebay
+from forebay import _core
+from recordings import TINY
+
+SLICE_S = 0.05
+"""How long `next()` keeps the loader to itself at most, if no batch can be made."""
+
+
+def times(ask: Callable[[], object], seconds: float) -> list[float]:
+    """How long each of the calls takes that fit into a time."""
+    taken, end = [], time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        ask()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def test_what_others_ask_while_next_waits(tiny_shards: list[Path]) -> None:
+    """Batches of 64 come every 1.3 s; two threads wait for them. Times are asserted at three times the goal."""
+    _core._inject_delays(fixed_ms=20)
+    with forebay.Loader(tiny_shards, n_workers=1, **TINY) as loader:
+        stop = threading.Event()
+
+        def consume() -> None:
+            while not stop.is_set():
+                next(loader)
+
+        consumers = [threading.Thread(target=consume) for _ in range(2)]
+        for consumer in consumers:
+            consumer.start()
+        try:
+            turns: list[Callable[[], object]] = [lambda: loader.epoch, loader.errors]
+            for ask in turns:
+                assert max(times(ask, 2.0)) < 3 * 3 * SLICE_S
+            no_turns: list[Callable[[], object]] = [
+                loader.stats,
+                lambda: loader.batches_per_epoch,
+                lambda: loader.num_records,
+            ]
+            for ask in no_turns:
+                assert statistics.median(times(ask, 0.3)) < SLICE_S / 10
+        finally:
+            stop.set()
+            for consumer in consumers:
+                consumer.join()
+
+
+def test_every_batch_goes_to_one_thread(tiny_shards: list[Path]) -> None:
+    """Four threads share a pass; together they have what one would have."""
+    parameters = dict(shuffle_min_size=50, shuffle_buffer_size=100, batch_size=8, infinite=False)
+    with forebay.Loader(tiny_shards, **parameters, **TINY) as alone:  # type: ignore[arg-type]
+        expected = [batch["index"].tolist() for batch in alone]
+    found: list[list[int]] = []
+    with forebay.Loader(tiny_shards, **parameters, **TINY) as loader:  # type: ignore[arg-type]
+
+        def consume() -> None:
+            while (batch := next(loader, None)) is not None:
+                found.append(batch["index"].tolist())
+
+        consumers = [threading.Thread(target=consume) for _ in range(4)]
+        for consumer in consumers:
+            consumer.start()
+        for consumer in consumers:
+            consumer.join()
+    assert sorted(found) == sorted(expected)
