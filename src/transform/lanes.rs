@@ -62,18 +62,26 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     fn div(self, b: Self) -> Self;
     /// Lane-wise square root.
     fn sqrt(self) -> Self;
-    /// The larger of each pair; `b` where `self` is NaN.
+    /// The larger of each pair; `b` where either is NaN.
     fn max(self, b: Self) -> Self;
     /// Splits positive normal numbers into exponent and a mantissa in `[1, 2) / sqrt(2)`, roughly: `self = m * 2^e`.
     fn split(self) -> (Self, Self);
     /// Transposes an 8 x 8 tile: lane `i` of result `j` is lane `j` of `rows[i]`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
-    /// Natural logarithm of positive normal numbers, to 2 ulp of the result.
+    /// 0 where the value is finite, NaN where it is not.
+    #[inline(always)]
+    #[expect(clippy::eq_op, reason = "infinity less infinity is NaN")]
+    fn zero_or_nan(self) -> Self {
+        self - self
+    }
+
+    /// Natural logarithm of positive normal numbers, to 2 ulp of the result; NaN of NaN and infinity.
     ///
     /// `ln(m 2^e) = e ln 2 + 2 artanh((m - 1) / (m + 1))` with `m` within a factor `sqrt(2)` of 1; the series
     /// `artanh s = s + s^3/3 + s^5/5 + ...` ends after `s^9`: the rest is below 7e-10. `ln 2` is split so that the product
-    /// of its high part (9 bits) with the exponent is exact.
+    /// of its high part (9 bits) with the exponent is exact. What is not finite has a mantissa like any other, so `zero_or_nan` is the
+    /// summand of a product that would be taken alone otherwise: one subtraction more for eight values.
     #[inline(always)]
     fn ln(self) -> Self {
         const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
@@ -86,7 +94,7 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
             .mul_add(z, Self::splat(2.0 / 7.0))
             .mul_add(z, Self::splat(2.0 / 5.0))
             .mul_add(z, Self::splat(2.0 / 3.0));
-        let low = exponent * Self::splat(LN2_LOW);
+        let low = exponent.mul_add(Self::splat(LN2_LOW), self.zero_or_nan());
         let small = (series * z).mul_add(s, low);
         exponent.mul_add(Self::splat(LN2_HIGH), s + s + small)
     }
@@ -353,6 +361,17 @@ mod tests {
                     let ulp = f64::from(f32::from_bits(y.abs().to_bits() + 1) - y.abs());
                     assert!(error <= 2.0 * ulp, "{level:?}: ln {x:e} = {y:e}, off by {error:e}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn logarithm_of_what_is_not_finite_is_nan() {
+        for level in Level::available() {
+            for value in [f32::NAN, -f32::NAN, f32::INFINITY] {
+                let row = [1.0, value, f32::MAX, value, value, 1e-10, 2.0, value];
+                let ln = at(level, &row, &[[0.0; LANES]; LANES]).0;
+                assert!(row.iter().zip(ln).all(|(x, y)| x.is_finite() != y.is_nan()), "{level:?}: {ln:?}");
             }
         }
     }

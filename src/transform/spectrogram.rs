@@ -5,7 +5,7 @@
 //! of a run of eight. Frames inside the waveform are read in place; only those that reach over an end are copied, with
 //! reflection. FFT sizes that are powers of two go through our own eight-frame transform, others through `realfft`, frame
 //! by frame. The definitions are torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding,
-//! HTK mel, no area norm), then `ln(max(mel, 1e-10))`.
+//! HTK mel, no area norm), then `ln(max(mel, 1e-10))`. A frame with NaN or infinity in it comes out as NaN, never as a number.
 
 use super::{
     fft::LaneFft,
@@ -219,7 +219,7 @@ impl SpectrogramTransform {
     /// Writes the log-mel energies of one clip.
     ///
     /// `waveform` is `[n_samples]` at the plan's rate; `out` is `[n_mels, n_frames]`, row-major, natural log. Allocates
-    /// nothing. Samples must be finite: what NaN and infinity give is unspecified (no panic, no undefined behaviour).
+    /// nothing. A frame that has a sample that is NaN or infinite is NaN in every band; so is a band whose energy overflows.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short (reflection needs more
@@ -286,12 +286,16 @@ impl SpectrogramTransform {
                     V::load(&row.0).sqrt().store(&mut row.0);
                 }
             }
+            // The first bin is the sum of a frame's windowed samples: not finite if one of them is not. The sums of all bands, also of
+            // those without a weight, begin with what tells.
+            let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
             for ((first_bin, weights), out) in self.bank.bands().zip(out.chunks_exact_mut(n_frames)) {
-                let mut energy = V::splat(0.0);
+                let mut energy = zero_or_nan;
                 for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
                     energy = V::load(&row.0).mul_add(V::splat(weight), energy);
                 }
-                let log = energy.max(V::splat(FLOOR)).ln();
+                // In this order of the operands NaN stays NaN.
+                let log = V::splat(FLOOR).max(energy).ln();
                 let out = &mut out[first..first + count];
                 if let Ok(row) = out.try_into() {
                     log.store(row);

@@ -85,6 +85,21 @@ def test_silence_is_the_floor() -> None:
     np.testing.assert_allclose(found, np.log(1e-10), rtol=1e-6)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_not_hidden(value: float) -> None:
+    """The frames with the sample are NaN in every band, the others what they were."""
+    transform = forebay.SpectrogramTransform()
+    waveform = np.random.default_rng(0).normal(size=32_000).astype(np.float32)
+    clean = transform.transform(waveform)
+    waveform[16_100] = value
+    found = transform.transform(waveform)
+    start = 320 * np.arange(found.shape[1]) - 512
+    inside = (start <= 16_100) & (16_100 < start + 1024)
+    assert 3 <= inside.sum() <= 4
+    assert np.isnan(found[:, inside]).all()
+    np.testing.assert_array_equal(found[:, ~inside], clean[:, ~inside])
+
+
 def test_wrong_waveforms() -> None:
     transform = forebay.SpectrogramTransform()
     with pytest.raises(forebay.ConfigError, match="512"):

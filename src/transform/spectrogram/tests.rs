@@ -171,6 +171,35 @@ fn wrong_lengths_are_errors() {
 }
 
 #[test]
+fn what_is_not_finite_comes_out_as_nan() {
+    let base = SpectrogramConfig { hop_length: 100, n_mels: 40, ..Default::default() };
+    let configs = [
+        SpectrogramConfig { n_fft: 256, win_length: Some(200), ..base.clone() },
+        SpectrogramConfig { n_fft: 250, ..base.clone() },
+        // Bands without a weight.
+        SpectrogramConfig { n_fft: 64, n_mels: 128, power: 1.0, ..base },
+    ];
+    for config in configs {
+        for level in Level::available() {
+            let transform = SpectrogramTransform::with_level(config.clone(), level).unwrap();
+            let clean = signal(3000);
+            let expected = run(&transform, &clean);
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut waveform = clean.clone();
+                waveform[1501] = value;
+                let n_frames = transform.n_frames(waveform.len());
+                for (i, (found, expected)) in run(&transform, &waveform).iter().zip(&expected).enumerate() {
+                    let first = ((i % n_frames) * 100) as i64 - config.n_fft as i64 / 2;
+                    let inside = (first..first + config.n_fft as i64).contains(&1501);
+                    let what = format!("{level:?}, {value}, n_fft {}, value {i}", config.n_fft);
+                    assert!(if inside { found.is_nan() } else { found == expected }, "{what}: {found}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn hostile_samples_do_not_panic() {
     for level in Level::available() {
         let transform = SpectrogramTransform::with_level(SpectrogramConfig::default(), level).unwrap();
