@@ -1,7 +1,8 @@
 //! The loader's parameters: their names, defaults, presets and ranges, in this one place.
 //!
 //! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or tells every problem at
-//! once. Whole numbers are `i64` here, so that −1 is a value out of range and not an overflow at the door.
+//! once. Whole numbers are `i64` here, so that −1 is a value out of range and not an overflow at the door; the largest and the smallest
+//! stand for everything beyond.
 //! `docs/tuning.md` says what each costs.
 
 use crate::{
@@ -102,7 +103,7 @@ impl LoaderConfig {
         let mut problems = Vec::new();
         let mut whole = |name: &str, value: i64, low: i64, high: i64| {
             if !(low..=high).contains(&value) {
-                problems.push(format!("{name} is {value}, must be {low} to {high}"));
+                problems.push(format!("{name} is {}, must be {low} to {high}", shown(value)));
             }
         };
         whole("batch_size", self.batch_size, 1, 1 << 20);
@@ -117,7 +118,8 @@ impl LoaderConfig {
         if self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
-                self.shuffle_min_size, self.shuffle_buffer_size
+                shown(self.shuffle_min_size),
+                shown(self.shuffle_buffer_size)
             ));
         }
         if !(self.clip_seconds > 0.0 && self.clip_seconds <= 3600.0) {
@@ -181,6 +183,11 @@ impl LoaderConfig {
     }
 }
 
+/// A whole number for a message; the two ends of the range stand for all numbers beyond it.
+pub(crate) fn shown(value: i64) -> String {
+    if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +217,16 @@ mod tests {
         for part in ["batch_size is 0", "shuffle_min_size is 11", "clip_seconds is NaN", "n_workers is -1"] {
             assert!(error.message.contains(part), "{part} missing in: {error}");
         }
+    }
+
+    #[test]
+    fn numbers_beyond_the_range_are_not_shown_as_its_ends() {
+        let config = LoaderConfig { n_fft: i64::MAX, hop_length: i64::MIN, ..LoaderConfig::default() };
+        let error = config.check().unwrap_err();
+        assert_eq!(
+            error.message,
+            "n_fft is beyond int64, must be 2 to 65536; hop_length is beyond int64, must be 1 to 1048576"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
     order::ShardOrder,
-    pipeline::{Engine, Plan, SUBSTITUTES, Step},
+    pipeline::{Engine, MAX_EPOCH, Plan, SUBSTITUTES, Step},
     record::{Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed,
 };
@@ -330,6 +330,24 @@ fn an_infinite_engine_counts_its_epochs() {
     let before = next(&mut engine);
     engine.rewind();
     assert_ne!(next(&mut engine), before, "iter() goes on");
+}
+
+#[test]
+fn the_last_epochs_do_not_overflow() {
+    let mut engine = engine(plan(), toy(&[20, 10]), QUICK);
+    for epoch in [MAX_EPOCH + 1, u64::MAX] {
+        let error = engine.set_epoch(epoch).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Config);
+        assert!(error.message.contains(&format!("epoch is {epoch}, must be 0 to {MAX_EPOCH}")), "{error}");
+    }
+    engine.set_epoch(MAX_EPOCH).unwrap();
+    for epoch in [MAX_EPOCH, MAX_EPOCH + 1] {
+        engine.rewind();
+        assert_eq!(engine.epoch(), epoch);
+        let mut all = rows(&batches(&mut engine, 9));
+        all.sort_unstable();
+        assert_eq!(all, (0..30).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -124,6 +124,14 @@ impl<E> Control<E> {
     }
 }
 
+/// The highest epoch that can be chosen: no count from there on overflows.
+pub const MAX_EPOCH: u64 = 1 << 62;
+
+/// The error of an epoch that cannot be chosen.
+pub(crate) fn epoch_out_of_range(epoch: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Config, format!("epoch is {epoch}, must be 0 to {MAX_EPOCH}"))
+}
+
 /// How many different reasons of one kind are logged; all are listed and counted.
 const TOLD_OF_A_KIND: usize = 8;
 
@@ -227,13 +235,16 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Chooses the pass that the next `iter()` or `next()` begins.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position.
+    /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position. [`ErrorKind::Config`] above [`MAX_EPOCH`].
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
         if self.plan.infinite {
             return Err(Error::new(
                 ErrorKind::State,
                 "set_epoch() chooses the pass of a finite loader; an infinite one counts its epochs itself",
             ));
+        }
+        if epoch > MAX_EPOCH {
+            return Err(epoch_out_of_range(epoch));
         }
         if self.epoch != epoch || self.pass.as_ref().is_some_and(|pass| !pass.is_fresh()) {
             self.leave();

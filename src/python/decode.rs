@@ -5,9 +5,13 @@ use std::cell::RefCell;
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
 
-use super::errors::to_python;
+use super::{
+    errors::to_python,
+    whole::{int64, optional_int64},
+};
 use crate::{
     Error, ErrorKind, Result,
+    config::shown,
     decode::{AudioDecoder, Planes},
 };
 
@@ -31,8 +35,8 @@ thread_local! {
 pub fn decode(
     py: Python<'_>,
     data: PyBackedBytes,
-    start: i64,
-    num_samples: Option<i64>,
+    #[pyo3(from_py_with = int64)] start: i64,
+    #[pyo3(from_py_with = optional_int64)] num_samples: Option<i64>,
 ) -> PyResult<(Bound<'_, PyUntypedArray>, u32)> {
     let (samples, channels, rate) =
         py.detach(|| decode_span(&data, start, num_samples)).map_err(|error| to_python(py, &error))?;
@@ -50,14 +54,16 @@ fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec
         let out_of_range = |what: String| Error::new(ErrorKind::Config, what);
         let first = u64::try_from(start).ok().filter(|&first| first <= info.n_samples).ok_or_else(|| {
             out_of_range(format!(
-                "start is {start}, must be 0 to {}, the samples of the recording",
+                "start is {}, must be 0 to {}, the samples of the recording",
+                shown(start),
                 info.n_samples
             ))
         })?;
         let wanted = match num_samples {
             None => u64::MAX,
-            Some(n) => u64::try_from(n)
-                .map_err(|_| out_of_range(format!("num_samples is {n}, must be 0 or more, or None")))?,
+            Some(n) => u64::try_from(n).map_err(|_| {
+                out_of_range(format!("num_samples is {}, must be 0 or more, or None", shown(n)))
+            })?,
         };
         let span = first..first.saturating_add(wanted).min(info.n_samples);
         let mut planes = Planes::new();

@@ -17,11 +17,18 @@ use pyo3::{
     types::{PyDict, PyList, PyType},
 };
 
-use super::{Control, SLICE, baton::Baton, errors::to_python, logging, remember};
+use super::{
+    Control, SLICE,
+    baton::Baton,
+    errors::to_python,
+    logging, remember,
+    whole::{int64, int128},
+};
 use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
-    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, default_float_mode},
+    config::shown,
+    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, default_float_mode, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
 };
 
@@ -92,17 +99,17 @@ impl Loader {
     fn new(
         py: Python<'_>,
         arrow_files: &Bound<'_, PyAny>,
-        seed: i128,
-        batch_size: i64,
-        shuffle_buffer_size: i64,
-        shuffle_min_size: i64,
-        sample_rate: i64,
+        #[pyo3(from_py_with = int128)] seed: i128,
+        #[pyo3(from_py_with = int64)] batch_size: i64,
+        #[pyo3(from_py_with = int64)] shuffle_buffer_size: i64,
+        #[pyo3(from_py_with = int64)] shuffle_min_size: i64,
+        #[pyo3(from_py_with = int64)] sample_rate: i64,
         clip_seconds: f64,
-        n_mels: i64,
-        n_fft: i64,
-        hop_length: i64,
-        n_workers: i64,
-        raw_channel_size: i64,
+        #[pyo3(from_py_with = int64)] n_mels: i64,
+        #[pyo3(from_py_with = int64)] n_fft: i64,
+        #[pyo3(from_py_with = int64)] hop_length: i64,
+        #[pyo3(from_py_with = int64)] n_workers: i64,
+        #[pyo3(from_py_with = int64)] raw_channel_size: i64,
         infinite: bool,
         augment: bool,
         audio_column: Option<String>,
@@ -130,6 +137,8 @@ impl Loader {
             problems.push("arrow_files is empty, must name at least one shard".to_owned());
         }
         if seed_in_range.is_err() {
+            let beyond = [i128::MIN, i128::MAX].contains(&seed);
+            let seed = if beyond { "beyond int128".to_owned() } else { seed.to_string() };
             problems.push(format!("seed is {seed}, must be 0 to {}", u64::MAX));
         }
         let plans = config.check().map_err(|error| problems.push(error.message));
@@ -297,10 +306,13 @@ impl Loader {
         self.with_engine(py, |engine| engine.epoch())
     }
 
-    /// Chooses the pass that the next `iter()` begins; finite loaders only.
-    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
-        self.with_engine(py, |engine| engine.set_epoch(epoch))?.map_err(|error| to_python(py, &error))?;
-        Ok(())
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62; finite loaders only.
+    fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
+        let set = match u64::try_from(epoch) {
+            Ok(number) if epoch < i64::MAX => self.with_engine(py, |engine| engine.set_epoch(number))?,
+            _ => Err(epoch_out_of_range(shown(epoch))),
+        };
+        set.map_err(|error| to_python(py, &error))
     }
 
     /// The names of the classes, by label; None without a ClassLabel feature.

@@ -9,6 +9,7 @@ mod errors;
 mod loader;
 mod logging;
 mod spectrogram;
+mod whole;
 
 use std::{
     sync::{Mutex, PoisonError, Weak},

@@ -3,8 +3,15 @@
 use numpy::{PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 
-use super::errors::to_python;
-use crate::transform::{self, SpectrogramConfig};
+use super::{
+    errors::to_python,
+    whole::{int64, optional_int64},
+};
+use crate::{
+    Error, ErrorKind,
+    config::shown,
+    transform::{self, SpectrogramConfig},
+};
 
 /// Log-mel spectrograms, as `Loader` makes them.
 ///
@@ -22,25 +29,40 @@ impl SpectrogramTransform {
     #[pyo3(signature = (sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None))]
     fn new(
         py: Python<'_>,
-        sample_rate: u32,
-        n_fft: usize,
-        hop_length: usize,
-        n_mels: usize,
-        win_length: Option<usize>,
+        #[pyo3(from_py_with = int64)] sample_rate: i64,
+        #[pyo3(from_py_with = int64)] n_fft: i64,
+        #[pyo3(from_py_with = int64)] hop_length: i64,
+        #[pyo3(from_py_with = int64)] n_mels: i64,
+        #[pyo3(from_py_with = optional_int64)] win_length: Option<i64>,
         f_min: f64,
         f_max: Option<f64>,
     ) -> PyResult<Self> {
+        let mut problems = Vec::new();
+        // What is out of range is replaced by a value that no other problem follows from.
+        let mut checked =
+            |name, value: i64, instead: usize| match SpectrogramConfig::out_of_range(name, value) {
+                None => value as usize,
+                Some(problem) => {
+                    problems.push(problem);
+                    instead
+                }
+            };
         let config = SpectrogramConfig {
-            sample_rate,
-            n_fft,
-            hop_length,
-            n_mels,
-            win_length,
+            sample_rate: checked("sample_rate", sample_rate, 768_000) as u32,
+            n_fft: checked("n_fft", n_fft, 65_536),
+            hop_length: checked("hop_length", hop_length, 1),
+            n_mels: checked("n_mels", n_mels, 1),
+            win_length: win_length.map(|length| checked("win_length", length, 1)),
             f_min,
             f_max,
             ..SpectrogramConfig::default()
         };
-        transform::SpectrogramTransform::new(config).map(Self).map_err(|error| to_python(py, &error))
+        let made = py.detach(|| transform::SpectrogramTransform::new(config));
+        problems.extend(made.as_ref().err().map(|error| error.message.clone()));
+        match made {
+            Ok(transform) if problems.is_empty() => Ok(Self(transform)),
+            _ => Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; ")))),
+        }
     }
 
     /// The features of one waveform.
@@ -72,8 +94,13 @@ impl SpectrogramTransform {
     }
 
     /// The number of frames that a waveform of `n_samples` gives.
-    fn n_frames(&self, n_samples: usize) -> usize {
-        self.0.n_frames(n_samples)
+    fn n_frames(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] n_samples: i64) -> PyResult<usize> {
+        const MOST: i64 = 1 << 62;
+        if !(0..=MOST).contains(&n_samples) {
+            let message = format!("n_samples is {}, must be 0 to {MOST}", shown(n_samples));
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        Ok(self.0.n_frames(n_samples as usize))
     }
 
     fn __repr__(&self) -> String {

@@ -12,9 +12,9 @@ use super::{
     lanes::{LANES, Lanes, Level, Portable, Row},
     mel::MelBank,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, config::shown};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
-use std::{f64::consts::TAU, fmt, sync::Arc};
+use std::{f64::consts::TAU, fmt, ops::RangeInclusive, sync::Arc};
 
 #[cfg(test)]
 mod naive;
@@ -62,25 +62,52 @@ impl Default for SpectrogramConfig {
 }
 
 impl SpectrogramConfig {
-    /// What is wrong with the values, one sentence each.
+    /// The whole numbers and what they may be; `win_length` may also be no more than `n_fft`.
+    const RANGES: [(&str, RangeInclusive<i64>); 5] = [
+        ("sample_rate", 1..=768_000),
+        ("n_fft", 2..=65_536),
+        ("win_length", 1..=65_536),
+        ("hop_length", 1..=1 << 20),
+        ("n_mels", 1..=4096),
+    ];
+
+    /// Says what is wrong with `value` as the whole number called `name`, whatever type it will be kept in.
+    pub(crate) fn out_of_range(name: &str, value: i64) -> Option<String> {
+        let (_, range) = Self::RANGES.iter().find(|(known, _)| *known == name)?;
+        let (low, high) = (range.start(), range.end());
+        (!range.contains(&value)).then(|| format!("{name} is {}, must be {low} to {high}", shown(value)))
+    }
+
+    /// What is wrong with the values, one sentence each. What follows from another one that is wrong is left out.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut check = |name: &str, value: usize, low: usize, high: usize| {
-            if !(low..=high).contains(&value) {
-                problems.push(format!("{name} is {value}, must be {low} to {high}"));
-            }
+        let mut is_fine = |name: &str, value: usize| {
+            let problem = Self::out_of_range(name, i64::try_from(value).unwrap_or(i64::MAX));
+            problems.extend(problem.clone());
+            problem.is_none()
         };
-        check("sample_rate", self.sample_rate as usize, 1, 768_000);
-        check("n_fft", self.n_fft, 2, 65_536);
-        check("win_length", self.win_length(), 1, self.n_fft);
-        check("hop_length", self.hop_length, 1, 1 << 20);
-        check("n_mels", self.n_mels, 1, 4096);
-        let (f_max, nyquist) = (self.f_max(), f64::from(self.sample_rate) / 2.0);
-        if !(0.0..f_max).contains(&self.f_min) {
-            problems.push(format!("f_min is {}, must be 0 or more and below f_max, {f_max}", self.f_min));
+        let rate_is_fine = is_fine("sample_rate", self.sample_rate as usize);
+        let n_fft_is_fine = is_fine("n_fft", self.n_fft);
+        is_fine("hop_length", self.hop_length);
+        is_fine("n_mels", self.n_mels);
+        if let Some(length) = self.win_length
+            && is_fine("win_length", length)
+            && n_fft_is_fine
+            && length > self.n_fft
+        {
+            problems.push(format!("win_length is {length}, must be at most n_fft, {}", self.n_fft));
         }
-        if !(f_max > 0.0 && f_max <= nyquist) {
-            problems.push(format!("f_max is {f_max}, must be above 0 and at most half the rate, {nyquist}"));
+        let nyquist = if rate_is_fine { f64::from(self.sample_rate) / 2.0 } else { f64::INFINITY };
+        let mut highest = nyquist;
+        if let Some(f_max) = self.f_max {
+            if f_max > 0.0 && f_max <= nyquist {
+                highest = f_max;
+            } else {
+                problems.push(format!("f_max is {f_max}, must be above 0 and at most half the sample rate"));
+            }
+        }
+        if !(self.f_min >= 0.0 && self.f_min < highest) {
+            problems.push(format!("f_min is {}, must be 0 or more and below f_max, {highest}", self.f_min));
         }
         if self.power != 1.0 && self.power != 2.0 {
             problems.push(format!("power is {}, must be 1 or 2", self.power));
@@ -187,7 +214,7 @@ impl SpectrogramTransform {
 
     /// Columns of the output for a waveform of `n_samples`: `1 + n_samples / hop_length` if centred and `n_fft` is even.
     pub fn n_frames(&self, n_samples: usize) -> usize {
-        match (n_samples + 2 * self.pad()).checked_sub(self.config.n_fft) {
+        match n_samples.saturating_add(2 * self.pad()).checked_sub(self.config.n_fft) {
             Some(room) => 1 + room / self.config.hop_length,
             None => 0,
         }

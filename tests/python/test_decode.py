@@ -38,6 +38,7 @@ def test_wrong_calls() -> None:
         forebay.decode(data, -1)
     with pytest.raises(ValueError, match="num_samples is -3"):
         forebay.decode(data, num_samples=-3)
+    assert forebay.decode(data, n - 5, 2**70)[0].shape[-1] == 5
     with pytest.raises(forebay.DecodeError):
         forebay.decode(b"not a recording")
     with pytest.raises(forebay.DecodeError):

@@ -15,6 +15,7 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("seed", 2**64),
     ("batch_size", 0),
     ("batch_size", -5),
+    ("batch_size", 2**62),
     ("shuffle_buffer_size", 0),
     ("shuffle_min_size", -1),
     ("shuffle_min_size", 10_001),
@@ -44,6 +45,51 @@ def test_parameter_out_of_range(name: str, value: Any, tiny_shard: Path) -> None
     assert isinstance(caught.value, forebay.ForebayError)
 
 
+WHOLE_NUMBERS = [
+    "batch_size", "shuffle_buffer_size", "shuffle_min_size", "sample_rate", "n_mels", "n_fft", "hop_length", "n_workers",
+    "raw_channel_size",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**200, -(2**200)])
+def test_numbers_beyond_any_type(value: int, tiny_shard: Path) -> None:
+    """They are out of range like others, and listed with them."""
+    with pytest.raises(forebay.ConfigError) as caught:
+        forebay.Loader(tiny_shard, seed=value * 2**100, **dict.fromkeys(WHOLE_NUMBERS, value))
+    for name in WHOLE_NUMBERS:
+        assert f"{name} is beyond int64, must be" in str(caught.value)
+    assert "seed is beyond int128, must be 0 to 18446744073709551615" in str(caught.value)
+    with pytest.raises(forebay.ConfigError) as caught:
+        forebay.SpectrogramTransform(value, value, value, value, win_length=value)
+    for name in ["sample_rate", "n_fft", "hop_length", "n_mels", "win_length"]:
+        assert f"{name} is beyond int64, must be" in str(caught.value)
+    with pytest.raises(forebay.ConfigError, match="start is beyond int64"):
+        forebay.decode(tiny_rows(1)[0].audio or b"", value)
+    with forebay.Loader.eval(tiny_shard) as loader, pytest.raises(forebay.ConfigError, match="epoch is beyond int64"):
+        loader.set_epoch(value)
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**62 + 1])
+def test_epoch_out_of_range(epoch: int, tiny_shards: list[Path]) -> None:
+    with forebay.Loader.eval(tiny_shards, **TINY) as loader:
+        with pytest.raises(forebay.ConfigError, match=f"epoch is {epoch}, must be 0 to {2**62}"):
+            loader.set_epoch(epoch)
+        loader.set_epoch(2**62)
+        assert sum(len(batch["index"]) for batch in loader) == 285
+        assert loader.epoch == 2**62
+
+
+def test_whatever_counts_as_a_whole_number_is_taken(tiny_shards: list[Path]) -> None:
+    import numpy as np
+
+    class Two:
+        def __index__(self) -> int:
+            return 2
+
+    with forebay.Loader.eval(tiny_shards, batch_size=np.int16(7), n_workers=Two(), **TINY) as loader:  # type: ignore[arg-type]
+        assert len(next(loader)["index"]) == 7
+
+
 def test_all_problems_in_one_message() -> None:
     with pytest.raises(forebay.ConfigError) as caught:
         forebay.Loader([], seed=-1, batch_size=0, shuffle_min_size=20_000, n_workers=0, raw_channel_size=-3)
@@ -53,7 +99,7 @@ def test_all_problems_in_one_message() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"batch_size": 1.5}, {"n_workers": "8"}, {"clip_seconds": "5"}, {"infinite": 3}, {"audio_column": 1}, {"typo": 1}],
+    [{"batch_size": 1.5}, {"batch_size": True}, {"n_workers": "8"}, {"clip_seconds": "5"}, {"infinite": 3}, {"audio_column": 1}, {"typo": 1}],
 )
 def test_wrong_type(parameters: dict[str, Any], tiny_shard: Path) -> None:
     with pytest.raises(TypeError, match=next(iter(parameters))):

@@ -78,6 +78,10 @@ def test_frames() -> None:
     assert transform.n_mels == 128
     assert transform.n_frames(160_000) == 501
     assert [transform.n_frames(n) for n in (639, 640, 641)] == [2, 3, 3]
+    assert transform.n_frames(2**62) == 1 + 2**62 // 320
+    for n, shown in [(-1, "-1"), (2**64 - 1, "beyond int64")]:
+        with pytest.raises(forebay.ConfigError, match=f"n_samples is {shown}"):
+            transform.n_frames(n)
 
 
 def test_silence_is_the_floor() -> None:
@@ -117,3 +121,7 @@ def test_wrong_parameters() -> None:
         forebay.SpectrogramTransform(n_fft=1, n_mels=0, hop_length=0, f_min=-1.0)
     for name in ["n_fft", "n_mels", "hop_length", "f_min"]:
         assert f"{name} is " in str(caught.value)
+    for name in ["sample_rate", "n_fft", "hop_length", "n_mels", "win_length"]:
+        for value in (-1, 0):
+            with pytest.raises(forebay.ConfigError, match=rf"^{name} is {value}, must be \d+ to \d+$"):
+                forebay.SpectrogramTransform(**{name: value})  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ fn every_problem_is_named() {
     let config = SpectrogramConfig {
         sample_rate: 0,
         n_fft: 1,
-        win_length: Some(9),
+        win_length: Some(0),
         hop_length: 0,
         n_mels: 0,
         f_min: f64::NAN,
@@ -150,6 +150,44 @@ fn every_problem_is_named() {
     for name in ["sample_rate", "n_fft", "win_length", "hop_length", "n_mels", "f_min", "f_max", "power"] {
         assert!(error.message.contains(&format!("{name} is")), "{name} in {error}");
     }
+}
+
+#[test]
+fn one_mistake_is_one_problem() {
+    let base = SpectrogramConfig::default();
+    let mistakes = [
+        (SpectrogramConfig { n_fft: 0, ..base.clone() }, "n_fft is 0, must be 2 to 65536"),
+        (
+            SpectrogramConfig { n_fft: usize::MAX, ..base.clone() },
+            "n_fft is beyond int64, must be 2 to 65536",
+        ),
+        (SpectrogramConfig { sample_rate: 0, ..base.clone() }, "sample_rate is 0, must be 1 to 768000"),
+        (
+            SpectrogramConfig { win_length: Some(1025), ..base.clone() },
+            "win_length is 1025, must be at most n_fft, 1024",
+        ),
+        (
+            SpectrogramConfig { f_max: Some(16_001.0), ..base.clone() },
+            "f_max is 16001, must be above 0 and at most half the sample rate",
+        ),
+        (
+            SpectrogramConfig { f_min: f64::INFINITY, ..base.clone() },
+            "f_min is inf, must be 0 or more and below f_max, 16000",
+        ),
+        (
+            SpectrogramConfig { f_min: 500.0, f_max: Some(500.0), ..base },
+            "f_min is 500, must be 0 or more and below f_max, 500",
+        ),
+    ];
+    for (config, problem) in mistakes {
+        assert_eq!(SpectrogramTransform::new(config).unwrap_err().message, problem);
+    }
+}
+
+#[test]
+fn frames_of_no_real_length_do_not_overflow() {
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    assert_eq!(transform.n_frames(usize::MAX), 1 + (usize::MAX - 1024) / 320);
 }
 
 #[test]
