@@ -10,7 +10,7 @@
 
 use std::{
     fmt, fs, io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::{Duration, SystemTime},
@@ -65,6 +65,26 @@ impl Storage for LocalFiles {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         Ok(Box::new(LocalFile(fs::File::open(path)?)))
+    }
+}
+
+/// Storage whose relative paths start from one folder for good. Messages keep the paths as given.
+#[derive(Debug)]
+pub(crate) struct Rooted<S> {
+    root: PathBuf,
+    storage: S,
+}
+
+impl<S> Rooted<S> {
+    /// Starting from the current folder; where it is gone, relative paths stay as they are.
+    pub(crate) fn here(storage: S) -> Self {
+        Self { root: std::env::current_dir().unwrap_or_default(), storage }
+    }
+}
+
+impl<S: Storage> Storage for Rooted<S> {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        self.storage.open(&self.root.join(path))
     }
 }
 

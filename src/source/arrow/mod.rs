@@ -39,7 +39,7 @@ pub use reader::ArrowReader;
 use self::{index::Index, schema::FeatureCache};
 use super::{
     block::BlockPool,
-    storage::{LocalFiles, Storage, StoredFile},
+    storage::{LocalFiles, Rooted, Storage, StoredFile},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -90,14 +90,17 @@ pub struct ArrowSource {
 impl ArrowSource {
     /// Opens local files: reads schema and message headers of all, on several threads, and nothing else.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between reads.
+    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between reads. Relative paths,
+    /// those in rows too, keep the meaning that they have now if the process changes its current folder.
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`] for a file that is
     /// not Arrow, [`ErrorKind::Schema`] for columns that do not fit or class names that differ between shards,
     /// [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(Arc::new(LocalFiles), &folder::expand(paths)?, options, stop)
+        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let paths = folder::expand(&storage, paths, stop)?;
+        Self::open_in(storage, &paths, options, stop)
     }
 
     /// The same for files of any storage.

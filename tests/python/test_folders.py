@@ -1,0 +1,28 @@
+"""Relative paths mean what they meant when the loader was made; folders stand for their shards."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import forebay
+from recordings import TINY, Row, tiny_rows, write_shard
+
+
+def test_relative_paths_outlive_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of shards and of the recordings that rows name; messages show the path as given."""
+    (tmp_path / "clips").mkdir()
+    rows = tiny_rows(20)
+    for i in (4, 11):
+        (tmp_path / "clips" / f"{i}.wav").write_bytes(rows[i].audio or b"")
+        rows[i] = Row(None, 0, f"clips/{i}.wav")
+    rows[17] = Row(b"not a recording")
+    write_shard(tmp_path / "a.arrow", rows)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with forebay.Loader.eval("a.arrow", **TINY) as loader:
+        monkeypatch.chdir("elsewhere")
+        delivered = [row for batch in loader for row in batch["index"].tolist()]
+        [error] = loader.errors()
+        assert delivered == [row for row in range(20) if row != 17]
+        assert error["shard"] == loader.shards[0]["path"] == "a.arrow"
