@@ -26,3 +26,10 @@ def test_relative_paths_outlive_a_change_of_folder(tmp_path: Path, monkeypatch: 
         [error] = loader.errors()
         assert delivered == [row for row in range(20) if row != 17]
         assert error["shard"] == loader.shards[0]["path"] == "a.arrow"
+
+
+def test_a_state_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    """And not waited for."""
+    os.mkfifo(tmp_path / "state.json")
+    with pytest.raises(OSError, match=r"state\.json.*not a regular file"):
+        forebay.Loader(tmp_path)

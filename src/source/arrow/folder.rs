@@ -4,20 +4,39 @@
 //! `map` leaves behind, are no part of the dataset, so the folder is never listed.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use serde_json::Value;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{
+    Error, ErrorKind, Result,
+    source::storage::{Storage, StoredFile},
+};
+
+/// The longest `state.json` that is read: some hundred thousand shards.
+const LONGEST_STATE: u64 = 64 << 20;
 
 /// The paths, with each folder replaced by its shards.
-pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// [`ErrorKind::Format`] for a folder that is no dataset, [`ErrorKind::Io`], [`ErrorKind::Closed`] once `stop` is set.
+pub(crate) fn expand(
+    storage: &Arc<dyn Storage>,
+    paths: &[PathBuf],
+    stop: &AtomicBool,
+) -> Result<Vec<PathBuf>> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+        }
         if path.is_dir() {
-            files.extend(shards_of(path)?);
+            files.extend(shards_of(storage, path)?);
         } else {
             files.push(path.clone());
         }
@@ -25,13 +44,23 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn shards_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    let state = folder.join("state.json");
-    let json = match fs::read(&state) {
-        Ok(json) => json,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(not_a_dataset(folder)),
-        Err(error) => return Err(Error::io(&state, "read", error)),
+fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> {
+    let state: Arc<Path> = folder.join("state.json").into();
+    let mut file = match StoredFile::open(storage, &state) {
+        Ok(file) => file,
+        Err(error) if error.kind == ErrorKind::NotFound => return Err(not_a_dataset(folder)),
+        Err(error) => return Err(error),
     };
+    let size = file.size();
+    if size > LONGEST_STATE {
+        let message = format!(
+            "{} has {size} bytes, at most {LONGEST_STATE} are read; pass the shards themselves",
+            state.display()
+        );
+        return Err(Error::new(ErrorKind::Format, message));
+    }
+    let mut json = vec![0; size as usize];
+    file.read_exact(&mut json, 0)?;
     let wrong = || {
         let message =
             format!("{} lists no shards under _data_files; pass the files themselves", state.display());
@@ -53,4 +82,41 @@ fn not_a_dataset(folder: &Path) -> Error {
         )
     };
     Error::new(ErrorKind::Format, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::LocalFiles;
+    use std::fs::{self, File};
+
+    fn expand_one(folder: &Path, stop: bool) -> Result<Vec<PathBuf>> {
+        let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+        expand(&storage, &[folder.to_owned()], &AtomicBool::new(stop))
+    }
+
+    #[test]
+    fn the_state_names_the_shards() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state.json");
+        fs::write(&state, r#"{"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}"#).unwrap();
+        let shards = expand_one(folder.path(), false).unwrap();
+        assert_eq!(shards, ["b.arrow", "a.arrow"].map(|name| folder.path().join(name)));
+        assert_eq!(expand_one(folder.path(), true).unwrap_err().kind, ErrorKind::Closed);
+        fs::write(&state, "{}").unwrap();
+        assert_eq!(expand_one(folder.path(), false).unwrap_err().kind, ErrorKind::Format);
+    }
+
+    #[test]
+    fn a_state_of_no_real_size_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state.json");
+        File::create(&state).unwrap().set_len(LONGEST_STATE + 1).unwrap();
+        let error = expand_one(folder.path(), false).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Format);
+        assert!(error.message.contains("67108865 bytes"), "{error}");
+        fs::remove_file(&state).unwrap();
+        fs::create_dir(&state).unwrap();
+        assert_eq!(expand_one(folder.path(), false).unwrap_err().kind, ErrorKind::Io);
+    }
 }
