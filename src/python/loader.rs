@@ -115,6 +115,7 @@ impl Loader {
         audio_column: Option<String>,
         label_column: Option<String>,
     ) -> PyResult<Self> {
+        let _emit = logging::EmitAtEnd(py);
         let files = paths(arrow_files)?;
         let seed_in_range = u64::try_from(seed);
         let config = LoaderConfig {
@@ -149,7 +150,13 @@ impl Loader {
         let options = ArrowOptions { audio_column, label_column, ..ArrowOptions::default() };
         let (task, source) = open(py, audio, files, options)?;
         let (shape, source) = (task.shape(), Arc::new(source));
-        let engine = Engine::new(source.clone(), task, plan).map_err(raise)?;
+        let engine = Engine::new(source.clone(), task, plan).map_err(|error| {
+            let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
+            raise(match damage {
+                Some(damage) if source.n_rows() == 0 => error.because(damage),
+                _ => error,
+            })
+        })?;
         let control = engine.control();
         remember(Arc::downgrade(&control));
         logging::emit(py)?;

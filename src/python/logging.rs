@@ -40,6 +40,17 @@ pub fn install() {
     }
 }
 
+/// Emits what is queued when it is dropped: for a call that may fail, whose records would wait for the next call.
+pub struct EmitAtEnd<'py>(pub Python<'py>);
+
+impl Drop for EmitAtEnd<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = emit(self.0) {
+            error.write_unraisable(self.0, None);
+        }
+    }
+}
+
 /// Hands the queued records to Python.
 pub fn emit(py: Python<'_>) -> PyResult<()> {
     let queue = &queue().0;

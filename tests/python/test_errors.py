@@ -165,6 +165,14 @@ def test_no_rows(tmp_path: Path) -> None:
         forebay.Loader(path)
 
 
+def test_no_rows_but_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The error names the first damage; what was logged comes with the constructor that fails."""
+    (tmp_path / "empty.arrow").touch()
+    with pytest.raises(forebay.ConfigError, match=r"no rows.*the shard is empty in .*empty\.arrow"):
+        forebay.Loader([write_shard(tmp_path / "none.arrow", []), tmp_path / "empty.arrow"])
+    assert ["empty.arrow" in record.getMessage() for record in caplog.records] == [True]
+
+
 def damaged(whole: bytes) -> dict[str, bytes]:
     return {"truncated": whole[: len(whole) * 6 // 10], "no end marker": whole[:-8], "empty": b""}
 
