@@ -48,7 +48,7 @@ use crate::{
 };
 use consumer::{Consumer, closed};
 use run::{Run, Shared};
-use threads::Threads;
+use threads::Retired;
 
 /// How records are ordered, grouped and carried. Only the first five fields can change a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub struct Engine<S: Source, K: Task> {
     /// A batch that was given back.
     held: Option<BatchOf<K>>,
     /// Threads of passes that were left, on their way out.
-    retired: Vec<Threads>,
+    retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     bad: BTreeMap<u64, Error>,
@@ -168,7 +168,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             epoch: 0,
             pass: None,
             held: None,
-            retired: Vec::new(),
+            retired: Retired::default(),
             control: Arc::new(Control { closed: AtomicBool::new(false), current: Mutex::new(Weak::new()) }),
             counters: Arc::default(),
             bad: BTreeMap::new(),
@@ -228,8 +228,9 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Leaves the pass without waiting for its threads.
     fn leave(&mut self) {
         self.held = None;
-        self.retired.retain(|threads| !threads.have_ended());
-        self.retired.extend(self.pass.take().map(Consumer::retire));
+        if let Some(pass) = self.pass.take() {
+            self.retired.add(pass.retire());
+        }
     }
 
     /// Chooses the pass that the next `iter()` or `next()` begins.
@@ -292,7 +293,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     pub fn close(&mut self) {
         self.control.close();
         self.leave();
-        self.retired.clear();
+        self.retired.join();
     }
 
     fn start(&self) -> Result<Consumer<K::Collate>> {

@@ -1,8 +1,8 @@
 //! The threads of one run: named, started in a known floating-point mode, ended together.
 //!
 //! A thread ends when its input disconnects or the run is stopped; nobody polls. [`Threads::join`] waits a bounded time and
-//! then lets go of a thread that hangs in a system call: it ends when the call does, and touches nothing of ours afterwards
-//! but what it holds a share of.
+//! then lets go of a thread that is still in a call, of the system or a long one of the decoder: it ends with the call, and
+//! touches nothing of ours afterwards but what it holds a share of. Several sets share one deadline ([`Retired`]).
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -47,13 +47,36 @@ impl Default for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if !self.is_ours() {
+        if self.is_ours() {
+            self.end(Instant::now() + JOIN_TIMEOUT);
+        } else {
             self.handles.drain(..).for_each(std::mem::forget);
-            return;
         }
-        for name in self.join() {
-            log::warn!("{name} hangs in a system call and was let go; it ends when the call returns");
-        }
+    }
+}
+
+/// Threads of runs that were left, on their way out. Dropping it joins them all, within one [`JOIN_TIMEOUT`].
+#[derive(Debug, Default)]
+pub struct Retired(Vec<Threads>);
+
+impl Retired {
+    /// Adds a set, and forgets those that have ended.
+    pub fn add(&mut self, threads: Threads) {
+        self.0.retain(|threads| !threads.have_ended());
+        self.0.push(threads);
+    }
+
+    /// Joins all, within one [`JOIN_TIMEOUT`].
+    pub fn join(&mut self) {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        // Dropped without waiting anew: a set that was joined has no handles.
+        self.0.drain(..).filter(Threads::is_ours).for_each(|mut threads| threads.end(deadline));
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        self.join();
     }
 }
 
@@ -79,9 +102,21 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits for all threads to end, at most [`JOIN_TIMEOUT`]; names those it had to let go.
-    pub fn join(&mut self) -> Vec<String> {
-        let deadline = Instant::now() + JOIN_TIMEOUT;
+    /// Waits for all threads to end, until `deadline`, and logs which it had to let go.
+    fn end(&mut self, deadline: Instant) {
+        for name in self.join(deadline) {
+            log::warn!(
+                "{name} did not end within {} s and was let go; it ends with the call it is in",
+                JOIN_TIMEOUT.as_secs_f64()
+            );
+        }
+    }
+
+    /// Waits for all threads to end, until `deadline`; names those it had to let go.
+    fn join(&mut self, deadline: Instant) -> Vec<String> {
+        if self.handles.is_empty() {
+            return Vec::new();
+        }
         let mut count = self.running.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -148,9 +183,29 @@ mod tests {
                 let _ = hang.recv();
             })
             .unwrap();
-        assert_eq!(threads.join(), ["hung"]);
+        assert_eq!(threads.join(Instant::now() + JOIN_TIMEOUT), ["hung"]);
         drop(release);
-        assert!(threads.join().is_empty());
+        assert!(threads.join(Instant::now() + JOIN_TIMEOUT).is_empty());
+    }
+
+    #[test]
+    fn many_hung_sets_share_one_deadline() {
+        let mut retired = Retired::default();
+        let releases: Vec<_> = (0..6)
+            .map(|_| {
+                let (release, hang) = mpsc::channel::<()>();
+                let mut threads = Threads::default();
+                threads.spawn("quick".into(), || ()).unwrap();
+                threads.spawn("hung".into(), move || hang.recv().unwrap_or_default()).unwrap();
+                retired.add(threads);
+                release
+            })
+            .collect();
+        let start = Instant::now();
+        drop(retired);
+        let waited = start.elapsed();
+        assert!(waited >= JOIN_TIMEOUT && waited < 2 * JOIN_TIMEOUT, "{waited:?}");
+        drop(releases);
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -167,7 +222,7 @@ mod tests {
                 move || kept.store(std::hint::black_box(f32::MIN_POSITIVE) / 2.0 > 0.0, Ordering::Relaxed)
             })
             .unwrap();
-        threads.join();
+        threads.join(Instant::now() + JOIN_TIMEOUT);
         assert!(kept.load(Ordering::Relaxed));
     }
 }
