@@ -245,7 +245,8 @@ impl Loader {
         if self.is_forked() {
             return Ok(());
         }
-        self.control.close();
+        // Before the engine is asked for: it wakes a thread that has it.
+        py.detach(|| self.control.close());
         self.with_engine(py, AudioEngine::close)?;
         logging::emit(py)
     }
@@ -423,13 +424,19 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // Joining can take a moment; others may run meanwhile. Without an interpreter to give way to, the engine's own drop does it.
         // After a fork nothing may be touched: what another thread had locked stays locked.
-        if !self.is_forked() {
+        if self.is_forked() {
+            return;
+        }
+        let end = || {
             self.control.close();
-            Python::try_attach(|py| {
-                py.detach(|| self.engine.queue().take(SLICE).map(|mut engine| engine.close()))
-            });
+            if let Some(mut engine) = self.engine.queue().take(SLICE) {
+                engine.close();
+            }
+        };
+        // Joining can take a moment; others may run meanwhile, if there is an interpreter to give way to.
+        if Python::try_attach(|py| py.detach(end)).is_none() {
+            end();
         }
     }
 }
