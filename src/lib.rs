@@ -19,6 +19,7 @@
 #[cfg(feature = "audio")]
 pub mod config;
 pub mod error;
+mod float_mode;
 pub mod order;
 pub mod record;
 pub mod seed;

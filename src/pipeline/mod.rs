@@ -38,8 +38,6 @@ pub use consumer::{SUBSTITUTES, Step};
 pub use inject::delays as inject_delays;
 pub use stats::{Counters, Stats};
 pub use threads::JOIN_TIMEOUT;
-#[cfg(feature = "python")]
-pub(crate) use threads::default_float_mode;
 
 use crate::{
     Error, ErrorKind, Result,

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, float_mode};
 
 /// How long the threads of a run are waited for before they are let go.
 pub const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -92,7 +92,7 @@ impl Threads {
             .name(name)
             .spawn(move || {
                 let _ends = ends;
-                default_float_mode();
+                float_mode::set_default();
                 work();
             })
             .map_err(|e| {
@@ -150,24 +150,6 @@ impl Threads {
     }
 }
 
-/// Sets rounding to nearest, no flush to zero, all exceptions masked: threads inherit their parent's mode, and a parent that
-/// flushes denormals (many audio and deep-learning programs do) would change the last bits of every batch.
-pub(crate) fn default_float_mode() {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let default: u32 = 0x1F80;
-        // SAFETY: loads MXCSR with its power-on value, which masks every exception; reads four bytes of a live local.
-        unsafe {
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const default, options(nostack, readonly, preserves_flags));
-        }
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: zero is the architecture's default FPCR: round to nearest, no flushing, no traps.
-    unsafe {
-        std::arch::asm!("msr fpcr, {}", in(reg) 0u64, options(nomem, nostack, preserves_flags));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,18 +193,17 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn threads_keep_denormals_whatever_the_parent_does() {
-        let flush: u32 = 0x1F80 | 0x8040;
-        // SAFETY: sets flush-to-zero and denormals-are-zero in this test's own thread.
-        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const flush, options(nostack, readonly)) };
         let kept = Arc::new(AtomicBool::new(false));
-        let mut threads = Threads::default();
-        threads
-            .spawn("float".into(), {
-                let kept = kept.clone();
-                move || kept.store(std::hint::black_box(f32::MIN_POSITIVE) / 2.0 > 0.0, Ordering::Relaxed)
-            })
-            .unwrap();
-        threads.join(Instant::now() + JOIN_TIMEOUT);
+        float_mode::flushing(|| {
+            let mut threads = Threads::default();
+            threads
+                .spawn("float".into(), {
+                    let kept = kept.clone();
+                    move || kept.store(std::hint::black_box(f32::MIN_POSITIVE) / 2.0 > 0.0, Ordering::Relaxed)
+                })
+                .unwrap();
+            threads.join(Instant::now() + JOIN_TIMEOUT);
+        });
         assert!(kept.load(Ordering::Relaxed));
     }
 }

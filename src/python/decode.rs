@@ -13,6 +13,7 @@ use crate::{
     Error, ErrorKind, Result,
     config::shown,
     decode::{AudioDecoder, Planes},
+    float_mode,
 };
 
 thread_local! {
@@ -46,8 +47,9 @@ pub fn decode(
     Ok((waveform.cast_into()?, rate))
 }
 
-/// The channels of the span, one behind the other, their number, and the rate.
+/// The channels of the span, one behind the other, their number, and the rate; in the default float mode, whatever the caller's is.
 fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec<f32>, usize, u32)> {
+    let _mode = float_mode::Lent::new();
     DECODER.with_borrow_mut(|decoder| {
         let recording = decoder.open(data)?;
         let info = recording.info();

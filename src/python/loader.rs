@@ -28,7 +28,8 @@ use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
     config::shown,
-    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, default_float_mode, epoch_out_of_range},
+    float_mode,
+    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
 };
 
@@ -454,7 +455,7 @@ fn open(
     thread::Builder::new().name("forebay-index".into()).spawn({
         let stop = stop.clone();
         move || {
-            default_float_mode();
+            float_mode::set_default();
             let open = || Ok((AudioTask::new(plan)?, ArrowSource::open(&files, &options, &stop)?));
             // Whoever asked may have been interrupted.
             let _ = opened_tx.send(open());

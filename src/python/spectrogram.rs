@@ -10,13 +10,15 @@ use super::{
 use crate::{
     Error, ErrorKind,
     config::shown,
+    float_mode,
     transform::{self, SpectrogramConfig},
 };
 
 /// Log-mel spectrograms, as `Loader` makes them.
 ///
 /// Equals torchaudio's `MelSpectrogram` with its defaults (periodic Hann window, centred with reflect padding, power 2, HTK mel
-/// scale without norm) followed by `log(max(mel, 1e-10))`. Immutable; may be shared by threads.
+/// scale without norm) followed by `log(max(mel, 1e-10))`; a frame with NaN or infinity is NaN in every band. The caller's
+/// floating-point mode (flush-to-zero) changes nothing. Immutable; may be shared by threads.
 ///
 /// Raises `ConfigError` (a `ValueError`) that names every parameter out of range.
 #[pyclass(module = "forebay", name = "SpectrogramTransform", frozen)]
@@ -57,7 +59,10 @@ impl SpectrogramTransform {
             f_max,
             ..SpectrogramConfig::default()
         };
-        let made = py.detach(|| transform::SpectrogramTransform::new(config));
+        let made = py.detach(|| {
+            let _mode = float_mode::Lent::new();
+            transform::SpectrogramTransform::new(config)
+        });
         problems.extend(made.as_ref().err().map(|error| error.message.clone()));
         match made {
             Ok(transform) if problems.is_empty() => Ok(Self(transform)),
@@ -80,6 +85,7 @@ impl SpectrogramTransform {
         let shape = [self.0.n_mels(), self.0.n_frames(waveform.len())];
         let features = py
             .detach(|| {
+                let _mode = float_mode::Lent::new();
                 let mut features = vec![0.0; shape[0] * shape[1]];
                 self.0.transform(waveform, &mut self.0.scratch(), &mut features).map(|()| features)
             })
