@@ -232,6 +232,11 @@ impl Loader {
         Ok(self.batches_per_epoch as usize)
     }
 
+    /// True: a loader without `len()` is one as well, and `if loader:` asks whether there is one.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }

@@ -145,6 +145,7 @@ def test_infinite_has_no_length(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, shuffle_min_size=10, **TINY) as loader:
         with pytest.raises(TypeError, match="batches_per_epoch"):
             len(loader)
+        assert bool(loader)
         assert loader.batches_per_epoch == 5
         first, second = next(iter(loader)), next(iter(loader))
         assert first["index"].tolist() != second["index"].tolist()
@@ -163,5 +164,6 @@ def test_closed(tiny_shards: list[Path]) -> None:
         with pytest.raises(forebay.ForebayError, match="closed"):
             next(loader)
         loader.close()
+    assert bool(loader)
     assert loader.num_records == 300
     assert loader.stats()["batches"] == 1

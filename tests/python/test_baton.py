@@ -51,23 +51,3 @@ def test_what_others_ask_while_next_waits(tiny_shards: list[Path]) -> None:
             stop.set()
             for consumer in consumers:
                 consumer.join()
-
-
-def test_every_batch_goes_to_one_thread(tiny_shards: list[Path]) -> None:
-    """Four threads share a pass; together they have what one would have."""
-    parameters = dict(shuffle_min_size=50, shuffle_buffer_size=100, batch_size=8, infinite=False)
-    with forebay.Loader(tiny_shards, **parameters, **TINY) as alone:  # type: ignore[arg-type]
-        expected = [batch["index"].tolist() for batch in alone]
-    found: list[list[int]] = []
-    with forebay.Loader(tiny_shards, **parameters, **TINY) as loader:  # type: ignore[arg-type]
-
-        def consume() -> None:
-            while (batch := next(loader, None)) is not None:
-                found.append(batch["index"].tolist())
-
-        consumers = [threading.Thread(target=consume) for _ in range(4)]
-        for consumer in consumers:
-            consumer.start()
-        for consumer in consumers:
-            consumer.join()
-    assert sorted(found) == sorted(expected)
