@@ -5,7 +5,11 @@
 //! to do; code acts on the kind and never on the text. Errors are `Clone`, because a fatal one is told again on every later
 //! call.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -131,6 +135,8 @@ pub struct Error {
     pub kind: ErrorKind,
     /// Where to look.
     pub place: Place,
+    /// The file that the operating system was asked for, if it failed. (A thin pointer: errors are returned by value.)
+    pub file: Option<Arc<PathBuf>>,
     /// What was found, what was expected, what to do.
     pub message: String,
     /// What a library or the system said.
@@ -149,7 +155,7 @@ impl fmt::Display for Because<'_> {
 impl Error {
     /// An error without place or cause.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, place: Place::default(), message: message.into(), cause: None }
+        Self { kind, place: Place::default(), file: None, message: message.into(), cause: None }
     }
 
     /// An error of the operating system about `path`.
@@ -158,7 +164,8 @@ impl Error {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             _ => ErrorKind::Io,
         };
-        Self::new(kind, format!("cannot {doing} {}", path.display())).because(cause)
+        let error = Self::new(kind, format!("cannot {doing} {}", path.display())).because(cause);
+        Self { file: Some(Arc::new(path.to_owned())), ..error }
     }
 
     /// The message and its cause, without the place.

@@ -1,7 +1,9 @@
 //! Errors of the core become Python exceptions, in one place.
 
+use std::{ffi::OsString, io, path::PathBuf};
+
 use pyo3::{
-    exceptions::{PyException, PyFileNotFoundError, PyOSError, PyValueError},
+    exceptions::{PyException, PyOSError, PyValueError},
     prelude::*,
     types::{PyDict, PyTuple, PyType},
 };
@@ -60,11 +62,30 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
             Ok(class) => PyErr::from_type(class.clone(), message),
             Err(error) => error,
         },
-        NotFound => PyFileNotFoundError::new_err(message),
-        Io => PyOSError::new_err(message),
+        NotFound | Io => os_error(error, message),
         State => StateError::new_err(message),
         Exhausted => DecodeError::new_err(message),
         kind if kind.is_record() => DecodeError::new_err(message),
         _ => ForebayError::new_err(message),
+    }
+}
+
+/// `OSError(errno, message, filename)`, which Python turns into `FileNotFoundError` and its like.
+fn os_error(error: &Error, mut message: String) -> PyErr {
+    let file = error.file.as_deref().map(PathBuf::as_path).or(error.place.shard.as_deref());
+    let filename = file.map(|file| OsString::from(file.as_os_str()));
+    let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
+    let errno = system.and_then(io::Error::raw_os_error).unwrap_or(match system.map(io::Error::kind) {
+        _ if error.kind == ErrorKind::NotFound => libc::ENOENT,
+        Some(io::ErrorKind::InvalidInput) => libc::EINVAL,
+        _ => libc::EIO,
+    });
+    let is_pattern = |name: &OsString| name.to_string_lossy().contains(['*', '?', '[']);
+    if error.kind == ErrorKind::NotFound && filename.as_ref().is_some_and(is_pattern) {
+        message.push_str("; patterns are not expanded, pass sorted(glob.glob(pattern))");
+    }
+    match filename {
+        Some(filename) => PyOSError::new_err((errno, message, filename)),
+        None => PyOSError::new_err((errno, message)),
     }
 }

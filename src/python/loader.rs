@@ -14,7 +14,7 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyDict, PyList, PyType},
+    types::{PyByteArray, PyBytes, PyDict, PyList, PyType},
 };
 
 use super::{
@@ -137,6 +137,9 @@ impl Loader {
         let mut problems = Vec::new();
         if files.is_empty() {
             problems.push("arrow_files is empty, must name at least one shard".to_owned());
+        }
+        if let Some(at) = files.iter().position(|file| file.as_os_str().is_empty()) {
+            problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
         }
         if seed_in_range.is_err() {
             let beyond = [i128::MIN, i128::MAX].contains(&seed);
@@ -352,10 +355,12 @@ impl Loader {
 
     fn __repr__(&self) -> String {
         let [n_mels, n_frames] = self.shape;
+        let plural = |n: u64| if n == 1 { "" } else { "s" };
+        let (records, shards) = (self.source.n_rows(), self.source.shards().len());
         format!(
-            "<forebay.Loader: {} records in {} shards, batches of {} x [{n_mels}, {n_frames}], {}{}>",
-            self.source.n_rows(),
-            self.source.shards().len(),
+            "<forebay.Loader: {records} record{} in {shards} shard{}, batches of {} x [{n_mels}, {n_frames}], {}{}>",
+            plural(records),
+            plural(shards as u64),
             self.config.batch_size,
             if self.config.infinite { "infinite" } else { "finite" },
             if self.closed() { ", closed" } else { "" },
@@ -490,13 +495,24 @@ fn paths(files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     if let Ok(path) = files.extract() {
         return Ok(vec![path]);
     }
-    let each = files.try_iter().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "arrow_files must be a path or a sequence of paths, not {}",
-            files.get_type()
-        ))
-    })?;
-    each.map(|path| path?.extract()).collect()
+    let wrong = |name: &str, found: &Bound<'_, PyAny>| {
+        let found = found.get_type();
+        let expected = "must be a path (str or os.PathLike) or a sequence of paths";
+        PyTypeError::new_err(match found.name() {
+            Ok(found) => format!("{name} {expected}, not {found}"),
+            Err(_) => format!("{name} {expected}, not {found}"),
+        })
+    };
+    if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
+        return Err(wrong("arrow_files", files));
+    }
+    let each = files.try_iter().map_err(|_| wrong("arrow_files", files))?;
+    each.enumerate()
+        .map(|(at, path)| {
+            let path = path?;
+            path.extract().map_err(|_| wrong(&format!("arrow_files[{at}]"), &path))
+        })
+        .collect()
 }
 
 /// Calls the class with a preset's parameters, overridden.

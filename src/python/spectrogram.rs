@@ -1,7 +1,7 @@
 //! `forebay.SpectrogramTransform`.
 
-use numpy::{PyArray2, PyArrayMethods, PyReadonlyArray1};
-use pyo3::prelude::*;
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::{exceptions::PyTypeError, prelude::*};
 
 use super::{
     errors::to_python,
@@ -75,12 +75,13 @@ impl SpectrogramTransform {
     /// `waveform` is float32 `[n_samples]` at `sample_rate`, contiguous, longer than `n_fft // 2`. Returns float32
     /// `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length`. Releases the GIL.
     ///
-    /// Raises `ConfigError` if the waveform is too short.
+    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is anything else than described.
     fn transform<'py>(
         &self,
         py: Python<'py>,
-        waveform: PyReadonlyArray1<'py, f32>,
+        waveform: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let waveform = samples(waveform)?;
         let waveform = waveform.as_slice()?;
         let shape = [self.0.n_mels(), self.0.n_frames(waveform.len())];
         let features = py
@@ -90,7 +91,7 @@ impl SpectrogramTransform {
                 self.0.transform(waveform, &mut self.0.scratch(), &mut features).map(|()| features)
             })
             .map_err(|error| to_python(py, &error))?;
-        numpy::PyArray1::from_vec(py, features).reshape(shape)
+        PyArray1::from_vec(py, features).reshape(shape)
     }
 
     /// The number of mel bands.
@@ -115,4 +116,25 @@ impl SpectrogramTransform {
             "SpectrogramTransform(sample_rate={sample_rate}, n_fft={n_fft}, hop_length={hop_length}, n_mels={n_mels})"
         )
     }
+}
+
+/// The samples of a waveform, without conversion.
+fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArray1<'py, f32>> {
+    let wrong = |found: String| {
+        PyTypeError::new_err(format!(
+            "waveform is {found}, must be a contiguous numpy array of float32 and shape [n_samples]; \
+             numpy.ascontiguousarray(waveform, numpy.float32) makes one of each channel"
+        ))
+    };
+    let Ok(array) = waveform.cast::<PyUntypedArray>() else {
+        return Err(wrong(format!("of type {}", waveform.get_type().name()?)));
+    };
+    let Ok(samples) = array.cast::<PyArray1<f32>>() else {
+        return Err(wrong(format!("an array of {} and shape {:?}", array.dtype(), array.shape())));
+    };
+    let samples = samples.readonly();
+    if samples.as_slice().is_err() {
+        return Err(wrong(format!("not contiguous or not aligned (shape {:?})", array.shape())));
+    }
+    Ok(samples)
 }

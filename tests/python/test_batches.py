@@ -141,6 +141,14 @@ def test_threads_share_a_loader(tiny_shards: list[Path]) -> None:
     assert sorted(found) == [row for row in range(300) if row % 20 != 7]
 
 
+def test_repr(tiny_shards: list[Path], tmp_path: Path) -> None:
+    with forebay.Loader(tiny_shards, **TINY) as loader:
+        assert repr(loader) == "<forebay.Loader: 300 records in 5 shards, batches of 64 x [8, 6], infinite>"
+    with forebay.Loader.eval(write_shard(tmp_path / "a.arrow", tiny_rows(1)), **TINY) as loader:
+        pass
+    assert repr(loader) == "<forebay.Loader: 1 record in 1 shard, batches of 64 x [8, 6], finite, closed>"
+
+
 def test_infinite_has_no_length(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, shuffle_min_size=10, **TINY) as loader:
         with pytest.raises(TypeError, match="batches_per_epoch"):

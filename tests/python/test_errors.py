@@ -1,5 +1,6 @@
 """Every wrong input gets a clear error, and bad records are skipped, counted, listed and logged."""
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -108,14 +109,54 @@ def test_wrong_type(parameters: dict[str, Any], tiny_shard: Path) -> None:
         forebay.Loader.eval(tiny_shard, **parameters)
 
 
-def test_files_of_the_wrong_type() -> None:
-    with pytest.raises(TypeError, match="arrow_files"):
-        forebay.Loader(7)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [(7, "arrow_files.*not int"), (b"x", "arrow_files.*not bytes"), (["a.arrow", 7], r"arrow_files\[1\].*not int")],
+)
+def test_files_of_the_wrong_type(files: Any, found: str) -> None:
+    with pytest.raises(TypeError, match=found) as caught:
+        forebay.Loader(files)
+    assert "must be a path (str or os.PathLike) or a sequence of paths" in str(caught.value)
+
+
+def test_empty_path(tiny_shard: Path) -> None:
+    for files in ("", [tiny_shard, ""]):
+        with pytest.raises(forebay.ConfigError, match="arrow_files is ''"):
+            forebay.Loader(files)
 
 
 def test_missing_file(tiny_shard: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.arrow"):
-        forebay.Loader([tiny_shard, tmp_path / "nowhere.arrow"])
+    missing = tmp_path / "nowhere.arrow"
+    with pytest.raises(FileNotFoundError, match=r"cannot open .*nowhere\.arrow: No such file") as caught:
+        forebay.Loader([tiny_shard, missing])
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(missing))
+    assert "glob" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pattern", ["*.arrow", "train-?.arrow", "train-[0-9].arrow"])
+def test_pattern(pattern: str, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"patterns are not expanded, pass sorted\(glob\.glob"):
+        forebay.Loader(tmp_path / pattern)
+    (tmp_path / pattern).write_bytes(write_shard(tmp_path / "a", tiny_rows(3)).read_bytes())
+    assert forebay.Loader(tmp_path / pattern).num_records == 3
+
+
+def test_a_shard_that_goes_away(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.arrow", tiny_rows(3))
+    with forebay.Loader.eval(path, **TINY) as loader:
+        path.unlink()
+        with pytest.raises(FileNotFoundError, match=r"cannot open .*a\.arrow") as caught:
+            next(loader)
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(path))
+
+
+def test_a_shard_that_changes(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.arrow", tiny_rows(3))
+    with forebay.Loader.eval(path, **TINY) as loader:
+        write_shard(path, tiny_rows(4))
+        with pytest.raises(OSError, match="changed") as caught:
+            next(loader)
+        assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(path))
 
 
 def test_not_arrow(tmp_path: Path) -> None:
@@ -134,8 +175,9 @@ def test_pipe(tmp_path: Path) -> None:
     """Refused, not waited for."""
     pipe = tmp_path / "pipe.arrow"
     os.mkfifo(pipe)
-    with pytest.raises((forebay.ConfigError, OSError), match=r"pipe\.arrow"):
+    with pytest.raises(OSError, match=r"pipe\.arrow: not a regular file") as caught:
         forebay.Loader(pipe)
+    assert (caught.value.errno, caught.value.filename) == (errno.EINVAL, str(pipe))
 
 
 def test_schema_without_audio(tmp_path: Path) -> None:
