@@ -60,16 +60,16 @@ class _Shard(TypedDict):
     damage: str | None
 
 class ForebayError(Exception):
-    """The base of all errors of this package."""
+    """The base of forebay's errors; itself raised by a loader that is closed or was made before a fork."""
 
 class ConfigError(ForebayError, ValueError):
-    """Parameters are out of range or contradict each other; the message lists every problem."""
+    """Parameters are out of range or files cannot be used; names every problem found."""
 
 class DecodeError(ForebayError):
-    """A recording cannot be decoded."""
+    """A recording cannot be decoded, and the loader may not go on without it."""
 
 class StateError(ForebayError):
-    """A saved state does not fit this loader."""
+    """The call does not fit the state that the loader is in."""
 
 @final
 class Loader:
@@ -110,7 +110,7 @@ class Loader:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
     def close(self) -> None:
-        """Ends all threads; a `next()` that waits in another thread raises."""
+        """Ends all threads; a `next()` that waits in another thread raises `ForebayError`, as every later one does."""
 
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
@@ -119,7 +119,7 @@ class Loader:
         """Counts since construction: records read, decoded, failed, substitutes, batches, decoded at first batch."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch that the next `iter()` of a finite loader passes through."""
+        """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
 
     @property
     def num_records(self) -> int:

@@ -10,7 +10,12 @@ use pyo3::{
 
 use crate::{Error, ErrorKind};
 
-pyo3::create_exception!(forebay, ForebayError, PyException, "The base of the errors that forebay defines.");
+pyo3::create_exception!(
+    forebay,
+    ForebayError,
+    PyException,
+    "The base of forebay's errors; itself raised by a loader that is closed or was made before a fork."
+);
 pyo3::create_exception!(
     forebay,
     DecodeError,

@@ -74,8 +74,11 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// ------
 /// ConfigError
 ///     A parameter is out of range, a file is not Arrow or has no audio column. Names every parameter at fault.
-/// FileNotFoundError
-///     A file does not exist.
+/// OSError
+///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are set.
+///
+/// Iteration raises `OSError` if a shard cannot be read any more, `DecodeError` if a bad record of an infinite stream cannot be
+/// replaced, `MemoryError` if a batch cannot be had, and `ForebayError` once the loader is closed.
 #[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
 pub struct Loader {
     engine: Baton<AudioEngine>,
@@ -206,6 +209,7 @@ impl Loader {
         Ok(slf.clone())
     }
 
+    /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         loop {
             let step = self.with_engine(py, |engine| engine.next(SLICE))?;
@@ -225,7 +229,7 @@ impl Loader {
         }
     }
 
-    /// The exact number of batches of a finite pass.
+    /// The exact number of batches of a finite pass; an infinite loader has none and raises `TypeError`.
     fn __len__(&self) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
@@ -249,7 +253,8 @@ impl Loader {
         self.close(py)
     }
 
-    /// Ends all threads within half a second. A `next()` that waits in another thread raises, as every later one does.
+    /// Ends all threads within half a second. A `next()` that waits in another thread raises `ForebayError`, as every later one does.
+    /// Counts and errors can still be asked for. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_forked() {
             return Ok(());
@@ -323,7 +328,7 @@ impl Loader {
         self.with_engine(py, |engine| engine.epoch())
     }
 
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62; finite loaders only.
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is infinite.
     fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
         let set = match u64::try_from(epoch) {
             Ok(number) if epoch < i64::MAX => self.with_engine(py, |engine| engine.set_epoch(number))?,

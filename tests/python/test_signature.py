@@ -50,6 +50,14 @@ def test_stub(name: str) -> None:
     assert defaults == {p.name: p.default for p in runtime if p.default is not inspect.Parameter.empty}
 
 
+@pytest.mark.parametrize("name", ["ForebayError", "ConfigError", "DecodeError", "StateError"])
+def test_stub_of_errors(name: str) -> None:
+    """Their documentation is the same in both."""
+    stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
+    [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name]
+    assert ast.get_docstring(cls) == inspect.getdoc(getattr(forebay, name))
+
+
 def test_readme() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     table = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", readme, re.MULTILINE))
