@@ -137,7 +137,7 @@ impl LoaderConfig {
                 self.clip_seconds, self.sample_rate, self.n_fft
             ));
         }
-        let example_bytes = 4 * self.n_mels as u64 * (1 + clip_samples / hop_length) as u64;
+        let example_bytes = example_bytes(self.n_mels as usize, clip_samples, hop_length);
         if example_bytes > MAX_EXAMPLE_BYTES {
             problems.push(format!(
                 "one spectrogram would take {} MiB, at most {} are allowed; raise hop_length or lower clip_seconds or n_mels",
@@ -145,14 +145,9 @@ impl LoaderConfig {
                 MAX_EXAMPLE_BYTES >> 20
             ));
         }
-        let batch_bytes = example_bytes.saturating_mul(self.batch_size as u64);
-        if batch_bytes > MAX_BATCH_BYTES {
-            problems.push(format!(
-                "batch_size is {}, which makes batches of {} GiB, at most {} are allowed",
-                self.batch_size,
-                batch_bytes >> 30,
-                MAX_BATCH_BYTES >> 30
-            ));
+        // A pass may turn out to have few rows: see `check_rows`.
+        if self.infinite {
+            problems.extend(self.batch_problem(example_bytes, u64::MAX));
         }
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
@@ -181,6 +176,37 @@ impl LoaderConfig {
         };
         Ok((plan, audio))
     }
+
+    /// Checks what depends on the number of rows of the data.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a batch of a pass would be too large.
+    pub fn check_rows(&self, audio: &AudioPlan, rows: u64) -> Result<()> {
+        let SpectrogramConfig { n_mels, hop_length, .. } = audio.spectrogram;
+        let example_bytes = example_bytes(n_mels, audio.clip_samples, hop_length);
+        match self.batch_problem(example_bytes, if self.infinite { u64::MAX } else { rows }) {
+            Some(problem) => Err(Error::new(ErrorKind::Config, problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// What is wrong with batches of examples of that size, of which there are `rows` at most.
+    fn batch_problem(&self, example_bytes: u64, rows: u64) -> Option<String> {
+        let batch_bytes = example_bytes.saturating_mul(rows.min(self.batch_size as u64));
+        (batch_bytes > MAX_BATCH_BYTES).then(|| {
+            format!(
+                "batch_size is {}, which makes batches of {} GiB, at most {} are allowed",
+                self.batch_size,
+                batch_bytes >> 30,
+                MAX_BATCH_BYTES >> 30
+            )
+        })
+    }
+}
+
+/// Bytes of a spectrogram, from values within their ranges.
+fn example_bytes(n_mels: usize, clip_samples: usize, hop_length: usize) -> u64 {
+    4 * n_mels as u64 * (1 + clip_samples / hop_length) as u64
 }
 
 /// A whole number for a message; the two ends of the range stand for all numbers beyond it.
@@ -227,6 +253,17 @@ mod tests {
             error.message,
             "n_fft is beyond int64, must be 2 to 65536; hop_length is beyond int64, must be 1 to 1048576"
         );
+    }
+
+    #[test]
+    fn a_batch_counts_the_rows_that_there_are() {
+        let config = LoaderConfig { batch_size: 1 << 20, ..LoaderConfig::eval() };
+        let (_, audio) = config.check().unwrap();
+        config.check_rows(&audio, 1000).unwrap();
+        let too_large = "batch_size is 1048576, which makes batches of 23 GiB, at most 8 are allowed";
+        assert_eq!(config.check_rows(&audio, 100_000).unwrap_err().message, too_large);
+        let infinite = LoaderConfig { infinite: true, ..config };
+        assert!(infinite.check().unwrap_err().message.contains("250 GiB"));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub enum ErrorKind {
     Exhausted,
     /// A thread of the pipeline panicked: a bug.
     Panic,
+    /// The system has no memory for a batch.
+    Memory,
     /// The call does not fit the state that the object is in.
     State,
     /// The loader was closed.
@@ -86,6 +88,7 @@ impl ErrorKind {
             Shape => "shape",
             Exhausted => "exhausted",
             Panic => "panic",
+            Memory => "memory",
             State => "state",
             Closed => "closed",
         }

@@ -89,7 +89,10 @@ pub trait Collate: Send {
     type Batch;
 
     /// Writes `example` into `row` of the batch under way.
-    fn put(&mut self, row: usize, example: Self::Example);
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Memory`] if there is none for the batch.
+    fn put(&mut self, row: usize, example: Self::Example) -> Result<()>;
 
     /// Hands out the batch under way, cut to its first `rows` rows, and begins the next.
     fn take(&mut self, rows: usize) -> Self::Batch;

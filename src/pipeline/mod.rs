@@ -300,7 +300,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         let run = Run::start(&self.plan, self.epoch, &self.source, &self.task, &self.counters)?;
         *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&run.shared);
-        let collate = self.task.collate(self.plan.batch_size);
+        // A pass has no batch of more rows than there are.
+        let rows = if self.plan.infinite { u64::MAX } else { self.rows };
+        let collate = self.task.collate((self.plan.batch_size as u64).min(rows) as usize);
         Ok(Consumer::new(run, collate, &self.plan, self.rows, self.epoch))
     }
 }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io, path::PathBuf};
 
 use pyo3::{
-    exceptions::{PyException, PyOSError, PyValueError},
+    exceptions::{PyException, PyMemoryError, PyOSError, PyValueError},
     prelude::*,
     types::{PyDict, PyTuple, PyType},
 };
@@ -68,6 +68,7 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
             Err(error) => error,
         },
         NotFound | Io => os_error(error, message),
+        Memory => PyMemoryError::new_err(message),
         State => StateError::new_err(message),
         Exhausted => DecodeError::new_err(message),
         kind if kind.is_record() => DecodeError::new_err(message),

@@ -155,7 +155,8 @@ impl Loader {
         };
         let raise = |error: Error| to_python(py, &error);
         let options = ArrowOptions { audio_column, label_column, ..ArrowOptions::default() };
-        let (task, source) = open(py, audio, files, options)?;
+        let (task, source) = open(py, audio.clone(), files, options)?;
+        config.check_rows(&audio, source.n_rows()).map_err(raise)?;
         let (shape, source) = (task.shape(), Arc::new(source));
         let engine = Engine::new(source.clone(), task, plan).map_err(|error| {
             let damage = source.shards().iter().find_map(|shard| shard.damage.clone());

@@ -3,6 +3,9 @@
 import errno
 import logging
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +50,17 @@ def test_parameter_out_of_range(name: str, value: Any, tiny_shard: Path) -> None
 
 
 WHOLE_NUMBERS = [
-    "batch_size", "shuffle_buffer_size", "shuffle_min_size", "sample_rate", "n_mels", "n_fft", "hop_length", "n_workers",
-    "raw_channel_size",
+    "batch_size", "shuffle_buffer_size", "shuffle_min_size", "sample_rate", "n_mels", "n_fft", "hop_length",
+    "n_workers", "raw_channel_size",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**200, -(2**200)])
 def test_numbers_beyond_any_type(value: int, tiny_shard: Path) -> None:
     """They are out of range like others, and listed with them."""
+    parameters: dict[str, Any] = dict.fromkeys(WHOLE_NUMBERS, value)
     with pytest.raises(forebay.ConfigError) as caught:
-        forebay.Loader(tiny_shard, seed=value * 2**100, **dict.fromkeys(WHOLE_NUMBERS, value))
+        forebay.Loader(tiny_shard, seed=value * 2**100, **parameters)
     for name in WHOLE_NUMBERS:
         assert f"{name} is beyond int64, must be" in str(caught.value)
     assert "seed is beyond int128, must be 0 to 18446744073709551615" in str(caught.value)
@@ -100,7 +104,15 @@ def test_all_problems_in_one_message() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"batch_size": 1.5}, {"batch_size": True}, {"n_workers": "8"}, {"clip_seconds": "5"}, {"infinite": 3}, {"audio_column": 1}, {"typo": 1}],
+    [
+        {"batch_size": 1.5},
+        {"batch_size": True},
+        {"n_workers": "8"},
+        {"clip_seconds": "5"},
+        {"infinite": 3},
+        {"audio_column": 1},
+        {"typo": 1},
+    ],
 )
 def test_wrong_type(parameters: dict[str, Any], tiny_shard: Path) -> None:
     with pytest.raises(TypeError, match=next(iter(parameters))):
@@ -120,7 +132,8 @@ def test_files_of_the_wrong_type(files: Any, found: str) -> None:
 
 
 def test_empty_path(tiny_shard: Path) -> None:
-    for files in ("", [tiny_shard, ""]):
+    several: list[str | Path] = [tiny_shard, ""]
+    for files in ("", several):
         with pytest.raises(forebay.ConfigError, match="arrow_files is ''"):
             forebay.Loader(files)
 
@@ -319,6 +332,39 @@ def test_set_epoch_of_an_infinite_loader(tiny_shards: list[Path]) -> None:
 def test_a_batch_too_large_for_memory_is_refused(tiny_shard: Path) -> None:
     with pytest.raises(forebay.ConfigError, match=r"batch_size is 1048576, which makes batches of 250 GiB, at most 8"):
         forebay.Loader(tiny_shard, batch_size=1 << 20)
+
+
+def test_a_pass_has_no_batch_larger_than_the_data(tiny_shards: list[Path]) -> None:
+    """Whatever the batch size: as an endless stream these batches would have 250 GiB."""
+    with forebay.Loader.eval(tiny_shards, batch_size=1 << 20) as loader:
+        assert len(loader) == 1
+        assert [batch["spectrogram"].shape for batch in loader] == [(285, 128, 501)]
+
+
+def test_a_batch_without_memory(tiny_shards: list[Path]) -> None:
+    """An error of Python's, again and again, where the process was aborted."""
+    script = """
+        import resource, sys
+        import forebay
+        loader = forebay.Loader(
+            sys.argv[1:], batch_size=90_000, shuffle_min_size=0, shuffle_buffer_size=1, n_workers=1,
+            sample_rate=8000, clip_seconds=0.02, n_fft=64, hop_length=1,
+        )
+        pages = int(open("/proc/self/statm").read().split()[0])
+        limit = pages * resource.getpagesize() + (2 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        for _ in range(2):
+            try:
+                next(loader)
+            except MemoryError as error:
+                print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, tiny_shards)]
+    process = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stderr) == (0, "")
+    first, second = process.stdout.splitlines()
+    assert first == second
+    assert "no memory for a batch of 90000 rows" in first
 
 
 def test_many_reasons_of_one_kind_are_not_all_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
