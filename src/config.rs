@@ -7,10 +7,21 @@
 
 use crate::{
     Error, ErrorKind, Result,
-    order::ShardOrder,
-    pipeline::{AudioPlan, Plan},
+    order::{Mixture, Order, Stage, Stop},
+    pipeline::{AudioPlan, MixturePlan, Plan},
     transform::{CropMode, SpectrogramConfig},
 };
+
+/// How several sources are mixed, as the user said it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MixtureConfig {
+    /// From which batch on which weights hold, one for each source; empty for each source's number of rows.
+    pub stages: Vec<(i64, Vec<f64>)>,
+    /// Positions over which weights hold exactly; the global batch if not given.
+    pub block: Option<i64>,
+    /// Where the mixture ends: `restart` (nowhere), `first_exhausted` or `all_exhausted`.
+    pub stop: Option<String>,
+}
 
 /// Parameters of a loader of recordings, in the order of its signature. The default is the training preset.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +52,22 @@ pub struct LoaderConfig {
     pub infinite: bool,
     /// Whether crops are random.
     pub augment: bool,
+    /// `sequential`, `window`, `global` or `era`; if not given, what the other parameters suggest.
+    pub order: Option<String>,
+    /// Rows of an era.
+    pub era_length: i64,
+    /// This process, counted from 0.
+    pub rank: i64,
+    /// How many processes share each batch.
+    pub world_size: i64,
+    /// Canonical streams of the window order; the world size if not given.
+    pub n_streams: Option<i64>,
+    /// Whether a last batch with fewer rows is left out.
+    pub drop_last: bool,
+    /// Threads that read, where each record is a read of its own.
+    pub n_readers: i64,
+    /// Several sources.
+    pub mixture: Option<MixtureConfig>,
 }
 
 impl Default for LoaderConfig {
@@ -59,6 +86,14 @@ impl Default for LoaderConfig {
             raw_channel_size: 256,
             infinite: true,
             augment: true,
+            order: None,
+            era_length: 8192,
+            rank: 0,
+            world_size: 1,
+            n_streams: None,
+            drop_last: false,
+            n_readers: 8,
+            mixture: None,
         }
     }
 }
@@ -90,9 +125,91 @@ impl LoaderConfig {
         }
     }
 
-    /// Whether the files are read as given; otherwise shards come in a new order each epoch.
-    pub fn is_sequential(&self) -> bool {
-        !self.infinite && self.shuffle_min_size == 0
+    /// The order asked for, or the one that the other parameters suggest.
+    pub(crate) fn resolved_order(&self) -> Result<Order, String> {
+        match self.order.as_deref() {
+            Some("sequential") => Ok(Order::Sequential),
+            Some("window") if self.mixture.is_some() => {
+                Err("order is \"window\", but sources can be mixed only in an order with \
+                 random access: sequential, global or era"
+                    .into())
+            }
+            Some("window") => Ok(Order::Window),
+            Some("global") => Ok(Order::Global),
+            Some("era") => Ok(Order::Era { length: self.era_length.max(1) as u64 }),
+            Some(other) => Err(format!(
+                "order is {other:?}, must be \"sequential\", \"window\", \"global\" or \"era\", or None"
+            )),
+            None if self.mixture.is_some() => Ok(Order::Global),
+            None if !self.infinite && self.shuffle_min_size == 0 => Ok(Order::Sequential),
+            None => Ok(Order::Window),
+        }
+    }
+
+    /// The canonical streams, once they are known to be whole.
+    fn check_ranks(&self, order: Order, problems: &mut Vec<String>) {
+        if self.rank >= self.world_size {
+            problems.push(format!("rank is {}, must be 0 to {}", self.rank, self.world_size - 1));
+        }
+        let Some(n_streams) = self.n_streams else { return };
+        if order != Order::Window {
+            problems.push(format!(
+                "n_streams is {n_streams}, but only order=\"window\" has streams; leave it out"
+            ));
+            return;
+        }
+        if n_streams % self.world_size != 0 {
+            problems.push(format!(
+                "n_streams is {n_streams}, must be a multiple of world_size, {}",
+                self.world_size
+            ));
+        }
+        if self.batch_size * self.world_size % n_streams != 0 {
+            problems.push(format!(
+                "n_streams is {n_streams}, must divide batch_size x world_size, {}",
+                self.batch_size * self.world_size
+            ));
+        }
+    }
+
+    /// The plan of the mixture; its sources' rows come in when the files are open.
+    fn mixture_plan(&self, problems: &mut Vec<String>) -> Option<MixturePlan> {
+        let MixtureConfig { stages, block, stop } = self.mixture.as_ref()?;
+        let global = self.batch_size.saturating_mul(self.world_size);
+        let block = block.unwrap_or(global);
+        if !(1..=Mixture::MAX_BLOCK as i64).contains(&block) {
+            problems.push(format!("mixture_block is {block}, must be 1 to {}", Mixture::MAX_BLOCK));
+        }
+        let stop = match (stop.as_deref(), self.infinite) {
+            (None | Some("restart"), true) => Stop::Restart,
+            (None | Some("first_exhausted"), false) => Stop::FirstExhausted,
+            (Some("all_exhausted"), false) => Stop::AllExhausted,
+            (Some(stop @ ("first_exhausted" | "all_exhausted")), true) => {
+                problems.push(format!(
+                    "stop is {stop:?}, which ends; give infinite=False as well, or \"restart\""
+                ));
+                Stop::Restart
+            }
+            (Some("restart"), false) => {
+                problems.push("stop is \"restart\", which never ends; give infinite=True as well".into());
+                Stop::Restart
+            }
+            (Some(other), _) => {
+                problems.push(format!(
+                    "stop is {other:?}, must be \"restart\", \"first_exhausted\" or \"all_exhausted\""
+                ));
+                Stop::Restart
+            }
+        };
+        let mut positions = Vec::new();
+        for (step, weights) in stages {
+            if *step < 0 {
+                problems.push(format!("weights begin at batch {step}, must be 0 or more"));
+            }
+            let start = step.max(&0).saturating_mul(global) as u64;
+            positions.push(Stage { start, weights: weights.clone() });
+        }
+        Some(MixturePlan { stages: positions, block: block.max(1) as u64, stop, starts: Vec::new() })
     }
 
     /// Plans of the stages.
@@ -115,6 +232,11 @@ impl LoaderConfig {
         whole("hop_length", self.hop_length, 1, 1 << 20);
         whole("n_workers", self.n_workers, 1, 1024);
         whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
+        whole("era_length", self.era_length, 1, 1 << 40);
+        whole("rank", self.rank, 0, 1 << 20);
+        whole("world_size", self.world_size, 1, 1 << 20);
+        whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
+        whole("n_readers", self.n_readers, 1, 256);
         if self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
@@ -129,6 +251,9 @@ impl LoaderConfig {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
+        let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
+        self.check_ranks(order, &mut problems);
+        let mixture = self.mixture_plan(&mut problems);
         let clip_samples = (self.clip_seconds * self.sample_rate as f64).round() as usize;
         let hop_length = self.hop_length as usize;
         if clip_samples <= self.n_fft as usize / 2 {
@@ -154,12 +279,18 @@ impl LoaderConfig {
         }
         let plan = Plan {
             seed: self.seed,
-            shard_order: if self.is_sequential() { ShardOrder::Given } else { ShardOrder::Shuffled },
+            order,
+            mixture,
             window: self.shuffle_min_size.max(1) as u64,
             batch_size: self.batch_size as usize,
+            rank: self.rank as u64,
+            world_size: self.world_size as u64,
+            n_streams: self.n_streams.map(|n| n as u64),
             infinite: self.infinite,
+            drop_last: self.drop_last,
             buffer_size: self.shuffle_buffer_size as u64,
             n_workers: self.n_workers as usize,
+            n_readers: self.n_readers as usize,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: RAW_CHANNEL_BYTES,
         };
@@ -225,7 +356,7 @@ mod tests {
         assert_eq!((audio.clip_samples, audio.crop), (160_000, CropMode::Random));
         let (eval, audio) = LoaderConfig::eval().check().unwrap();
         assert_eq!((eval.window, eval.buffer_size, eval.n_workers), (1, 1000, 4));
-        assert_eq!((eval.shard_order, audio.crop), (ShardOrder::Given, CropMode::Center));
+        assert_eq!((eval.order, audio.crop), (Order::Sequential, CropMode::Center));
     }
 
     #[test]

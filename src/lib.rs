@@ -33,6 +33,8 @@ pub mod shuffle;
 #[cfg(feature = "audio")]
 pub mod batch;
 pub mod pipeline;
+#[cfg(feature = "arrow")]
+pub mod state;
 #[cfg(feature = "python")]
 mod python;
 

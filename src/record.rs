@@ -55,6 +55,14 @@ pub trait Source: Send + Sync + 'static {
     /// Whether one row can be read without its neighbours.
     fn random_access(&self) -> bool;
 
+    /// Whether rows may be read in any order at a bearable cost.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Config`] if they may not; says why, and what to do.
+    fn check_scattered(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// A reader of its own for one thread.
     fn reader(self: &Arc<Self>) -> Self::Reader;
 }

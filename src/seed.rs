@@ -22,6 +22,16 @@ pub enum Purpose {
     Substitute = 4,
     /// Where the crop of a substitute starts.
     SubstituteCrop = 5,
+    /// The order of all rows in an epoch.
+    Global = 6,
+    /// The order of the rows of one era in an epoch.
+    Era = 7,
+    /// The order of the sources within a block of a mixture.
+    MixtureBlock = 8,
+    /// The passes of a finite mixture.
+    Pass = 9,
+    /// The orders of the sources of a mixture.
+    Source = 10,
 }
 
 /// Spreads every bit of `x` over the whole word: a bijection of 64 bits.

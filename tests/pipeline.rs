@@ -2,160 +2,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
 
+mod toy;
+
 use std::{
-    path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use forebay::{
-    Error, ErrorKind, Result,
-    order::ShardOrder,
-    pipeline::{Engine, MAX_EPOCH, Plan, SUBSTITUTES, Step},
-    record::{Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    ErrorKind,
+    order::Order,
+    pipeline::{Engine, MAX_EPOCH, Plan, SUBSTITUTES},
     seed,
 };
 use proptest::prelude::*;
-
-const SOON: Duration = Duration::from_secs(20);
-
-/// Shards of rows whose bytes are their own number.
-struct Toy {
-    shards: Vec<u64>,
-    unreadable: fn(u64) -> Option<ErrorKind>,
-    random_access: bool,
-    reads: AtomicU64,
-}
-
-struct ToyReader(Arc<Toy>);
-
-impl Source for Toy {
-    type Reader = ToyReader;
-
-    fn shard_rows(&self) -> Vec<u64> {
-        self.shards.clone()
-    }
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        (Path::new("toy").into(), row)
-    }
-    fn random_access(&self) -> bool {
-        self.random_access
-    }
-    fn reader(self: &Arc<Self>) -> ToyReader {
-        ToyReader(self.clone())
-    }
-}
-
-impl ReadRecords for ToyReader {
-    fn read(&mut self, row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
-        self.0.reads.fetch_add(1, Ordering::Relaxed);
-        match (self.0.unreadable)(row) {
-            Some(kind) => Err(Error::new(kind, "cannot be read")),
-            None => Ok(RawRecord { bytes: Bytes::copy_from_slice(&row.to_le_bytes()), label: row as i64 }),
-        }
-    }
-}
-
-/// Examples are (row, seed); every so often a worker dawdles, a record is bad, or a worker panics.
-#[derive(Clone, Copy)]
-struct Work {
-    bad_in_100: u64,
-    panics_at: Option<u64>,
-    dawdles: bool,
-    slow: Duration,
-}
-
-const QUICK: Work = Work { bad_in_100: 0, panics_at: None, dawdles: false, slow: Duration::ZERO };
-
-struct ToyCollate(Vec<Option<(u64, u64)>>);
-
-impl Task for Work {
-    type Stage = Self;
-    type Collate = ToyCollate;
-    fn stage(&self) -> Self {
-        *self
-    }
-    fn collate(&self, batch_size: usize) -> ToyCollate {
-        ToyCollate(vec![None; batch_size])
-    }
-}
-
-impl Stage for Work {
-    type Example = (u64, u64);
-
-    fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
-        let row = u64::from_le_bytes(record.bytes[..].try_into().unwrap());
-        assert_eq!(record.index, row);
-        assert_ne!(self.panics_at, Some(row), "asked for");
-        thread::sleep(self.slow);
-        // Timing only, and another one in each run.
-        if self.dawdles && rand::random_ratio(1, 20) {
-            thread::sleep(Duration::from_micros(rand::random_range(0..500)));
-        }
-        if seed::mix(row) % 100 < self.bad_in_100 {
-            return Err(Error::new(ErrorKind::Corrupt, "a bad one"));
-        }
-        Ok((row, record.seed))
-    }
-}
-
-impl Collate for ToyCollate {
-    type Example = (u64, u64);
-    type Batch = Vec<(u64, u64)>;
-    fn put(&mut self, row: usize, example: (u64, u64)) -> Result<()> {
-        assert!(self.0[row].replace(example).is_none(), "row {row} was written twice");
-        Ok(())
-    }
-    fn take(&mut self, rows: usize) -> Vec<(u64, u64)> {
-        let mut fresh = vec![None; self.0.len()];
-        std::mem::swap(&mut self.0, &mut fresh);
-        assert!(fresh[rows..].iter().all(Option::is_none));
-        fresh.into_iter().take(rows).map(Option::unwrap).collect()
-    }
-}
-
-fn plan() -> Plan {
-    Plan {
-        seed: 1,
-        shard_order: ShardOrder::Shuffled,
-        window: 20,
-        batch_size: 8,
-        infinite: false,
-        buffer_size: 50,
-        n_workers: 2,
-        channel_size: 16,
-        channel_bytes: 1 << 20,
-    }
-}
-
-fn toy(shards: &[u64]) -> Toy {
-    Toy { shards: shards.to_vec(), unreadable: |_| None, random_access: true, reads: AtomicU64::new(0) }
-}
-
-fn engine(plan: Plan, source: Toy, work: Work) -> Engine<Toy, Work> {
-    Engine::new(Arc::new(source), work, plan).unwrap()
-}
-
-fn next(engine: &mut Engine<Toy, Work>) -> Option<Vec<(u64, u64)>> {
-    match engine.next(SOON).unwrap() {
-        Step::Batch(batch) => Some(batch),
-        Step::End => None,
-        Step::TimedOut => panic!("no batch within {SOON:?}: a deadlock"),
-    }
-}
-
-fn batches(engine: &mut Engine<Toy, Work>, n: usize) -> Vec<Vec<(u64, u64)>> {
-    std::iter::from_fn(|| next(engine)).take(n).collect()
-}
-
-fn rows(batches: &[Vec<(u64, u64)>]) -> Vec<u64> {
-    batches.iter().flatten().map(|&(row, _)| row).collect()
-}
+use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
 
 /// Threads of this process whose name begins so, as the system lists them (15 characters).
 fn threads_named(prefix: &str) -> usize {
@@ -170,7 +35,7 @@ fn threads_named(prefix: &str) -> usize {
 
 #[test]
 fn a_pass_in_order_gives_every_row_in_order() {
-    let given = Plan { shard_order: ShardOrder::Given, window: 1, ..plan() };
+    let given = Plan { order: Order::Sequential, ..plan() };
     let mut engine = engine(given, toy(&[5, 0, 30, 9]), Work { dawdles: true, ..QUICK });
     let passed = batches(&mut engine, 100);
     assert_eq!(rows(&passed), (0..44).collect::<Vec<_>>());
@@ -204,7 +69,7 @@ proptest! {
             let mut engine = engine(plan, source, Work { bad_in_100: bad, dawdles, ..QUICK });
             let mut got = batches(&mut engine, 30);
             if !infinite {
-                engine.rewind();
+                engine.rewind().unwrap();
                 got.extend(batches(&mut engine, 30));
             }
             let errors: Vec<_> = engine.errors().map(|e| e.place.index).collect();
@@ -274,12 +139,12 @@ fn seeds_and_epochs_differ_and_repeat() {
 fn iter_begins_the_next_pass_or_the_same_one_anew() {
     let mut engine = engine(plan(), toy(&[100]), QUICK);
     let first = batches(&mut engine, 3);
-    engine.rewind(); // left early
+    engine.rewind().unwrap(); // left early
     assert_eq!(batches(&mut engine, 3), first);
-    engine.rewind();
+    engine.rewind().unwrap();
     let whole = batches(&mut engine, 100);
     assert_eq!((whole.len(), engine.epoch()), (13, 0));
-    engine.rewind();
+    engine.rewind().unwrap();
     assert_eq!(engine.epoch(), 1);
     let second = batches(&mut engine, 100);
     assert_ne!(second, whole);
@@ -293,7 +158,7 @@ fn a_pass_is_over_with_its_last_batch() {
         let mut engine = engine(plan(), toy(&[n]), QUICK);
         let passed = engine.batches_per_epoch() as usize;
         assert_eq!(batches(&mut engine, passed).len(), passed); // the end itself is not asked for
-        engine.rewind();
+        engine.rewind().unwrap();
         assert_eq!(engine.epoch(), 1, "{n} rows");
     }
 }
@@ -302,11 +167,11 @@ fn a_pass_is_over_with_its_last_batch() {
 fn a_batch_given_back_comes_again_or_leaves_the_pass_unfinished() {
     let mut engine = engine(plan(), toy(&[16]), QUICK);
     let (first, second) = (next(&mut engine).unwrap(), next(&mut engine).unwrap());
-    engine.give_back(second.clone());
+    engine.give_back(1, second.clone());
     assert_eq!(next(&mut engine), Some(second.clone()));
     assert_eq!(next(&mut engine), None);
-    engine.give_back(second);
-    engine.rewind();
+    engine.give_back(1, second);
+    engine.rewind().unwrap();
     assert_eq!((engine.epoch(), next(&mut engine)), (0, Some(first)));
 }
 
@@ -318,7 +183,7 @@ fn iter_begins_anew_after_a_failure() {
     let mut engine = engine(plan(), source, QUICK);
     assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::Io);
     BROKEN.store(0, Ordering::Relaxed);
-    engine.rewind();
+    engine.rewind().unwrap();
     assert_eq!(batches(&mut engine, 100).len(), 13);
 }
 
@@ -329,7 +194,7 @@ fn an_infinite_engine_counts_its_epochs() {
     assert_eq!(engine.epoch(), 2);
     assert_eq!(engine.set_epoch(3).unwrap_err().kind, ErrorKind::State);
     let before = next(&mut engine);
-    engine.rewind();
+    engine.rewind().unwrap();
     assert_ne!(next(&mut engine), before, "iter() goes on");
 }
 
@@ -343,7 +208,7 @@ fn the_last_epochs_do_not_overflow() {
     }
     engine.set_epoch(MAX_EPOCH).unwrap();
     for epoch in [MAX_EPOCH, MAX_EPOCH + 1] {
-        engine.rewind();
+        engine.rewind().unwrap();
         assert_eq!(engine.epoch(), epoch);
         let mut all = rows(&batches(&mut engine, 9));
         all.sort_unstable();
@@ -378,7 +243,7 @@ fn what_is_in_flight_is_bounded() {
 #[test]
 fn a_failing_disk_is_told_after_the_batches_before_it_and_for_ever() {
     let source = Toy { unreadable: |row| (row == 20).then_some(ErrorKind::Io), ..toy(&[100]) };
-    let in_order = Plan { shard_order: ShardOrder::Given, window: 1, n_workers: 3, ..plan() };
+    let in_order = Plan { order: Order::Sequential, n_workers: 3, ..plan() };
     let mut engine = engine(in_order, source, Work { dawdles: true, ..QUICK });
     assert_eq!(rows(&batches(&mut engine, 2)), (0..16).collect::<Vec<_>>());
     for _ in 0..3 {

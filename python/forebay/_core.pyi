@@ -24,6 +24,8 @@ __all__ = [
 __version__: Final[str]
 
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+_Sources: TypeAlias = _Files | dict[str, _Files]
+_Weights: TypeAlias = dict[str, float] | Sequence[tuple[int, dict[str, float]]]
 
 @type_check_only
 class _Overrides(TypedDict, total=False):
@@ -40,6 +42,16 @@ class _Overrides(TypedDict, total=False):
     raw_channel_size: int
     infinite: bool
     augment: bool
+    order: str | None
+    rank: int
+    world_size: int
+    n_streams: int | None
+    drop_last: bool
+    era_length: int
+    weights: _Weights | None
+    mixture_block: int | None
+    stop: str | None
+    n_readers: int
     audio_column: str | None
     label_column: str | None
 
@@ -77,7 +89,7 @@ class Loader:
 
     def __new__(
         cls,
-        arrow_files: _Files,
+        arrow_files: _Sources,
         seed: int = 0,
         batch_size: int = 64,
         shuffle_buffer_size: int = 10000,
@@ -92,15 +104,25 @@ class Loader:
         infinite: bool = True,
         augment: bool = True,
         *,
+        order: str | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        n_streams: int | None = None,
+        drop_last: bool = False,
+        era_length: int = 8192,
+        weights: _Weights | None = None,
+        mixture_block: int | None = None,
+        stop: str | None = None,
+        n_readers: int = 8,
         audio_column: str | None = None,
         label_column: str | None = None,
     ) -> Self: ...
     @classmethod
-    def train(cls, arrow_files: _Files, **overrides: Unpack[_Overrides]) -> Self:
+    def train(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
         """A loader for training: infinite, random crops, buffer 10000 / minimum 8000, 8 workers."""
 
     @classmethod
-    def eval(cls, arrow_files: _Files, **overrides: Unpack[_Overrides]) -> Self:
+    def eval(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
         """A loader for evaluation: one pass in order, center crops, buffer 1000 / minimum 0, 4 workers."""
 
     def __iter__(self) -> Self: ...
@@ -109,6 +131,7 @@ class Loader:
     def __bool__(self) -> bool: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
+    def __setstate__(self, state: dict[str, Any]) -> None: ...
     def close(self) -> None:
         """Ends all threads; a `next()` that waits in another thread raises `ForebayError`, as every later one does."""
 
@@ -117,6 +140,24 @@ class Loader:
 
     def stats(self) -> dict[str, int]:
         """Counts since construction: records read, decoded, failed, substitutes, batches, decoded at first batch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, as a dict that JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the loader of `state` stood."""
+
+    def seek(self, batch: int) -> None:
+        """Makes batch number `batch` the next one."""
+
+    def skip(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Leaves out the batches in `ranges`, pairs of (first, end)."""
+
+    def replay(self, batch: int) -> dict[str, NDArray[Any]]:
+        """Batch number `batch` once more, made on the side."""
+
+    def plan(self, n: int) -> NDArray[np.int64]:
+        """The row numbers of the next `n` examples, without reading any data."""
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
@@ -132,6 +173,14 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
+
+    @property
+    def batch(self) -> int:
+        """The number of the next batch."""
+
+    @property
+    def source_names(self) -> list[str] | None:
+        """The names of the sources of a mixture."""
 
     @property
     def class_names(self) -> list[str] | None:

@@ -16,7 +16,7 @@ pub enum ShardOrder {
     Shuffled,
 }
 
-/// The record behind a ticket.
+/// The record at a place of the reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The pass over the data, counted from 0.
@@ -27,12 +27,11 @@ pub struct Place {
     pub following: u64,
 }
 
-/// Maps tickets to rows.
+/// Maps places in reading order to rows.
 #[derive(Debug, Clone)]
 pub struct Reading {
     seed: u64,
     order: ShardOrder,
-    first_epoch: u64,
     /// `starts[s]` is the first row of shard `s`, one more entry than shards.
     starts: Vec<u64>,
     recent: VecDeque<Epoch>,
@@ -50,15 +49,15 @@ struct Epoch {
 const RECENT_EPOCHS: usize = 4;
 
 impl Reading {
-    /// `rows` holds the number of rows of each shard; ticket 0 is the first record of `first_epoch`.
-    pub fn new(seed: u64, order: ShardOrder, first_epoch: u64, rows: impl IntoIterator<Item = u64>) -> Self {
+    /// `rows` holds the number of rows of each shard.
+    pub fn new(seed: u64, order: ShardOrder, rows: impl IntoIterator<Item = u64>) -> Self {
         let mut starts = vec![0];
         let mut total = 0;
         for n in rows {
             total += n;
             starts.push(total);
         }
-        Self { seed, order, first_epoch, starts, recent: VecDeque::new() }
+        Self { seed, order, starts, recent: VecDeque::new() }
     }
 
     /// The number of rows in an epoch.
@@ -66,16 +65,11 @@ impl Reading {
         self.starts[self.starts.len() - 1]
     }
 
-    /// The record behind `ticket`. There must be at least one row.
-    pub fn place(&mut self, ticket: u64) -> Place {
-        let n = self.rows();
-        self.place_in(self.first_epoch + ticket / n, ticket % n)
-    }
-
     /// The record at `offset` (less than [`Reading::rows`]) of `epoch`'s reading order.
-    pub fn place_in(&mut self, epoch: u64, offset: u64) -> Place {
-        let known = self.recent.iter().position(|e| e.number == epoch).unwrap_or_else(|| {
-            let made = self.permute(epoch);
+    pub fn place(&mut self, epoch: u64, offset: u64) -> Place {
+        let number = if self.order == ShardOrder::Given { 0 } else { epoch };
+        let known = self.recent.iter().position(|e| e.number == number).unwrap_or_else(|| {
+            let made = self.permute(number);
             self.recent.truncate(RECENT_EPOCHS - 1);
             self.recent.push_front(made);
             0
@@ -115,38 +109,36 @@ mod tests {
     use proptest::prelude::*;
 
     fn rows_of(reading: &mut Reading, epoch: u64) -> Vec<u64> {
-        let n = reading.rows();
-        (epoch * n..(epoch + 1) * n).map(|ticket| reading.place(ticket).row).collect()
+        (0..reading.rows()).map(|offset| reading.place(epoch, offset).row).collect()
     }
 
     #[test]
     fn given_order_is_row_order() {
-        let mut reading = Reading::new(1, ShardOrder::Given, 0, [3, 0, 2]);
+        let mut reading = Reading::new(1, ShardOrder::Given, [3, 0, 2]);
         assert_eq!(rows_of(&mut reading, 0), [0, 1, 2, 3, 4]);
-        assert_eq!(reading.place(7), Place { epoch: 1, row: 2, following: 0 });
-        assert_eq!(reading.place(3), Place { epoch: 0, row: 3, following: 1 });
+        assert_eq!(reading.place(1, 2), Place { epoch: 1, row: 2, following: 0 });
+        assert_eq!(reading.place(0, 3), Place { epoch: 0, row: 3, following: 1 });
     }
 
     #[test]
     fn every_epoch_has_an_order_of_its_own() {
-        let mut reading = Reading::new(1, ShardOrder::Shuffled, 0, [1; 50]);
+        let mut reading = Reading::new(1, ShardOrder::Shuffled, [1; 50]);
         let (zero, one) = (rows_of(&mut reading, 0), rows_of(&mut reading, 1));
         assert_ne!(zero, one);
-        assert_ne!(zero, rows_of(&mut Reading::new(2, ShardOrder::Shuffled, 0, [1; 50]), 0));
-        let mut later = Reading::new(1, ShardOrder::Shuffled, 1, [1; 50]);
-        assert_eq!(one, rows_of(&mut later, 0), "a loader that starts at epoch 1 reads epoch 1");
+        assert_ne!(zero, rows_of(&mut Reading::new(2, ShardOrder::Shuffled, [1; 50]), 0));
     }
 
     proptest! {
         #[test]
         fn an_epoch_has_every_row_once(seed: u64, epoch in 0u64..12, shards in proptest::collection::vec(0u64..9, 1..12)) {
-            let mut reading = Reading::new(seed, ShardOrder::Shuffled, 0, shards);
+            let mut reading = Reading::new(seed, ShardOrder::Shuffled, shards);
             prop_assume!(reading.rows() > 0);
             let mut rows = rows_of(&mut reading, epoch);
             let n = reading.rows();
-            for pair in (epoch * n..(epoch + 1) * n - 1).map(|t| (reading.place(t), t)).collect::<Vec<_>>() {
-                if pair.0.following > 0 {
-                    prop_assert_eq!(reading.place(pair.1 + 1).row, pair.0.row + 1);
+            for offset in 0..n - 1 {
+                let place = reading.place(epoch, offset);
+                if place.following > 0 {
+                    prop_assert_eq!(reading.place(epoch, offset + 1).row, place.row + 1);
                 }
             }
             rows.sort_unstable();

@@ -7,8 +7,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::{Plan, demand::Substitute, run::Run, stats::Counters, threads::Threads};
-use crate::{Error, ErrorKind, Result, record::Collate, shuffle::Popped};
+use super::{demand::Substitute, run::Run, stats::Counters, threads::Threads};
+use crate::{
+    Error, ErrorKind, Result,
+    order::{Draw, Schedule},
+    record::Collate,
+    shuffle::Popped,
+};
 
 /// How often a bad record is replaced before the loader gives up.
 pub const SUBSTITUTES: u64 = 16;
@@ -16,8 +21,8 @@ pub const SUBSTITUTES: u64 = 16;
 /// What a call for the next batch came to.
 #[derive(Debug)]
 pub enum Step<B> {
-    /// The next batch, complete.
-    Batch(B),
+    /// The next batch, complete, and its number in the pass.
+    Batch(u64, B),
     /// Not ready within the time given; nothing is lost.
     TimedOut,
     /// The pass is over.
@@ -28,63 +33,59 @@ pub enum Step<B> {
 pub(super) struct Consumer<C: Collate> {
     pub(super) run: Run<C::Example>,
     collate: C,
-    batch_size: usize,
-    infinite: bool,
-    /// Rows of an epoch and the epoch of ticket 0: they tell a ticket's epoch.
-    rows: u64,
-    epoch: u64,
-    draws: u64,
+    schedule: Schedule,
+    /// The number of the batch under way, and of the one that the run began with.
+    batch: u64,
+    first: u64,
+    /// Draws made, by stream, and the stream that is drawn from.
+    draws: Vec<u64>,
+    stream: usize,
     /// Draws that belong to the batch under way, and rows that are filled.
     drawn: usize,
     filled: usize,
     /// Substitutes that were asked for and have not come.
     pending: usize,
-    /// Bad records of the batch under way, by draw and attempt.
-    bad: Vec<(u64, u64, Error)>,
-    /// Errors of substitutes that end the run once all substitutes of the batch have come, by draw.
-    ending: Vec<(u64, Error)>,
+    /// Bad records of the batch under way, by row and attempt.
+    bad: Vec<(usize, u64, Error)>,
+    /// Errors of substitutes that end the run once all substitutes of the batch have come, by row.
+    ending: Vec<(usize, Error)>,
     fatal: Option<Error>,
-    ended: bool,
 }
 
 impl<C: Collate> Consumer<C> {
-    pub(super) fn new(run: Run<C::Example>, collate: C, plan: &Plan, rows: u64, epoch: u64) -> Self {
+    /// A consumer of `run`, which was started at `batch`.
+    pub(super) fn new(run: Run<C::Example>, collate: C, schedule: Schedule, batch: u64) -> Self {
+        let draws = (0..schedule.n_streams()).map(|stream| schedule.draws_before(stream, batch)).collect();
         Self {
             run,
             collate,
-            batch_size: plan.batch_size,
-            infinite: plan.infinite,
-            rows,
-            epoch,
-            draws: 0,
+            schedule,
+            batch,
+            first: batch,
+            draws,
+            stream: 0,
             drawn: 0,
             filled: 0,
             pending: 0,
             bad: Vec::new(),
             ending: Vec::new(),
             fatal: None,
-            ended: false,
         }
     }
 
-    /// Whether the pass stands at its beginning.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.draws == 0 && self.fatal.is_none()
+    /// The number of the next batch.
+    pub(super) fn batch(&self) -> u64 {
+        self.batch
     }
 
-    /// Whether the pass is over and its last batch handed out.
-    pub(super) fn is_ended(&self) -> bool {
-        !self.infinite && self.draws == self.rows && self.drawn == 0
+    /// Whether the pass stands where it began.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.batch == self.first && self.drawn == 0 && self.fatal.is_none()
     }
 
     /// Stops the run; its threads end on their own.
     pub(super) fn retire(self) -> Threads {
         self.run.retire()
-    }
-
-    /// The epoch of the next position.
-    pub(super) fn epoch(&self) -> u64 {
-        if self.infinite { self.epoch + self.draws / self.rows } else { self.epoch }
     }
 
     /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position order.
@@ -95,6 +96,9 @@ impl<C: Collate> Consumer<C> {
     ) -> Result<Step<C::Batch>> {
         if let Some(error) = &self.fatal {
             return Err(error.clone());
+        }
+        if self.schedule.n_batches().is_some_and(|n| self.batch >= n) {
+            return Ok(Step::End);
         }
         let deadline = Instant::now() + timeout;
         let step = self
@@ -111,57 +115,59 @@ impl<C: Collate> Consumer<C> {
                 return Err(error);
             }
         }
-        if self.drawn == 0 {
-            return Ok(Step::End);
-        }
         self.report_bad(&mut report);
-        let rows = if self.infinite { self.drawn } else { self.filled };
-        (self.drawn, self.filled) = (0, 0);
+        let rows = if self.schedule.rules().infinite { self.drawn } else { self.filled };
+        (self.stream, self.drawn, self.filled) = (0, 0, 0);
+        self.batch += 1;
         self.run.shared.counters.batch();
-        Ok(Step::Batch(self.collate.take(rows)))
+        Ok(Step::Batch(self.batch - 1, self.collate.take(rows)))
     }
 
     fn report_bad(&mut self, report: &mut impl FnMut(Error)) {
-        self.bad.sort_unstable_by_key(|&(draw, attempt, _)| (draw, attempt));
+        self.bad.sort_unstable_by_key(|&(row, attempt, _)| (row, attempt));
         self.bad.drain(..).for_each(|(_, _, error)| report(error));
     }
 
-    /// Draws until the batch is complete or the stream ends; false if time ran out.
+    /// Draws until the batch is complete; false if time ran out.
     fn draw_rows(&mut self, deadline: Instant) -> Result<bool> {
-        while self.drawn < self.batch_size && !self.ended {
-            let popped = self.run.shared.buffer.try_pop(deadline.saturating_duration_since(Instant::now()));
+        let mut has_drawn = false;
+        while self.stream < self.draws.len() {
+            let stream = self.stream;
+            if self.draws[stream] >= self.schedule.draws_before(stream, self.batch + 1) {
+                self.stream += 1;
+                continue;
+            }
+            // Copying a large batch takes a while, however ready its examples are.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() && has_drawn {
+                return Ok(false);
+            }
+            let popped = self.run.shared.buffers[stream].try_pop(left);
             if self.run.shared.is_stopped() {
                 return Err(self.stopped());
             }
             match popped {
                 Popped::Item(example) => {
-                    let row = if self.infinite { self.drawn } else { self.filled };
+                    let row = if self.schedule.rules().infinite { self.drawn } else { self.filled };
                     self.collate.put(row, example)?;
                     self.filled += 1;
                 }
                 Popped::Failed { ticket, error } => {
-                    let epoch = self.epoch + ticket / self.rows;
-                    self.note(Substitute { draw: self.draws, attempt: 0, epoch }, error)?;
+                    let draw = Draw { stream, number: self.draws[stream], ticket };
+                    self.note(Substitute { draw, row: self.drawn, attempt: 0 }, error)?;
                 }
                 Popped::TimedOut => return Ok(false),
-                Popped::Finished => {
-                    self.ended = true;
-                    break;
-                }
-                Popped::Closed => return Err(self.stopped()),
+                Popped::Finished | Popped::Closed => return Err(self.stopped()),
             }
-            self.draws += 1;
+            has_drawn = true;
+            self.draws[stream] += 1;
             self.drawn += 1;
-            self.run.shared.demand.drew();
-            // Copying a large batch takes a while, however ready its examples are.
-            if self.drawn < self.batch_size && Instant::now() >= deadline {
-                return Ok(false);
-            }
+            self.run.shared.demand.drew(stream);
         }
         Ok(true)
     }
 
-    /// Waits for the substitutes of the batch; false if time ran out. Of several that end the run, the first by draw is told.
+    /// Waits for the substitutes of the batch; false if time ran out. Of several that end the run, the first by row is told.
     fn await_substitutes(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -170,14 +176,13 @@ impl<C: Collate> Consumer<C> {
                     self.pending -= 1;
                     match outcome {
                         Ok(example) => {
-                            let first = self.draws - self.drawn as u64;
-                            self.collate.put((substitute.draw - first) as usize, example)?;
+                            self.collate.put(substitute.row, example)?;
                             self.filled += 1;
                             Counters::add(&self.run.shared.counters.substitutes);
                         }
                         Err(error) => {
                             if let Err(error) = self.note(substitute, error) {
-                                self.ending.push((substitute.draw, error));
+                                self.ending.push((substitute.row, error));
                             }
                         }
                     }
@@ -188,7 +193,7 @@ impl<C: Collate> Consumer<C> {
                 Err(RecvTimeoutError::Timeout) => return Ok(false),
             }
         }
-        match self.ending.drain(..).min_by_key(|&(draw, _)| draw) {
+        match self.ending.drain(..).min_by_key(|&(row, _)| row) {
             Some((_, error)) => Err(error),
             None => Ok(true),
         }
@@ -199,19 +204,13 @@ impl<C: Collate> Consumer<C> {
         if !error.kind.is_record() {
             return Err(error);
         }
-        let (kind, what) = (error.kind, error.to_string());
-        self.bad.push((failed.draw, failed.attempt, error));
-        if !self.infinite {
+        let exhausted = (failed.attempt == SUBSTITUTES).then(|| exhausted(&error));
+        self.bad.push((failed.row, failed.attempt, error));
+        if !self.schedule.rules().infinite {
             return Ok(());
         }
-        if failed.attempt == SUBSTITUTES {
-            return Err(Error::new(
-                ErrorKind::Exhausted,
-                format!(
-                    "{SUBSTITUTES} substitutes in a row were bad as well, the last one {kind}: {what}. Check the shards and the \
-                     audio column"
-                ),
-            ));
+        if let Some(error) = exhausted {
+            return Err(error);
         }
         self.pending += 1;
         self.run.shared.demand.substitute(Substitute { attempt: failed.attempt + 1, ..failed });
@@ -221,6 +220,17 @@ impl<C: Collate> Consumer<C> {
     fn stopped(&self) -> Error {
         self.run.shared.fatal().cloned().unwrap_or_else(closed)
     }
+}
+
+/// The error of a stream in which nothing good is found any more.
+pub(super) fn exhausted(last: &Error) -> Error {
+    Error::new(
+        ErrorKind::Exhausted,
+        format!(
+            "{SUBSTITUTES} substitutes in a row were bad as well, the last one {}: {last}. Check the shards and the audio column",
+            last.kind
+        ),
+    )
 }
 
 /// The error of a loader that was closed.

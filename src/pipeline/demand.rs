@@ -1,4 +1,4 @@
-//! What the consumer tells the reader: how far it is, and which substitutes it needs.
+//! What the consumer tells the I/O threads: how far it is in each stream, and which substitutes it needs.
 
 use std::{
     collections::VecDeque,
@@ -6,23 +6,26 @@ use std::{
 };
 
 use super::admission::{Admission, Next};
+use crate::order::Draw;
 
 /// A record that stands in for the bad record of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Substitute {
     /// The draw whose record is bad.
-    pub draw: u64,
+    pub draw: Draw,
+    /// The row of the batch that it is for.
+    pub row: usize,
     /// Counts from 1.
     pub attempt: u64,
-    /// The epoch of the record that is replaced.
-    pub epoch: u64,
 }
 
-/// The reader's next errand.
+/// The next errand of an I/O thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
     /// Fetch the record of a ticket; `in_order` if its neighbours follow.
     Ticket {
+        /// The stream.
+        stream: usize,
         /// The ticket.
         ticket: u64,
         /// Whether the tickets behind it follow.
@@ -32,30 +35,41 @@ pub enum Errand {
     Substitute(Substitute),
 }
 
-#[derive(Debug, Default)]
-struct Wants {
+/// One stream's account: what was drawn, what was admitted.
+#[derive(Debug)]
+struct Account {
     draws: u64,
+    admission: Admission,
+}
+
+#[derive(Debug)]
+struct Wants {
+    streams: Vec<Account>,
+    /// The stream that is asked first.
+    turn: usize,
     substitutes: VecDeque<Substitute>,
-    reader_waits: bool,
+    waiting: usize,
     stopped: bool,
 }
 
-/// The consumer's account, which the reader waits on.
-#[derive(Debug, Default)]
+/// The consumer's account, which the I/O threads wait on.
+#[derive(Debug)]
 pub struct Demand {
     wants: Mutex<Wants>,
     changed: Condvar,
 }
 
 impl Demand {
-    /// An account of a consumer that has made `draws` draws.
-    pub fn new(draws: u64) -> Self {
-        Self { wants: Mutex::new(Wants { draws, ..Wants::default() }), changed: Condvar::new() }
+    /// An account of a consumer that has made so many draws of each stream, with the admission that stands there.
+    pub fn new(streams: impl IntoIterator<Item = (u64, Admission)>) -> Self {
+        let streams = streams.into_iter().map(|(draws, admission)| Account { draws, admission }).collect();
+        let wants = Wants { streams, turn: 0, substitutes: VecDeque::new(), waiting: 0, stopped: false };
+        Self { wants: Mutex::new(wants), changed: Condvar::new() }
     }
 
-    /// One more draw was made: credit for one more ticket.
-    pub fn drew(&self) {
-        self.change(|wants| wants.draws += 1);
+    /// One more draw of `stream` was made: credit for one more ticket.
+    pub fn drew(&self, stream: usize) {
+        self.change(|wants| wants.streams[stream].draws += 1);
     }
 
     /// Asks for a substitute.
@@ -63,29 +77,35 @@ impl Demand {
         self.change(|wants| wants.substitutes.push_back(substitute));
     }
 
-    /// Ends the reader.
+    /// Ends the I/O threads.
     pub fn stop(&self) {
-        self.change(|wants| wants.stopped = true);
+        self.lock().stopped = true;
+        self.changed.notify_all();
     }
 
     /// Waits for something to do; `None` when stopped, or when nothing can be asked for any more.
-    pub fn errand(&self, admission: &mut Admission) -> Option<Errand> {
+    pub fn errand(&self) -> Option<Errand> {
         let mut wants = self.lock();
         loop {
             if wants.stopped {
                 return None;
             }
-            if let Some(substitute) = wants.substitutes.pop_front() {
-                return Some(Errand::Substitute(substitute));
-            }
-            match admission.next(wants.draws) {
-                Next::InOrder(ticket) => return Some(Errand::Ticket { ticket, in_order: true }),
-                Next::Demanded(ticket) => return Some(Errand::Ticket { ticket, in_order: false }),
-                Next::Done => return None,
-                Next::Wait => {
-                    wants.reader_waits = true;
+            match wants.next() {
+                Ok(errand) => {
+                    // There may be more to do for the others.
+                    if wants.waiting > 0 {
+                        self.changed.notify_one();
+                    }
+                    return Some(errand);
+                }
+                Err(Idle::Done) => {
+                    self.changed.notify_all();
+                    return None;
+                }
+                Err(Idle::Wait) => {
+                    wants.waiting += 1;
                     wants = self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner);
-                    wants.reader_waits = false;
+                    wants.waiting -= 1;
                 }
             }
         }
@@ -94,7 +114,7 @@ impl Demand {
     fn change(&self, change: impl FnOnce(&mut Wants)) {
         let mut wants = self.lock();
         change(&mut wants);
-        let wake = wants.reader_waits;
+        let wake = wants.waiting > 0;
         drop(wants);
         if wake {
             self.changed.notify_one();
@@ -103,5 +123,39 @@ impl Demand {
 
     fn lock(&self) -> MutexGuard<'_, Wants> {
         self.wants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why there is no errand.
+enum Idle {
+    /// Not before the next draw.
+    Wait,
+    /// Every ticket of a finite pass was admitted.
+    Done,
+}
+
+impl Wants {
+    /// Substitutes first: the consumer waits for them. Then the streams in turn; one without credit is passed over.
+    fn next(&mut self) -> Result<Errand, Idle> {
+        if let Some(substitute) = self.substitutes.pop_front() {
+            return Ok(Errand::Substitute(substitute));
+        }
+        let n = self.streams.len();
+        let mut idle = Idle::Done;
+        for stream in (self.turn..n).chain(0..self.turn) {
+            let Account { draws, admission } = &mut self.streams[stream];
+            let (ticket, in_order) = match admission.next(*draws) {
+                Next::InOrder(ticket) => (ticket, true),
+                Next::Demanded(ticket) => (ticket, false),
+                Next::Done => continue,
+                Next::Wait => {
+                    idle = Idle::Wait;
+                    continue;
+                }
+            };
+            self.turn = (stream + 1) % n;
+            return Ok(Errand::Ticket { stream, ticket, in_order });
+        }
+        Err(idle)
     }
 }

@@ -1,17 +1,17 @@
-//! One run: the I/O thread, the channel, the workers and the shuffle buffer between them, from start to stop.
+//! One run: the I/O threads, the channel, the workers and the shuffle buffers between them, from start to stop.
 //!
 //! Every admitted ticket is answered exactly once ([`Answer`] answers for a thread that panics), workers block on nothing but
-//! their input, and the reader blocks only on credit, channel and bytes, all of which end with [`Shared::stop`].
+//! their input, and an I/O thread blocks only on credit, channel and bytes, all of which end with [`Shared::stop`].
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, TrySendError, select};
 
 use super::{
     ExampleOf, Plan,
@@ -24,19 +24,21 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    order::{FIRST_STREAM, Place, Reading, Window},
+    order::{Assignment, Draw, Schedule},
     record::{RawRecord, ReadRecords, Record, Source, Stage, Task},
-    seed::{Purpose, below, hash},
     shuffle::ConcurrentShuffleBuffer,
 };
 
 /// What all threads of a run share.
 pub(super) struct Shared<E> {
-    pub(super) buffer: ConcurrentShuffleBuffer<E>,
+    /// One for each stream.
+    pub(super) buffers: Vec<ConcurrentShuffleBuffer<E>>,
     pub(super) demand: Demand,
     pub(super) counters: Arc<Counters>,
     bytes: ByteBudget,
     stopped: AtomicBool,
+    /// Dropped to end a wait for the channel.
+    open: Mutex<Option<Sender<()>>>,
     fatal: OnceLock<Error>,
 }
 
@@ -46,7 +48,8 @@ impl<E> Shared<E> {
         self.stopped.store(true, Ordering::Release);
         self.demand.stop();
         self.bytes.close();
-        self.buffer.close();
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.buffers.iter().for_each(ConcurrentShuffleBuffer::close);
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -69,7 +72,7 @@ impl<E> Shared<E> {
 /// Where an outcome goes.
 #[derive(Debug, Clone, Copy)]
 enum Slot {
-    Ticket(u64),
+    Ticket { stream: usize, ticket: u64 },
     Substitute(Substitute),
 }
 
@@ -93,7 +96,7 @@ impl<E> Answer<E> {
     fn send(&self, slot: Slot, outcome: Result<E>) {
         match slot {
             // A closed buffer drops the outcome: the run is over.
-            Slot::Ticket(ticket) => drop(self.shared.buffer.push(ticket, outcome)),
+            Slot::Ticket { stream, ticket } => drop(self.shared.buffers[stream].push(ticket, outcome)),
             // So does a consumer that is gone.
             Slot::Substitute(substitute) => drop(self.substituted.send((substitute, outcome))),
         }
@@ -115,7 +118,6 @@ impl<E> Drop for Answer<E> {
 /// A record in the channel, with the duty to answer for it.
 struct Admitted<E> {
     record: Record,
-    place: Place,
     answer: Answer<E>,
 }
 
@@ -127,10 +129,11 @@ pub(super) struct Run<E> {
 }
 
 impl<E: Send + 'static> Run<E> {
-    /// Starts the threads of the pass that begins with `epoch`.
+    /// Starts the threads of a pass at `batch`.
     pub(super) fn start<S: Source, K: Task>(
         plan: &Plan,
-        epoch: u64,
+        schedule: &Schedule,
+        batch: u64,
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
@@ -138,37 +141,47 @@ impl<E: Send + 'static> Run<E> {
     where
         K::Stage: Stage<Example = E>,
     {
-        let reading = Reading::new(plan.seed, plan.shard_order, epoch, source.shard_rows());
-        let end = (!plan.infinite).then(|| reading.rows());
-        let size = plan.window.min(reading.rows());
-        let window = Window::new(plan.seed, FIRST_STREAM, epoch, size, end);
-        let credit = plan.credit(size);
-        let admission =
-            Admission::new(window.clone(), end, credit, 3 * plan.batch_size, source.random_access());
+        let scattered = schedule.rules().order.is_scattered();
+        let look_ahead = 3 * schedule.per_batch() as usize;
+        let demand_first = source.random_access();
+        let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
+        for stream in 0..schedule.n_streams() {
+            let window = schedule.window(stream, batch);
+            let credit = plan.credit(window.size());
+            let end = schedule.end(stream);
+            let admission = Admission::new(window.clone(), end, credit, look_ahead, demand_first);
+            accounts.push((window.draws(), admission));
+            buffers.push(ConcurrentShuffleBuffer::over(credit, window)?);
+        }
+        let (open, stopped) = crossbeam_channel::bounded(0);
         let shared = Arc::new(Shared {
-            buffer: ConcurrentShuffleBuffer::over(credit, window)?,
-            demand: Demand::new(0),
+            buffers,
+            demand: Demand::new(accounts),
             bytes: ByteBudget::new(plan.channel_bytes),
             counters: counters.clone(),
             stopped: AtomicBool::new(false),
+            open: Mutex::new(Some(open)),
             fatal: OnceLock::new(),
         });
         let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
         let (substituted_tx, substituted) = crossbeam_channel::unbounded();
         // Dropped on error, `run` ends what was started.
         let mut run = Self { shared: shared.clone(), substituted, threads: Threads::default() };
-        let reader = Reader {
-            task: task.clone(),
-            source: source.clone(),
-            records: source.reader(),
-            reading,
-            seed: plan.seed,
-            first_epoch: epoch,
-            shared: shared.clone(),
-            to_workers,
-            substituted: substituted_tx,
-        };
-        run.threads.spawn("forebay-io".into(), move || guard(&shared, |_| reader.run(admission)))?;
+        for n in 0..if scattered { plan.n_readers } else { 1 } {
+            let reader = Reader {
+                task: task.clone(),
+                source: source.clone(),
+                records: (0..schedule.n_streams()).map(|_| source.reader()).collect(),
+                schedule: schedule.clone(),
+                shared: shared.clone(),
+                to_workers: to_workers.clone(),
+                stopped: stopped.clone(),
+                substituted: substituted_tx.clone(),
+            };
+            let shared = shared.clone();
+            let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
+            run.threads.spawn(name, move || guard(&shared, |_| reader.run()))?;
+        }
         let delays = Delays::current();
         for n in 0..plan.n_workers {
             let (source, task, records, shared) =
@@ -222,34 +235,33 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// The I/O thread.
+/// An I/O thread.
 struct Reader<S: Source, K: Task> {
     task: Arc<K>,
     source: Arc<S>,
-    records: S::Reader,
-    reading: Reading,
-    seed: u64,
-    first_epoch: u64,
+    /// One for each stream: what a stream reads next lies behind what it read last.
+    records: Vec<S::Reader>,
+    schedule: Schedule,
     shared: Arc<Shared<ExampleOf<K>>>,
     to_workers: Sender<Admitted<ExampleOf<K>>>,
+    /// Disconnected when the run is stopped.
+    stopped: Receiver<()>,
     substituted: Sender<Substituted<ExampleOf<K>>>,
 }
 
 impl<S: Source, K: Task> Reader<S, K> {
-    fn run(mut self, mut admission: Admission) {
-        while let Some(errand) = self.shared.demand.errand(&mut admission) {
-            let (slot, place, seed, run) = match errand {
-                Errand::Ticket { ticket, in_order } => {
-                    let place = self.reading.place(ticket);
-                    let seed = hash(self.seed, Purpose::Crop, [place.epoch, place.row]);
-                    (Slot::Ticket(ticket), place, seed, if in_order { place.following + 1 } else { 1 })
+    fn run(mut self) {
+        while let Some(errand) = self.shared.demand.errand() {
+            let (slot, stream, Assignment { row, run, seed }) = match errand {
+                Errand::Ticket { stream, ticket, in_order } => {
+                    let assigned = self.schedule.assign(stream, ticket);
+                    let run = if in_order { assigned.run } else { 1 };
+                    (Slot::Ticket { stream, ticket }, stream, Assignment { run, ..assigned })
                 }
                 Errand::Substitute(substitute) => {
-                    let Substitute { draw, attempt, epoch } = substitute;
-                    let words = [FIRST_STREAM, self.first_epoch, draw, attempt];
-                    let offset = below(hash(self.seed, Purpose::Substitute, words), self.reading.rows());
-                    let seed = hash(self.seed, Purpose::SubstituteCrop, words);
-                    (Slot::Substitute(substitute), self.reading.place_in(epoch, offset), seed, 1)
+                    let Draw { stream, .. } = substitute.draw;
+                    let assigned = self.schedule.substitute(substitute.draw, substitute.attempt);
+                    (Slot::Substitute(substitute), stream, assigned)
                 }
             };
             let answer = Answer {
@@ -258,25 +270,34 @@ impl<S: Source, K: Task> Reader<S, K> {
                 substituted: self.substituted.clone(),
             };
             let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
-            match self.records.read(place.row, run, &excerpt) {
+            match self.records[stream].read(row, run, &excerpt) {
                 Err(error) => {
                     if error.kind.is_record() {
                         Counters::add(&self.shared.counters.records_failed);
                     }
-                    answer.give(Err(located(error, &*self.source, place.row)));
+                    answer.give(Err(located(error, &*self.source, row)));
                 }
                 Ok(RawRecord { bytes, label }) => {
                     Counters::add(&self.shared.counters.records_read);
                     let size = bytes.len();
-                    let record = Record { bytes, label, index: place.row, seed };
-                    // Either fails only when the run was stopped.
-                    if !self.shared.bytes.acquire(size)
-                        || self.to_workers.send(Admitted { record, place, answer }).is_err()
-                    {
+                    let record = Record { bytes, label, index: row, seed };
+                    if !self.shared.bytes.acquire(size) || !self.send(Admitted { record, answer }) {
                         return;
                     }
                 }
             }
+        }
+    }
+
+    /// Waits for room in the channel; false if the run was stopped.
+    fn send(&self, admitted: Admitted<ExampleOf<K>>) -> bool {
+        match self.to_workers.try_send(admitted) {
+            Ok(()) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(admitted)) => select! {
+                send(self.to_workers, admitted) -> sent => sent.is_ok(),
+                recv(self.stopped) -> _ => false,
+            },
         }
     }
 }
@@ -290,7 +311,7 @@ fn work<S: Source, K: Task>(
     delays: Delays,
 ) {
     let mut stage = task.stage();
-    while let Ok(Admitted { record, place, answer }) = records.recv() {
+    while let Ok(Admitted { record, answer }) = records.recv() {
         shared.bytes.release(record.bytes.len());
         if shared.is_stopped() {
             return;
@@ -306,12 +327,12 @@ fn work<S: Source, K: Task>(
             Err(_) => &shared.counters.records_failed,
         };
         Counters::add(counter);
-        answer.give(outcome.map_err(|error| located(error, source, place.row)));
+        answer.give(outcome.map_err(|error| located(error, source, record.index)));
     }
 }
 
 /// Completes an error with the place of its record.
-fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
+pub(super) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
     let (shard, row_in_shard) = source.locate(row);
     error.place.index = Some(row);
     error.place.shard = Some(shard);

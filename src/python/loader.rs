@@ -12,9 +12,10 @@ use std::{
 use crossbeam_channel::RecvTimeoutError;
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::{
+    IntoPyObjectExt,
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyByteArray, PyBytes, PyDict, PyList, PyType},
+    types::{PyDict, PyList, PyTuple, PyType},
 };
 
 use super::{
@@ -22,15 +23,18 @@ use super::{
     baton::Baton,
     errors::to_python,
     logging, remember,
-    whole::{int64, int128},
+    sources::Sources,
+    state,
+    whole::{int64, int128, optional_int64},
 };
 use crate::{
-    Error, ErrorKind, LoaderConfig,
+    Error, ErrorKind, LoaderConfig, Result,
     batch::AudioBatch,
-    config::shown,
+    config::{MixtureConfig, shown},
     float_mode,
     pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
+    state::Identity,
 };
 
 type AudioEngine = Engine<ArrowSource, AudioTask>;
@@ -47,8 +51,8 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///
 /// Parameters
 /// ----------
-/// arrow_files : path or sequence of paths
-///     Arrow IPC streams (Hugging Face `datasets` shards) or files.
+/// arrow_files : path, sequence of paths, or dict of names and paths
+///     Arrow IPC streams (Hugging Face `datasets` shards) or files. A dict names sources that are mixed by `weights`.
 /// seed : int
 ///     The number that all randomness comes from, 0 to 2**64 - 1.
 /// batch_size : int
@@ -67,6 +71,27 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     Epoch after epoch without end, bad records replaced; or one pass per `iter()`, bad records left out.
 /// augment : bool
 ///     Random crops (zeros behind short recordings); or center crops (zeros on both sides).
+/// order : str, optional
+///     `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed within `shuffle_min_size`),
+///     `"global"` (a new permutation of all rows each epoch; each row is a read of its own), `"era"` (the same within each
+///     `era_length` rows). None: sequential if finite with `shuffle_min_size=0`, global for a mixture, else window.
+/// rank, world_size : int
+///     This process among those that share each batch of `batch_size * world_size` rows; side by side, their parts are the batch that
+///     one process would have made.
+/// n_streams : int, optional
+///     For `"window"`: the largest world size ever wanted, a multiple of `world_size`. None: `world_size`.
+/// drop_last : bool
+///     Leaves out a last batch that has fewer rows than the others.
+/// era_length : int
+///     Rows of an era.
+/// weights : dict, or list of (batch, dict), optional
+///     Share of each source in a mixture, from which batch on. None: as large as the sources are.
+/// mixture_block : int, optional
+///     Examples over which the weights hold exactly. None: `batch_size * world_size`.
+/// stop : str, optional
+///     Where a finite mixture ends: `"first_exhausted"` (default) or `"all_exhausted"`; an infinite one has `"restart"`.
+/// n_readers : int
+///     Threads that read, where each row is a read of its own.
 /// audio_column, label_column : str, optional
 ///     Columns by name; otherwise the schema's Audio feature or `audio`, and `label`.
 ///
@@ -86,8 +111,10 @@ pub struct Loader {
     source: Arc<ArrowSource>,
     counters: Arc<Counters>,
     config: LoaderConfig,
+    identity: Identity,
     shape: [usize; 2],
-    batches_per_epoch: u64,
+    sources: Sources,
+    columns: [Option<String>; 2],
     process: u32,
 }
 
@@ -98,7 +125,8 @@ impl Loader {
     #[pyo3(signature = (
         arrow_files, seed=0, batch_size=64, shuffle_buffer_size=10000, shuffle_min_size=8000, sample_rate=32000,
         clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,
-        augment=true, *, audio_column=None, label_column=None
+        augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
+        mixture_block=None, stop=None, n_readers=8, audio_column=None, label_column=None
     ))]
     fn new(
         py: Python<'_>,
@@ -116,11 +144,27 @@ impl Loader {
         #[pyo3(from_py_with = int64)] raw_channel_size: i64,
         infinite: bool,
         augment: bool,
+        order: Option<String>,
+        #[pyo3(from_py_with = int64)] rank: i64,
+        #[pyo3(from_py_with = int64)] world_size: i64,
+        #[pyo3(from_py_with = optional_int64)] n_streams: Option<i64>,
+        drop_last: bool,
+        #[pyo3(from_py_with = int64)] era_length: i64,
+        weights: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = optional_int64)] mixture_block: Option<i64>,
+        stop: Option<String>,
+        #[pyo3(from_py_with = int64)] n_readers: i64,
         audio_column: Option<String>,
         label_column: Option<String>,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
-        let files = paths(arrow_files)?;
+        let sources = Sources::extract(arrow_files)?;
+        let stages = sources.stages(weights)?;
+        let mixture = sources.names.is_some().then(|| MixtureConfig {
+            stages,
+            block: mixture_block,
+            stop: stop.clone(),
+        });
         let seed_in_range = u64::try_from(seed);
         let config = LoaderConfig {
             seed: seed_in_range.unwrap_or_default(),
@@ -136,13 +180,25 @@ impl Loader {
             raw_channel_size,
             infinite,
             augment,
+            order,
+            era_length,
+            rank,
+            world_size,
+            n_streams,
+            drop_last,
+            n_readers,
+            mixture,
         };
         let mut problems = Vec::new();
-        if files.is_empty() {
+        if sources.groups.iter().all(Vec::is_empty) {
             problems.push("arrow_files is empty, must name at least one shard".to_owned());
         }
-        if let Some(at) = files.iter().position(|file| file.as_os_str().is_empty()) {
+        if let Some(at) = sources.groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
             problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
+        }
+        if sources.names.is_none() && (mixture_block.is_some() || stop.is_some()) {
+            problems
+                .push("mixture_block and stop need sources to mix: give arrow_files as a dict".to_owned());
         }
         if seed_in_range.is_err() {
             let beyond = [i128::MIN, i128::MAX].contains(&seed);
@@ -150,14 +206,18 @@ impl Loader {
             problems.push(format!("seed is {seed}, must be 0 to {}", u64::MAX));
         }
         let plans = config.check().map_err(|error| problems.push(error.message));
-        let (Ok((plan, audio)), true) = (plans, problems.is_empty()) else {
+        let (Ok((mut plan, audio)), true) = (plans, problems.is_empty()) else {
             return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
         };
         let raise = |error: Error| to_python(py, &error);
+        let columns = [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
         let options = ArrowOptions { audio_column, label_column, ..ArrowOptions::default() };
-        let (task, source) = open(py, audio.clone(), files, options)?;
+        let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
         config.check_rows(&audio, source.n_rows()).map_err(raise)?;
         let (shape, source) = (task.shape(), Arc::new(source));
+        if let Some(mixture) = &mut plan.mixture {
+            mixture.over(source.group_starts());
+        }
         let engine = Engine::new(source.clone(), task, plan).map_err(|error| {
             let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
             raise(match damage {
@@ -170,11 +230,13 @@ impl Loader {
         logging::emit(py)?;
         Ok(Self {
             control,
-            source,
             counters: engine.counters(),
+            identity: state::identity(&config, columns.each_ref().map(Option::as_deref), &source),
             config,
             shape,
-            batches_per_epoch: engine.batches_per_epoch(),
+            sources,
+            columns,
+            source,
             process: std::process::id(),
             engine: Baton::new(engine),
         })
@@ -204,9 +266,11 @@ impl Loader {
         preset(class, arrow_files, &LoaderConfig::eval(), overrides)
     }
 
-    /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early.
+    /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
+    /// `load_state_dict` or `seek` it goes on there.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        slf.get().with_engine(slf.py(), AudioEngine::rewind)?;
+        let py = slf.py();
+        slf.get().with_engine(py, AudioEngine::rewind)?.map_err(|error| to_python(py, &error))?;
         Ok(slf.clone())
     }
 
@@ -217,12 +281,12 @@ impl Loader {
             // A signal that came while the batch was made, or a handler that raises, would lose it on the way to the caller.
             let pause = logging::emit(py).and_then(|()| py.check_signals());
             match (step, pause) {
-                (Ok(Step::Batch(batch)), Err(interrupt)) => {
-                    self.give_back(py, batch);
+                (Ok(Step::Batch(number, batch)), Err(interrupt)) => {
+                    self.give_back(py, number, batch);
                     return Err(interrupt);
                 }
                 (_, Err(interrupt)) => return Err(interrupt),
-                (Ok(Step::Batch(batch)), Ok(())) => return self.to_dict(py, batch).map(Some),
+                (Ok(Step::Batch(_, batch)), Ok(())) => return self.to_dict(py, batch).map(Some),
                 (Ok(Step::End), Ok(())) => return Ok(None),
                 (Ok(Step::TimedOut), Ok(())) => {}
                 (Err(error), Ok(())) => return Err(to_python(py, &error)),
@@ -237,7 +301,7 @@ impl Loader {
                 "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch",
             ));
         }
-        Ok(self.batches_per_epoch as usize)
+        Ok(self.batches_per_epoch() as usize)
     }
 
     /// True: a loader without `len()` is one as well, and `if loader:` asks whether there is one.
@@ -250,7 +314,7 @@ impl Loader {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
 
@@ -316,10 +380,88 @@ impl Loader {
         self.source.n_rows()
     }
 
-    /// Batches that make an epoch.
+    /// Batches that make an epoch, the same on every rank.
     #[getter]
     fn batches_per_epoch(&self) -> u64 {
-        self.batches_per_epoch
+        self.control.batches_per_epoch()
+    }
+
+    /// The names of the sources of a mixture, by the numbers in a batch's `source`; None for a single one.
+    #[getter]
+    fn source_names(&self) -> Option<Vec<String>> {
+        self.sources.names.clone()
+    }
+
+    /// The number of the next batch: of the pass if finite, of all if infinite.
+    #[getter]
+    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_engine(py, |engine| engine.batch())
+    }
+
+    /// Where the loader stands: a dict that JSON can hold, under 1 KB, whatever the data. It stands for what was returned, not for
+    /// what was prefetched, and one rank's serves all. After the last batch of a pass it is the start of the next.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let position = self.with_engine(py, |engine| engine.position())?;
+        state::to_python(py, &self.identity.state(&position))
+    }
+
+    /// Goes on where the loader of `state` stood, bit for bit, with any `n_workers`, buffer and channel sizes, and with any rank
+    /// and world size of the same global batch (order "window": one that divides its `n_streams`).
+    ///
+    /// Reads nothing; the next batch comes without those before it. Raises `StateError` that names what differs.
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let position = state::from_python(state)?.and_then(|state| self.identity.position(&state));
+        let position = position.map_err(|error| to_python(py, &error))?;
+        self.with_engine(py, move |engine| engine.restore(position.clone()))?
+            .map_err(|error| to_python(py, &error))
+    }
+
+    /// Makes batch number `batch` the next one: of the pass if finite, of all if infinite. Raises `ConfigError` if there is none.
+    fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
+        let batch = batch_number(py, batch)?;
+        self.with_engine(py, |engine| engine.seek(batch))?.map_err(|error| to_python(py, &error))
+    }
+
+    /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in `seek`: those around a
+    /// loss spike, say. At most 16 ranges may lie ahead; the state keeps them.
+    fn skip(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ranges = state::ranges(ranges)?.map_err(|error| to_python(py, &error))?;
+        self.with_engine(py, |engine| engine.skip(&ranges))?.map_err(|error| to_python(py, &error))
+    }
+
+    /// Batch number `batch` once more, or in advance, made on the side: the position stays where it is. Takes as long as
+    /// `batch_size` records do on one thread.
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = int64)] batch: i64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let batch = batch_number(py, batch)?;
+        let replay =
+            self.with_engine(py, |engine| engine.replay(batch))?.map_err(|error| to_python(py, &error))?;
+        let made =
+            on_the_side(py, "forebay-replay", move |stop| replay.run(|| !stop.load(Ordering::Relaxed)))?;
+        match made {
+            Some(batch) => self.to_dict(py, batch),
+            None => Err(to_python(py, &Error::new(ErrorKind::Closed, "the replay was stopped"))),
+        }
+    }
+
+    /// The row numbers of this rank's next `n` examples, int64 `[n]`, without reading any data; bad records are not known in advance.
+    /// Fewer if the pass ends before.
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = int64)] n: i64,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let rows = match usize::try_from(n) {
+            Ok(n) if n <= 1 << 32 => self.with_engine(py, |engine| engine.upcoming(n))?,
+            _ => {
+                Err(Error::new(ErrorKind::Config, format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32)))
+            }
+        };
+        let rows = rows.map_err(|error| to_python(py, &error))?;
+        Ok(PyArray1::from_vec(py, rows.into_iter().map(|row| row as i64).collect()))
     }
 
     /// The epoch of the next position, counted from 0. An infinite loader's window mixes neighbouring epochs; its epoch says how
@@ -357,6 +499,23 @@ impl Loader {
             list.append(dict)?;
         }
         Ok(list)
+    }
+
+    /// Pickles configuration and state; the copy reads the same paths and goes on where this loader stands.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let keywords = to_dict(py, &this.config)?;
+        this.sources.add_to(&keywords, this.config.mixture.as_ref())?;
+        let [audio_column, label_column] = &this.columns;
+        keywords.set_item("audio_column", audio_column)?;
+        keywords.set_item("label_column", label_column)?;
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        let arguments = (slf.get_type(), PyTuple::empty(py), keywords);
+        (new, arguments, this.state_dict(py)?).into_bound_py_any(py)
+    }
+
+    fn __setstate__(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.load_state_dict(py, state)
     }
 
     fn __repr__(&self) -> String {
@@ -413,12 +572,12 @@ impl Loader {
     }
 
     /// Hands a batch back to the engine, whatever signals are pending.
-    fn give_back(&self, py: Python<'_>, batch: AudioBatch) {
+    fn give_back(&self, py: Python<'_>, number: u64, batch: AudioBatch) {
         py.detach(|| {
             let mut turn = self.engine.queue();
             loop {
                 if let Some(mut engine) = turn.take(SLICE) {
-                    engine.give_back(batch);
+                    engine.give_back(number, batch);
                     return;
                 }
             }
@@ -433,6 +592,9 @@ impl Loader {
         dict.set_item("spectrogram", spectrogram)?;
         if self.source.has_labels() {
             dict.set_item("label", PyArray1::from_vec(py, batch.label))?;
+        }
+        if self.sources.names.is_some() {
+            dict.set_item("source", PyArray1::from_vec(py, self.source.group_of(&batch.index)))?;
         }
         dict.set_item("index", PyArray1::from_vec(py, batch.index))?;
         Ok(dict)
@@ -458,23 +620,32 @@ impl Drop for Loader {
     }
 }
 
-/// Plans the features and opens the source on a thread of its own: in the default float mode, whatever the caller's is, and such
-/// that Ctrl-C works however slow the file system is.
+/// Plans the features and opens the source, in the default float mode, whatever the caller's is.
 fn open(
     py: Python<'_>,
     plan: AudioPlan,
-    files: Vec<PathBuf>,
+    groups: Vec<Vec<PathBuf>>,
     options: ArrowOptions,
 ) -> PyResult<(AudioTask, ArrowSource)> {
+    on_the_side(py, "forebay-index", move |stop| {
+        Ok((AudioTask::new(plan)?, ArrowSource::open_groups(&groups, &options, stop)?))
+    })
+}
+
+/// Works on a thread of its own, such that Ctrl-C works however slow the file system is: then `work` is told to stop.
+fn on_the_side<T: Send + 'static>(
+    py: Python<'_>,
+    name: &str,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
+) -> PyResult<T> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (opened_tx, opened) = crossbeam_channel::bounded(1);
-    thread::Builder::new().name("forebay-index".into()).spawn({
+    let (done_tx, done) = crossbeam_channel::bounded(1);
+    thread::Builder::new().name(name.into()).spawn({
         let stop = stop.clone();
         move || {
             float_mode::set_default();
-            let open = || Ok((AudioTask::new(plan)?, ArrowSource::open(&files, &options, &stop)?));
             // Whoever asked may have been interrupted.
-            let _ = opened_tx.send(open());
+            let _ = done_tx.send(work(&stop));
         }
     })?;
     loop {
@@ -482,43 +653,22 @@ fn open(
             stop.store(true, Ordering::Relaxed);
             return Err(interrupt);
         }
-        match py.detach(|| opened.recv_timeout(SLICE)) {
+        match py.detach(|| done.recv_timeout(SLICE)) {
             Ok(made) => return made.map_err(|error| to_python(py, &error)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                let lost = Error::new(
-                    ErrorKind::Panic,
-                    "indexing the shards panicked: a bug of forebay, please report it",
-                );
-                return Err(to_python(py, &lost));
+                let lost = format!("{name} panicked: a bug of forebay, please report it");
+                return Err(to_python(py, &Error::new(ErrorKind::Panic, lost)));
             }
         }
     }
 }
 
-/// One path, or a sequence of paths.
-fn paths(files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
-    if let Ok(path) = files.extract() {
-        return Ok(vec![path]);
-    }
-    let wrong = |name: &str, found: &Bound<'_, PyAny>| {
-        let found = found.get_type();
-        let expected = "must be a path (str or os.PathLike) or a sequence of paths";
-        PyTypeError::new_err(match found.name() {
-            Ok(found) => format!("{name} {expected}, not {found}"),
-            Err(_) => format!("{name} {expected}, not {found}"),
-        })
-    };
-    if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
-        return Err(wrong("arrow_files", files));
-    }
-    let each = files.try_iter().map_err(|_| wrong("arrow_files", files))?;
-    each.enumerate()
-        .map(|(at, path)| {
-            let path = path?;
-            path.extract().map_err(|_| wrong(&format!("arrow_files[{at}]"), &path))
-        })
-        .collect()
+fn batch_number(py: Python<'_>, batch: i64) -> PyResult<u64> {
+    u64::try_from(batch).map_err(|_| {
+        let message = format!("batch is {}, must be 0 or more", shown(batch));
+        to_python(py, &Error::new(ErrorKind::Config, message))
+    })
 }
 
 /// Calls the class with a preset's parameters, overridden.
@@ -528,15 +678,25 @@ fn preset<'py>(
     config: &LoaderConfig,
     overrides: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let parameters = to_dict(class.py(), config)?;
+    let parameters = positional(class.py(), config)?;
     if let Some(overrides) = overrides {
         parameters.update(overrides.as_mapping())?;
     }
     class.call((arrow_files,), Some(&parameters))
 }
 
-/// The parameters as keywords.
-pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
+/// The parameters as keywords, but for files, mixture and columns.
+fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
+    let dict = positional(py, config)?;
+    macro_rules! set {
+        ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), &config.$parameter)?;)* };
+    }
+    set! { order rank world_size n_streams drop_last era_length n_readers }
+    Ok(dict)
+}
+
+/// The parameters that may be given by position, as keywords.
+pub fn positional<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     macro_rules! set {
         ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), config.$parameter)?;)* };

@@ -8,7 +8,9 @@ mod decode;
 mod errors;
 mod loader;
 mod logging;
+mod sources;
 mod spectrogram;
+mod state;
 mod whole;
 
 use std::{
@@ -60,7 +62,7 @@ fn _inject_delays(fixed_ms: f64, random_ms: f64) {
 #[pyfunction]
 fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
     use crate::LoaderConfig;
-    Ok((loader::to_dict(py, &LoaderConfig::train())?, loader::to_dict(py, &LoaderConfig::eval())?))
+    Ok((loader::positional(py, &LoaderConfig::train())?, loader::positional(py, &LoaderConfig::eval())?))
 }
 
 /// The Rust core of forebay.

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Error, ErrorKind, Result, order::FIRST_STREAM, order::Window, seed};
+use crate::{Error, ErrorKind, Result, order::Window, seed};
 
 /// What a pop found.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
     /// # Errors
     /// [`ErrorKind::Config`] if `capacity` is 0 or less than `min_size`.
     pub fn new(capacity: usize, min_size: usize, seed: u64) -> Result<Self> {
-        Self::over(capacity as u64, Window::new(seed, FIRST_STREAM, 0, min_size as u64, None))
+        Self::over(capacity as u64, Window::new(seed, 0, 0, min_size as u64, None))
     }
 
     /// A buffer that draws as `window` says; a window with an end makes a finite stream.

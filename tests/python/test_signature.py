@@ -11,7 +11,20 @@ import pytest
 import forebay
 from forebay import _core
 
-KEYWORDS = {"audio_column": None, "label_column": None}
+KEYWORDS = {
+    "order": None,
+    "rank": 0,
+    "world_size": 1,
+    "n_streams": None,
+    "drop_last": False,
+    "era_length": 8192,
+    "weights": None,
+    "mixture_block": None,
+    "stop": None,
+    "n_readers": 8,
+    "audio_column": None,
+    "label_column": None,
+}
 
 
 def signature() -> dict[str, object]:

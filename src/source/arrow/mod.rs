@@ -44,6 +44,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     record::{Excerpt, RawRecord, ReadRecords, Source},
+    seed::mix,
 };
 
 /// Which columns to read, and how to open.
@@ -84,8 +85,13 @@ pub struct ArrowSource {
     indexes: Vec<Index>,
     blocks: Arc<BlockPool>,
     n_rows: u64,
+    /// How many shards the groups up to each one have.
+    groups: Vec<usize>,
     class_names: Option<Arc<Vec<String>>>,
 }
+
+/// Larger compressed batches may not be read for the sake of one row, bytes.
+const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 
 impl ArrowSource {
     /// Opens local files: reads schema and message headers of all, on several threads, and nothing else.
@@ -98,9 +104,25 @@ impl ArrowSource {
     /// not Arrow, [`ErrorKind::Schema`] for columns that do not fit or class names that differ between shards,
     /// [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+        Self::open_groups(&[paths], options, stop)
+    }
+
+    /// The same for several groups of files, one behind the other; [`Self::group_starts`] tells them apart.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_groups(
+        groups: &[impl AsRef<[PathBuf]>],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
-        let paths = folder::expand(&storage, paths, stop)?;
-        Self::open_in(storage, &paths, options, stop)
+        let (mut shards, mut ends) = (Vec::new(), Vec::new());
+        for group in groups {
+            shards.extend(folder::expand(&storage, group.as_ref(), stop)?);
+            ends.push(shards.len());
+        }
+        Ok(Self { groups: ends, ..Self::open_in(storage, &shards, options, stop)? })
     }
 
     /// The same for files of any storage.
@@ -135,12 +157,25 @@ impl ArrowSource {
                 })?;
         }
         let class_names = common_class_names(&shards, &indexes)?;
-        Ok(Self { storage, shards, indexes, blocks: Arc::default(), n_rows, class_names })
+        let groups = vec![shards.len()];
+        Ok(Self { storage, shards, indexes, blocks: Arc::default(), n_rows, groups, class_names })
     }
 
     /// The number of rows over all shards.
     pub fn n_rows(&self) -> u64 {
         self.n_rows
+    }
+
+    /// The first row of each group of files, and the number of all rows.
+    pub fn group_starts(&self) -> Vec<u64> {
+        let start = |&shard: &usize| self.shards.get(shard).map_or(self.n_rows, |shard| shard.first_row);
+        std::iter::once(0).chain(self.groups.iter().map(start)).collect()
+    }
+
+    /// The group of files that each row is of.
+    pub fn group_of(&self, rows: &[i64]) -> Vec<i64> {
+        let starts = self.group_starts();
+        rows.iter().map(|&row| starts.partition_point(|&start| start <= row as u64) as i64 - 1).collect()
     }
 
     /// The shards in the order given.
@@ -161,6 +196,24 @@ impl ArrowSource {
     /// Whether a row can be read alone. False if a body is compressed: one row then costs its whole batch.
     pub fn random_access(&self) -> bool {
         self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
+    }
+
+    /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't
+    /// count, since a dataset may be copied to another place.
+    pub fn fingerprint(&self) -> u64 {
+        let sizes = self.indexes.iter().flat_map(|index| [index.n_rows, index.version.size]);
+        sizes.fold(mix(self.indexes.len() as u64), |state, word| mix(state ^ mix(word)))
+    }
+
+    /// The largest record batch with a compressed body: its shard and its bytes in the columns that are read.
+    fn largest_compressed(&self) -> Option<(&Shard, u64)> {
+        let sizes = self.shards.iter().zip(&self.indexes).flat_map(|(shard, index)| {
+            let compressed = index.batches.iter().filter(|batch| batch.codec.is_some());
+            compressed.map(move |batch| {
+                (shard, batch.arrays.iter().flat_map(|array| &array.buffers).map(|buffer| buffer.len).sum())
+            })
+        });
+        sizes.max_by_key(|&(_, bytes)| bytes)
     }
 
     /// The shard that holds `row`, and the row's number there.
@@ -194,6 +247,22 @@ impl Source for ArrowSource {
 
     fn random_access(&self) -> bool {
         self.random_access()
+    }
+
+    fn check_scattered(&self) -> Result<()> {
+        match self.largest_compressed() {
+            Some((shard, bytes)) if bytes > SCATTERED_BATCH_BYTES => Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "{} has compressed record batches of up to {} MiB, and each row would cost a whole one in this order (at most \
+                     {} MiB are allowed); use order=\"window\", or write the shards without compression or in smaller batches",
+                    shard.path.display(),
+                    bytes >> 20,
+                    SCATTERED_BATCH_BYTES >> 20
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn reader(self: &Arc<Self>) -> ArrowReader {

@@ -1,0 +1,301 @@
+//! Several sources in one stream, by weight: which source a position takes, and which of its samples.
+//!
+//! Positions are cut into blocks. In each block a source has a fixed number of places, its weight's share of the block rounded by
+//! largest remainder; a [`Bijection`] of the block's own says which. Over its places, from block to block, a source gives its
+//! samples 0, 1, 2, …: none is left out and none comes twice before the source is through. Drawing the source of each position by chance
+//! would give the weights in the mean only, and no random access.
+//!
+//! Weights may change where a block begins. Each source then goes on with the sample that it had reached.
+//!
+//! Source: own, after the stable mixture of Levanter.
+
+use std::cmp::Reverse;
+
+use super::Bijection;
+use crate::seed::Purpose;
+use crate::{Error, ErrorKind, Result};
+
+/// Weights from a position on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// The first position; a multiple of the block.
+    pub start: u64,
+    /// One weight per source, in any unit; 0 leaves the source out.
+    pub weights: Vec<f64>,
+}
+
+/// When a mixture ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Never: a source that is through begins anew.
+    Restart,
+    /// With the last sample of the source that is through first.
+    FirstExhausted,
+    /// With the last sample of the source that is through last; the others begin anew as often as need be.
+    AllExhausted,
+}
+
+/// Maps positions to samples of sources.
+#[derive(Debug, Clone)]
+pub struct Mixture {
+    seed: u64,
+    block: u64,
+    stages: Vec<Counts>,
+    len: Option<u64>,
+    /// The block that was used last, with the source and the sample of each of its positions.
+    recent: Option<(u64, Vec<(usize, u64)>)>,
+}
+
+/// A stage in whole numbers.
+#[derive(Debug, Clone)]
+struct Counts {
+    first_block: u64,
+    /// Samples of each source in a block.
+    counts: Vec<u64>,
+    /// Samples of each source before the stage.
+    before: Vec<u64>,
+}
+
+impl Mixture {
+    /// The largest block.
+    pub const MAX_BLOCK: u64 = 1 << 16;
+
+    /// The longest source, and the last start of a stage: no position that they lead to is beyond 64 bits.
+    const MAX_LENGTH: u64 = 1 << 46;
+    const MAX_START: u64 = 1 << 62;
+
+    /// A mixture of sources with `lengths` samples in blocks of `block` positions.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if stages, weights, block and lengths don't fit together; if a source of positive weight is empty or
+    /// gets no place in a block; if `stop` waits for a source that is never through.
+    pub fn new(seed: u64, stages: &[Stage], block: u64, stop: Stop, lengths: &[u64]) -> Result<Self> {
+        if !(1..=Self::MAX_BLOCK).contains(&block) {
+            return Err(config(format!(
+                "a block of {block} positions: 1 to {} are possible",
+                Self::MAX_BLOCK
+            )));
+        }
+        if let Some(source) = lengths.iter().position(|&length| length > Self::MAX_LENGTH) {
+            let (found, most) = (lengths[source], Self::MAX_LENGTH);
+            return Err(config(format!("source {source} has {found} samples: at most {most} are possible")));
+        }
+        check_starts(stages, block)?;
+        for stage in stages {
+            check_weights(stage, lengths)?;
+        }
+        let mut made: Vec<Counts> = Vec::with_capacity(stages.len());
+        for stage in stages {
+            let first_block = stage.start / block;
+            let counts = share(&stage.weights, block);
+            if let Some(source) = starved(&stage.weights, &counts) {
+                return Err(too_small(stages, stage, source, block));
+            }
+            let before = made.last().map_or(vec![0; lengths.len()], |last| last.taken(first_block));
+            made.push(Counts { first_block, counts, before });
+        }
+        let mut mixture = Self { seed, block, stages: made, len: None, recent: None };
+        mixture.len = mixture.end(stop, lengths)?;
+        Ok(mixture)
+    }
+
+    /// The number of positions, if there is an end. Beyond it the sources go on as if there were none.
+    #[allow(clippy::len_without_is_empty, reason = "no mixture is empty")]
+    pub fn len(&self) -> Option<u64> {
+        self.len
+    }
+
+    /// The source of `position` and the running number of the sample: divided by the source's length, the quotient is the epoch
+    /// and the rest the place in it.
+    ///
+    /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until another is.
+    pub fn at(&mut self, position: u64) -> (usize, u64) {
+        let number = position / self.block;
+        let known = self.recent.take().filter(|(recent, _)| *recent == number);
+        let (_, picks) = self.recent.insert(known.unwrap_or_else(|| (number, self.picks(number))));
+        picks[(position % self.block) as usize]
+    }
+
+    /// How many samples of each source come before `position`: where the sources go on.
+    pub fn taken(&self, position: u64) -> Vec<u64> {
+        let number = position / self.block;
+        let mut taken = self.stage(number).taken(number);
+        for (source, _) in self.picks(number).into_iter().take((position % self.block) as usize) {
+            taken[source] += 1;
+        }
+        taken
+    }
+
+    fn stage(&self, block: u64) -> &Counts {
+        &self.stages[self.stages.partition_point(|stage| stage.first_block <= block) - 1]
+    }
+
+    /// Source and sample of each position of a block.
+    fn picks(&self, number: u64) -> Vec<(usize, u64)> {
+        let stage = self.stage(number);
+        let ends: Vec<u64> = stage
+            .counts
+            .iter()
+            .scan(0, |end, count| {
+                *end += count;
+                Some(*end)
+            })
+            .collect();
+        let places = Bijection::new(self.seed, Purpose::MixtureBlock, [number, 0], self.block);
+        let mut next = stage.taken(number);
+        let pick = |position| {
+            let place = places.at(position);
+            let source = ends.partition_point(|&end| end <= place);
+            next[source] += 1;
+            (source, next[source] - 1)
+        };
+        (0..self.block).map(pick).collect()
+    }
+
+    /// The number of positions up to the last sample that `stop` waits for.
+    fn end(&self, stop: Stop, lengths: &[u64]) -> Result<Option<u64>> {
+        if stop == Stop::Restart {
+            return Ok(None);
+        }
+        let (mut first, mut last) = (u64::MAX, 0);
+        for (source, &length) in lengths.iter().enumerate() {
+            if self.stages.iter().all(|stage| stage.counts[source] == 0) {
+                continue;
+            }
+            if let Some(block) = self.last_block(source, length) {
+                (first, last) = (first.min(block), last.max(block));
+            } else if stop == Stop::AllExhausted {
+                let end = &self.stages[self.stages.len() - 1];
+                return Err(config(format!(
+                    "all_exhausted: source {source} is never through: from position {} on its weight is 0, after {} of {length} \
+                     samples",
+                    end.first_block * self.block,
+                    end.before[source]
+                )));
+            }
+        }
+        let block = if stop == Stop::FirstExhausted { first } else { last };
+        let picks = self.picks(block);
+        let mut ends = picks.iter().map(|&(source, sample)| sample + 1 == lengths[source]);
+        let found =
+            if stop == Stop::FirstExhausted { ends.position(|end| end) } else { ends.rposition(|end| end) };
+        Ok(found.map(|position| block * self.block + position as u64 + 1))
+    }
+
+    /// The block that holds the last of the first `length` samples of a source.
+    fn last_block(&self, source: usize, length: u64) -> Option<u64> {
+        let stage = &self.stages[self.stages.partition_point(|stage| stage.before[source] < length) - 1];
+        let blocks = (length - 1 - stage.before[source]).checked_div(stage.counts[source])?;
+        Some(stage.first_block + blocks)
+    }
+}
+
+impl Counts {
+    /// Samples of each source before a block of this stage.
+    fn taken(&self, block: u64) -> Vec<u64> {
+        let blocks = block - self.first_block;
+        self.before.iter().zip(&self.counts).map(|(before, count)| before + blocks * count).collect()
+    }
+}
+
+/// Divides a block by weight: every source gets the whole part of its share, and what is left goes to the largest remainders, of
+/// equal ones to the first.
+///
+/// Shares are rounded to 1e-9 of a place, so that those that are equal on paper are.
+fn share(weights: &[f64], block: u64) -> Vec<u64> {
+    const UNIT: u64 = 1_000_000_000;
+    let sum: f64 = weights.iter().sum();
+    let shares: Vec<u64> =
+        weights.iter().map(|weight| (weight / sum * (block * UNIT) as f64).round() as u64).collect();
+    let mut counts: Vec<u64> = shares.iter().map(|share| share / UNIT).collect();
+    let left = (block - counts.iter().sum::<u64>()) as usize;
+    let mut sources: Vec<usize> = (0..weights.len()).filter(|&source| weights[source] > 0.0).collect();
+    sources.sort_by_key(|&source| Reverse(shares[source] % UNIT));
+    for &source in &sources[..left] {
+        counts[source] += 1;
+    }
+    counts
+}
+
+/// The first source that has a weight and no place.
+fn starved(weights: &[f64], counts: &[u64]) -> Option<usize> {
+    weights.iter().zip(counts).position(|(&weight, &count)| weight > 0.0 && count == 0)
+}
+
+fn check_starts(stages: &[Stage], block: u64) -> Result<()> {
+    if stages.first().is_none_or(|stage| stage.start != 0) {
+        return Err(config("the first weights must begin at position 0"));
+    }
+    for pair in stages.windows(2) {
+        let (before, start) = (pair[0].start, pair[1].start);
+        if start <= before {
+            return Err(config(format!(
+                "weights from position {start} follow those from {before}: positions must rise"
+            )));
+        }
+        if start > Mixture::MAX_START {
+            return Err(config(format!(
+                "weights change at position {start}: at most {} is possible",
+                Mixture::MAX_START
+            )));
+        }
+        if !start.is_multiple_of(block) {
+            let below = start - start % block;
+            return Err(config(format!(
+                "weights change at position {start}, within a block of {block}: choose {below} or {}",
+                below + block
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_weights(stage: &Stage, lengths: &[u64]) -> Result<()> {
+    let Stage { start, weights } = stage;
+    if weights.len() != lengths.len() {
+        return Err(config(format!(
+            "{} weights from position {start} on for {} sources: give one for each, 0 to leave it out",
+            weights.len(),
+            lengths.len()
+        )));
+    }
+    for (source, (&weight, &length)) in weights.iter().zip(lengths).enumerate() {
+        if !(weight >= 0.0 && weight.is_finite()) {
+            return Err(config(format!(
+                "the weight of source {source} from position {start} on is {weight}: it must be a number of at least 0"
+            )));
+        }
+        if weight > 0.0 && length == 0 {
+            return Err(config(format!("source {source} is empty: its weight must be 0, not {weight}")));
+        }
+    }
+    let sum: f64 = weights.iter().sum();
+    if !(sum > 0.0 && sum.is_finite()) {
+        return Err(config(format!(
+            "the weights from position {start} on sum up to {sum}: one at least must be positive"
+        )));
+    }
+    Ok(())
+}
+
+/// The error of a block that is too small for a weight, with the smallest that is large enough for all weights of all stages.
+fn too_small(stages: &[Stage], stage: &Stage, source: usize, block: u64) -> Error {
+    let large_enough = |&block: &u64| {
+        stages.iter().all(|Stage { weights, .. }| starved(weights, &share(weights, block)).is_none())
+    };
+    let advice = (1..=Mixture::MAX_BLOCK).find(large_enough).map_or_else(
+        || format!("raise it or set it to 0, as no block of up to {} does", Mixture::MAX_BLOCK),
+        |enough| format!("the smallest block that does is {enough}"),
+    );
+    let (weight, start) = (stage.weights[source], stage.start);
+    config(format!(
+        "the weight {weight} of source {source} from position {start} on gives it no place in a block of {block}: {advice}"
+    ))
+}
+
+fn config(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, format!("mixture: {}", message.into()))
+}
+
+#[cfg(test)]
+mod tests;

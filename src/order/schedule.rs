@@ -1,0 +1,393 @@
+//! The schedule of one pass on one rank: which records its batches hold, in which order, drawn from which streams.
+//!
+//! Two kinds of order meet here. With [`Order::Window`] the reading order of an epoch is cut into V canonical streams, each mixed by
+//! a window of its own, and a rank owns V / world_size of them. In every other order a record's place follows from its position
+//! in the training stream alone, so a rank owns the positions of its part of each batch; they form one stream with a
+//! window of one slot. Either way the ranks' parts of a batch, side by side, are the batch that one process would have made, and
+//! everything behind this module knows streams, draws and tickets only.
+//!
+//! A batch is numbered from the start of the pass. All of this is arithmetic on `(seed, epoch, batch)`: any batch can be had
+//! without those before it.
+
+use super::{Bijection, Eras, Mixture, Place, Reading, ShardOrder, Window};
+use crate::{
+    Error, ErrorKind, Result,
+    seed::{Purpose, below, hash},
+};
+
+/// How the examples of an epoch follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Files and rows as given.
+    Sequential,
+    /// Shards in a new order each epoch, rows in storage order, mixed by a window.
+    Window,
+    /// A new permutation of all rows each epoch.
+    Global,
+    /// A new permutation within each era of `length` rows.
+    Era {
+        /// Rows of an era.
+        length: u64,
+    },
+}
+
+impl Order {
+    /// The order's name, as the user gives it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Window => "window",
+            Self::Global => "global",
+            Self::Era { .. } => "era",
+        }
+    }
+
+    /// Whether consecutive tickets lie anywhere, so that each costs a read of its own.
+    pub fn is_scattered(self) -> bool {
+        matches!(self, Self::Global | Self::Era { .. })
+    }
+}
+
+/// How batches are shared among ranks and streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// This process, counted from 0.
+    pub rank: u64,
+    /// All processes.
+    pub world_size: u64,
+    /// Rows of a batch on each rank.
+    pub batch_size: u64,
+    /// V, the canonical streams of [`Order::Window`], a multiple of the world size that divides the global batch; else 1.
+    pub n_streams: u64,
+}
+
+impl Layout {
+    /// G, the rows of a batch over all ranks: what the order is defined over.
+    pub fn global_batch(&self) -> u64 {
+        self.batch_size * self.world_size
+    }
+}
+
+/// Several sources, mixed by weights.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// Which source's which sample a position holds.
+    pub mixture: Mixture,
+    /// `starts[s]` is the first row of source `s`; one more entry than sources.
+    pub starts: Vec<u64>,
+}
+
+/// What fixes a schedule, beside the rows of the shards.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The user's seed; of a mixture's finite pass, one derived for the pass.
+    pub seed: u64,
+    /// The order, of a mixture within each source.
+    pub order: Order,
+    /// Ranks and streams.
+    pub layout: Layout,
+    /// Slots of each stream's window; 1 in any order but [`Order::Window`].
+    pub window: u64,
+    /// The epoch of a finite pass; the first one of an endless one.
+    pub epoch: u64,
+    /// Whether epochs follow one another without end.
+    pub infinite: bool,
+    /// Whether a last batch with fewer rows than the others is left out.
+    pub drop_last: bool,
+}
+
+/// Which record a ticket is, and the random bits that belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Assignment {
+    /// The row number over the files as given.
+    pub row: u64,
+    /// How many rows from this one on follow in storage and in the order of tickets; at least 1.
+    pub run: u64,
+    /// Places the crop.
+    pub seed: u64,
+}
+
+/// A draw of a stream of this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// The stream, counted from 0 on this rank.
+    pub stream: usize,
+    /// The draw's number in its stream.
+    pub number: u64,
+    /// The ticket that it takes.
+    pub ticket: u64,
+}
+
+/// The order of one pass on one rank.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    rules: Rules,
+    /// Positions of a finite pass, or rows of an epoch.
+    positions: u64,
+    reading: Reading,
+    sources: Option<Sources>,
+    /// The permutation that each source used last, and its epoch.
+    permutations: Vec<Option<(u64, Permutation)>>,
+}
+
+#[derive(Debug, Clone)]
+enum Permutation {
+    Global(Bijection),
+    Era(Eras),
+}
+
+impl Schedule {
+    /// The schedule over shards of `shard_rows` rows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there are fewer rows than streams.
+    pub fn new(rules: Rules, shard_rows: &[u64], sources: Option<Sources>) -> Result<Self> {
+        let shards = match rules.order {
+            Order::Window => ShardOrder::Shuffled,
+            _ => ShardOrder::Given,
+        };
+        let reading = Reading::new(rules.seed, shards, shard_rows.iter().copied());
+        let rows = reading.rows();
+        if rows < rules.layout.n_streams {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "n_streams is {}, but there are only {rows} rows; lower n_streams or world_size, or use order=\"global\"",
+                    rules.layout.n_streams
+                ),
+            ));
+        }
+        let positions = sources.as_ref().and_then(|sources| sources.mixture.len()).unwrap_or(rows);
+        let n_sources = sources.as_ref().map_or(0, |sources| sources.starts.len());
+        Ok(Self { rules, positions, reading, sources, permutations: vec![None; n_sources + 1] })
+    }
+
+    /// What fixes this schedule.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The positions of a finite pass over all ranks, or the rows of an epoch.
+    pub fn positions(&self) -> u64 {
+        self.positions
+    }
+
+    /// The batches of a finite pass, the same on every rank; `None` without end.
+    pub fn n_batches(&self) -> Option<u64> {
+        let global = self.rules.layout.global_batch();
+        let n = if self.rules.drop_last { self.positions / global } else { self.positions.div_ceil(global) };
+        (!self.rules.infinite).then_some(n)
+    }
+
+    /// The streams of this rank.
+    pub fn n_streams(&self) -> usize {
+        match self.rules.order {
+            Order::Window => (self.rules.layout.n_streams / self.rules.layout.world_size) as usize,
+            _ => 1,
+        }
+    }
+
+    /// How many draws of a stream a full batch takes.
+    pub fn per_batch(&self) -> u64 {
+        match self.rules.order {
+            Order::Window => self.rules.layout.global_batch() / self.rules.layout.n_streams,
+            _ => self.rules.layout.batch_size,
+        }
+    }
+
+    /// The tickets of a stream in a finite pass; `None` without end.
+    pub fn end(&self, stream: usize) -> Option<u64> {
+        if self.rules.infinite {
+            return None;
+        }
+        let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
+        Some(match self.rules.order {
+            Order::Window => {
+                let (begin, end) = self.cut(stream);
+                end - begin
+            }
+            _ => {
+                let (full, rest) = self.full_batches();
+                full * batch_size + share(rest, rank + 1, world_size) - share(rest, rank, world_size)
+            }
+        })
+    }
+
+    /// The draws of a stream before `batch`.
+    pub fn draws_before(&self, stream: usize, batch: u64) -> u64 {
+        let draws = batch.saturating_mul(self.per_batch());
+        self.end(stream).map_or(draws, |end| draws.min(end))
+    }
+
+    /// The window of a stream as `batch` begins.
+    pub fn window(&self, stream: usize, batch: u64) -> Window {
+        let Rules { seed, epoch, window, .. } = self.rules;
+        let (size, end) = match self.rules.order {
+            Order::Window => {
+                let (begin, end) = self.cut(stream);
+                (window.min(end - begin), self.end(stream))
+            }
+            _ => (1, self.end(stream)),
+        };
+        Window::at(seed, self.stream_number(stream), epoch, size, end, self.draws_before(stream, batch))
+    }
+
+    /// The windows of all streams as `batch` begins.
+    pub fn windows(&self, batch: u64) -> Vec<Window> {
+        (0..self.n_streams()).map(|stream| self.window(stream, batch)).collect()
+    }
+
+    /// The draws of `batch` on this rank, in the order of its rows.
+    pub fn draws(&self, batch: u64) -> Vec<Draw> {
+        let mut draws = Vec::with_capacity(self.rules.layout.batch_size as usize);
+        for (stream, mut window) in self.windows(batch).into_iter().enumerate() {
+            let numbers = self.draws_before(stream, batch)..self.draws_before(stream, batch + 1);
+            draws.extend(
+                numbers.filter_map(|number| window.draw().map(|ticket| Draw { stream, number, ticket })),
+            );
+        }
+        draws
+    }
+
+    /// The record of a ticket.
+    pub fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
+        let Place { epoch, row, following } = self.place(stream, ticket);
+        Assignment { row, run: following + 1, seed: hash(self.rules.seed, Purpose::Crop, [epoch, row]) }
+    }
+
+    /// The record that stands in for the bad one of `draw` at the `attempt`-th time, counted from 1: any row of the same stream or
+    /// source, and of the same epoch.
+    pub fn substitute(&mut self, draw: Draw, attempt: u64) -> Assignment {
+        let Rules { seed, epoch: first_epoch, .. } = self.rules;
+        let place = self.place(draw.stream, draw.ticket);
+        let number = match self.rules.order {
+            Order::Window => draw.number,
+            _ => self.position(draw.ticket),
+        };
+        let words = [self.stream_number(draw.stream), first_epoch, number, attempt];
+        let random = hash(seed, Purpose::Substitute, words);
+        let position = self.position(draw.ticket);
+        let row = match (&mut self.sources, self.rules.order) {
+            (Some(sources), _) => {
+                let (source, _) = sources.mixture.at(position);
+                let (begin, end) = (sources.starts[source], sources.starts[source + 1]);
+                begin + below(random, end - begin)
+            }
+            (None, Order::Window | Order::Sequential) => {
+                let (begin, end) = self.cut(draw.stream);
+                self.reading.place(place.epoch, begin + below(random, end - begin)).row
+            }
+            (None, _) => below(random, self.reading.rows()),
+        };
+        Assignment { row, run: 1, seed: hash(seed, Purpose::SubstituteCrop, words) }
+    }
+
+    /// The number of a stream of this rank among all.
+    fn stream_number(&self, stream: usize) -> u64 {
+        match self.rules.order {
+            Order::Window => self.rules.layout.rank * self.n_streams() as u64 + stream as u64,
+            _ => 0,
+        }
+    }
+
+    /// Where a stream's part of each epoch begins and ends in reading order.
+    fn cut(&self, stream: usize) -> (u64, u64) {
+        let (rows, streams) = (self.reading.rows(), self.rules.layout.n_streams);
+        match self.rules.order {
+            Order::Window => {
+                let number = self.stream_number(stream);
+                (share(rows, number, streams), share(rows, number + 1, streams))
+            }
+            _ => (0, rows),
+        }
+    }
+
+    /// The full batches of a finite pass and the rows beyond them.
+    fn full_batches(&self) -> (u64, u64) {
+        let global = self.rules.layout.global_batch();
+        let full = self.positions / global;
+        (full, if self.rules.drop_last { 0 } else { self.positions % global })
+    }
+
+    /// The position in the training stream of a ticket of this rank, where the order is one of positions.
+    fn position(&self, ticket: u64) -> u64 {
+        let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
+        let (batch, within) = (ticket / batch_size, ticket % batch_size);
+        let begin = batch * self.rules.layout.global_batch();
+        if !self.rules.infinite {
+            let (full, rest) = self.full_batches();
+            if batch >= full {
+                return full * self.rules.layout.global_batch()
+                    + share(rest, rank, world_size)
+                    + (ticket - full * batch_size);
+            }
+        }
+        begin + rank * batch_size + within
+    }
+
+    fn place(&mut self, stream: usize, ticket: u64) -> Place {
+        let first = self.rules.epoch;
+        match self.rules.order {
+            Order::Window => {
+                let (begin, end) = self.cut(stream);
+                let (epoch, offset) = (first + ticket / (end - begin), begin + ticket % (end - begin));
+                let place = self.reading.place(epoch, offset);
+                Place { following: place.following.min(end - 1 - offset), ..place }
+            }
+            order => {
+                let position = self.position(ticket);
+                let (source, sample, begin, rows) = match &mut self.sources {
+                    None => (0, position, 0, self.reading.rows()),
+                    Some(Sources { mixture, starts }) => {
+                        let (source, sample) = mixture.at(position);
+                        (source as u64 + 1, sample, starts[source], starts[source + 1] - starts[source])
+                    }
+                };
+                let (epoch, offset) = (first + sample / rows, sample % rows);
+                if order != Order::Sequential {
+                    let row = begin + self.permuted(epoch, source, rows, offset);
+                    return Place { epoch, row, following: 0 };
+                }
+                let place = self.reading.place(epoch, begin + offset);
+                // The rank's part of a batch is contiguous; what follows belongs to others, or to other sources.
+                let part = match (&self.sources, self.rules.layout.world_size) {
+                    (Some(_), _) => 0,
+                    (None, 1) => u64::MAX,
+                    (None, _) => self.rules.layout.batch_size - 1 - ticket % self.rules.layout.batch_size,
+                };
+                Place { following: place.following.min(part), ..place }
+            }
+        }
+    }
+
+    /// The row at `offset` of a source's epoch, counted from the source's first; source 0 is all there is, mixtures count from 1.
+    fn permuted(&mut self, epoch: u64, source: u64, rows: u64, offset: u64) -> u64 {
+        let Rules { seed, order, .. } = self.rules;
+        let known = &mut self.permutations[source as usize];
+        let (_, permutation) = match known {
+            Some(known) if known.0 == epoch => known,
+            _ => {
+                let seed = if source == 0 { seed } else { hash(seed, Purpose::Source, [source]) };
+                known.insert((epoch, Permutation::new(seed, order, epoch, rows)))
+            }
+        };
+        match permutation {
+            Permutation::Global(bijection) => bijection.at(offset),
+            Permutation::Era(eras) => eras.at(offset),
+        }
+    }
+}
+
+impl Permutation {
+    fn new(seed: u64, order: Order, epoch: u64, rows: u64) -> Self {
+        match order {
+            Order::Era { length } => Self::Era(Eras::new(seed, epoch, rows, length)),
+            _ => Self::Global(Bijection::new(seed, Purpose::Global, [epoch, 0], rows)),
+        }
+    }
+}
+
+/// `part / parts` of `n`, rounded down.
+fn share(n: u64, part: u64, parts: u64) -> u64 {
+    (u128::from(n) * u128::from(part) / u128::from(parts)) as u64
+}

@@ -1,0 +1,73 @@
+//! One batch made on the side, on one thread: what a loader would have made, record by record.
+//!
+//! Slow and plain, and so the oracle of the pipeline as well: the same batches must come out of both.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use super::{
+    BatchOf,
+    consumer::{SUBSTITUTES, exhausted},
+    run::located,
+};
+use crate::{
+    Result,
+    order::{Assignment, Schedule},
+    record::{Collate, RawRecord, ReadRecords, Record, Source, Stage, Task},
+};
+
+/// A batch that can be made on any thread.
+#[derive(Debug)]
+pub struct Replay<S, K> {
+    pub(super) schedule: Schedule,
+    pub(super) batch: u64,
+    pub(super) source: Arc<S>,
+    pub(super) task: Arc<K>,
+}
+
+impl<S: Source, K: Task> Replay<S, K> {
+    /// Makes the batch; `go_on` is asked before each record.
+    ///
+    /// # Errors
+    /// What the loader raises at this batch. `None` if it was told not to go on.
+    pub fn run(self, go_on: impl Fn() -> bool) -> Result<Option<BatchOf<K>>> {
+        let Self { mut schedule, batch, source, task } = self;
+        let draws = schedule.draws(batch);
+        let (mut reader, mut stage, mut collate) = (source.reader(), task.stage(), task.collate(draws.len()));
+        let mut make = |Assignment { row, seed, .. }| {
+            let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
+            let record = reader.read(row, 1, &excerpt).map(|RawRecord { bytes, label }| Record {
+                bytes,
+                label,
+                index: row,
+                seed,
+            });
+            match record.and_then(|record| stage.run(&record)) {
+                Ok(example) => Ok(ControlFlow::Break(example)),
+                Err(error) if error.kind.is_record() => Ok(ControlFlow::Continue(error)),
+                Err(error) => Err(located(error, &*source, row)),
+            }
+        };
+        let mut filled = 0;
+        for draw in draws {
+            let mut assigned = schedule.assign(draw.stream, draw.ticket);
+            for attempt in 1.. {
+                if !go_on() {
+                    return Ok(None);
+                }
+                match make(assigned)? {
+                    ControlFlow::Break(example) => {
+                        collate.put(filled, example)?;
+                        filled += 1;
+                        break;
+                    }
+                    ControlFlow::Continue(_) if !schedule.rules().infinite => break,
+                    ControlFlow::Continue(error) if attempt > SUBSTITUTES => {
+                        return Err(exhausted(&located(error, &*source, assigned.row)));
+                    }
+                    ControlFlow::Continue(_) => assigned = schedule.substitute(draw, attempt),
+                }
+            }
+        }
+        Ok(Some(collate.take(filled)))
+    }
+}

@@ -1,0 +1,99 @@
+//! States between Python and the core: plain dicts that JSON can hold.
+
+use std::ops::Range;
+
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyString},
+};
+use serde_json::{Map, Value, json};
+
+use super::{sources::pair, whole::int64};
+use crate::{Error, ErrorKind, LoaderConfig, Result, seed::mix, source::ArrowSource, state::Identity};
+
+/// What fixes the batches of a loader of recordings.
+pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &ArrowSource) -> Identity {
+    let resolved = config.resolved_order().map(|order| order.name()).unwrap_or_default();
+    let mut parameters = Map::new();
+    let mut put = |name: &str, value: Value| {
+        parameters.insert(name.to_owned(), value);
+    };
+    put("order", resolved.into());
+    put("global_batch_size", (config.batch_size * config.world_size).into());
+    if resolved == "window" {
+        put("shuffle_min_size", config.shuffle_min_size.into());
+    }
+    if resolved == "era" {
+        put("era_length", config.era_length.into());
+    }
+    if let Some(mixture) = &config.mixture {
+        // Weights may be many; a number tells whether they are the same.
+        let text = format!(
+            "{:?} {:?} {:?} {:?}",
+            mixture.stages,
+            mixture.block,
+            mixture.stop,
+            source.group_starts()
+        );
+        put("mixture", hex(text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte))))));
+    }
+    for (name, column) in ["audio_column", "label_column"].into_iter().zip(columns) {
+        put(name, column.into());
+    }
+    put("seed", config.seed.into());
+    put("infinite", config.infinite.into());
+    put("augment", config.augment.into());
+    put("drop_last", config.drop_last.into());
+    put("sample_rate", config.sample_rate.into());
+    put("clip_seconds", config.clip_seconds.into());
+    put("n_mels", config.n_mels.into());
+    put("n_fft", config.n_fft.into());
+    put("hop_length", config.hop_length.into());
+    let mut data = Map::new();
+    data.insert("num_shards".into(), source.shards().len().into());
+    data.insert("num_records".into(), source.n_rows().into());
+    data.insert("fingerprint".into(), hex(source.fingerprint()));
+    Identity { kind: "forebay.Loader", config: parameters, data }
+}
+
+fn hex(number: u64) -> Value {
+    json!(format!("{number:016x}"))
+}
+
+/// The dict of a state.
+pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyDict>> {
+    Ok(py.import("json")?.call_method1("loads", (state.to_string(),))?.cast_into()?)
+}
+
+/// The state of a dict.
+pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
+    let text = state.py().import("json")?.call_method1("dumps", (state,)).map_err(|error| {
+        let expected = PyTypeError::new_err("a state is a dict that state_dict() returned");
+        expected.set_cause(state.py(), Some(error));
+        expected
+    })?;
+    let text = text.cast::<PyString>()?.to_str()?.to_owned();
+    Ok(serde_json::from_str(&text)
+        .map_err(|error| Error::new(ErrorKind::State, "the state is no JSON").because(error)))
+}
+
+/// Pairs of batch numbers, each from the first up to and without the second.
+pub fn ranges(ranges: &Bound<'_, PyAny>) -> PyResult<Result<Vec<Range<u64>>>> {
+    let expected =
+        || PyTypeError::new_err("ranges are pairs (first, end) of batch numbers, end not included");
+    let mut found = Vec::new();
+    for range in ranges.try_iter().map_err(|_| expected())? {
+        let [first, end] = pair(&range?).ok_or_else(expected)?;
+        let (first, end) = (int64(&first)?, int64(&end)?);
+        match (u64::try_from(first), u64::try_from(end)) {
+            (Ok(first), Ok(end)) if first <= end => found.push(first..end),
+            _ => {
+                let message =
+                    format!("the range ({first}, {end}) is none of batches, expected 0 <= first <= end");
+                return Ok(Err(Error::new(ErrorKind::Config, message)));
+            }
+        }
+    }
+    Ok(Ok(found))
+}

@@ -1,0 +1,336 @@
+//! The same batches, whatever happens: every order, shared among ranks, resumed, sought, skipped and replayed, with bad records in
+//! between. The oracle is one process that reads from the start, and beside it the replay, which uses no threads.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+
+mod toy;
+
+use forebay::{
+    ErrorKind,
+    order::{Order, Stage, Stop},
+    pipeline::{Engine, MixturePlan, Plan, Position},
+};
+use proptest::prelude::*;
+use toy::{QUICK, Toy, Work, batches, engine, next, plan, rows, toy};
+
+type Batch = Vec<(u64, u64)>;
+
+/// Rows of the shards, and of the two sources that they make in a mixture.
+const SHARDS: [u64; 5] = [31, 0, 57, 8, 44];
+const STARTS: [u64; 3] = [0, 88, 140];
+const N: u64 = 140;
+/// Rows of a batch over all ranks.
+const GLOBAL: usize = 16;
+const SOME_BAD: Work = Work { bad_in_100: 6, dawdles: true, ..QUICK };
+
+/// A plan for each order, finite and infinite.
+fn plans() -> Vec<Plan> {
+    let orders = [Order::Sequential, Order::Window, Order::Global, Order::Era { length: 50 }];
+    let mut plans = Vec::new();
+    for infinite in [false, true] {
+        for order in orders {
+            let n_streams = (order == Order::Window).then_some(8);
+            plans.push(Plan { order, n_streams, infinite, batch_size: GLOBAL, ..plan() });
+        }
+        let stops =
+            if infinite { vec![Stop::Restart] } else { vec![Stop::FirstExhausted, Stop::AllExhausted] };
+        for stop in stops {
+            let stages = [(0, vec![0.7, 0.3]), (64, vec![0.25, 0.75])];
+            let stages = stages.map(|(start, weights)| Stage { start, weights }).into();
+            let mixture = Some(MixturePlan { stages, block: 16, stop, starts: STARTS.to_vec() });
+            plans.push(Plan { order: Order::Global, mixture, infinite, batch_size: GLOBAL, ..plan() });
+        }
+    }
+    plans
+}
+
+fn shards() -> Toy {
+    toy(&SHARDS)
+}
+
+/// The plan of one of `world` ranks that share the plan's batches.
+fn part(plan: &Plan, rank: u64, world: u64) -> Plan {
+    Plan { batch_size: GLOBAL / world as usize, rank, world_size: world, ..plan.clone() }
+}
+
+/// The next `n` batches; a finite engine goes on with its next pass.
+fn on(engine: &mut Engine<Toy, Work>, n: usize) -> Vec<Batch> {
+    let mut got = Vec::new();
+    while got.len() < n {
+        match next(engine) {
+            Some(batch) => got.push(batch),
+            None => engine.rewind().unwrap(),
+        }
+    }
+    got
+}
+
+/// Ranks that stand at the beginning of what one process would do. A window is a promise about a rank's memory, so ranks that
+/// start on their own have wider ones; those that take the state of one process have its.
+fn ranks(plan: &Plan, world: u64) -> Vec<Engine<Toy, Work>> {
+    let start = engine(plan.clone(), shards(), SOME_BAD).position();
+    let rank = |rank| {
+        let mut rank = engine(part(plan, rank, world), shards(), SOME_BAD);
+        rank.restore(start.clone()).unwrap();
+        rank
+    };
+    (0..world).map(rank).collect()
+}
+
+/// The ranks' parts of the next `n` batches, side by side.
+fn together(ranks: &mut [Engine<Toy, Work>], n: usize) -> Vec<Batch> {
+    let parts: Vec<Vec<Batch>> = ranks.iter_mut().map(|rank| on(rank, n)).collect();
+    (0..n).map(|batch| parts.iter().flat_map(|part| part[batch].clone()).collect()).collect()
+}
+
+#[test]
+fn ranks_side_by_side_are_one_process() {
+    for plan in plans() {
+        let alone = on(&mut engine(plan.clone(), shards(), SOME_BAD), 25);
+        for world in [1, 2, 4, 8] {
+            let mut ranks = ranks(&plan, world);
+            assert_eq!(together(&mut ranks, 25), alone, "{world} ranks, {plan:?}");
+            let counts: Vec<u64> = ranks.iter().map(Engine::batches_per_epoch).collect();
+            assert!(counts.iter().all(|&count| count == counts[0]));
+        }
+    }
+}
+
+#[test]
+fn a_pass_over_all_ranks_delivers_or_reports_each_row_once() {
+    for plan in plans().into_iter().filter(|plan| !plan.infinite && plan.mixture.is_none()) {
+        for world in [1, 2, 8] {
+            let mut ranks = ranks(&plan, world);
+            let mut seen = Vec::new();
+            for rank in &mut ranks {
+                seen.extend(rows(&batches(rank, 100)));
+                seen.extend(rank.errors().map(|error| error.place.index.unwrap()));
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, (0..N).collect::<Vec<_>>(), "{world} ranks, {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_reads_its_own_rows_only() {
+    for plan in plans().into_iter().filter(|plan| !plan.infinite && plan.mixture.is_none()) {
+        for rank in ranks(&plan, 4).iter_mut() {
+            let expected = rank.upcoming(1000).unwrap().len() as u64;
+            batches(rank, 100);
+            assert_eq!(rank.stats().records_read, expected, "{plan:?}");
+        }
+    }
+}
+
+#[test]
+fn it_goes_on_before_every_batch_of_several_epochs() {
+    for plan in plans() {
+        let mut whole = engine(plan.clone(), shards(), SOME_BAD);
+        let mut positions = Vec::new();
+        let mut expected = Vec::new();
+        for _ in 0..30 {
+            positions.push(whole.position());
+            expected.extend(on(&mut whole, 1));
+        }
+        for (at, position) in positions.iter().enumerate().step_by(if cfg!(miri) { 7 } else { 1 }) {
+            let other = Plan {
+                n_workers: 1 + at % 5,
+                channel_size: 1 + at,
+                buffer_size: 1 + 7 * at as u64,
+                ..plan.clone()
+            };
+            let mut resumed = engine(other, shards(), SOME_BAD);
+            resumed.restore(position.clone()).unwrap();
+            assert_eq!(resumed.position(), *position);
+            // Twice: once more from where the resumed one gets to.
+            let half = (30 - at) / 2;
+            assert_eq!(on(&mut resumed, half), expected[at..at + half], "from {position:?}, {plan:?}");
+            let mut again = engine(plan.clone(), shards(), SOME_BAD);
+            again.restore(resumed.position()).unwrap();
+            assert_eq!(on(&mut again, 30 - at - half), expected[at + half..], "from {position:?}, {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn it_goes_on_with_other_ranks() {
+    for plan in plans() {
+        let alone = on(&mut engine(plan.clone(), shards(), SOME_BAD), 24);
+        for (before, after) in [(1, 8), (8, 1), (2, 4), (4, 2)] {
+            let mut first = ranks(&plan, before);
+            assert_eq!(together(&mut first, 7), alone[..7]);
+            let position = first[0].position();
+            // The canonical streams are the state's.
+            let open = Plan { n_streams: None, ..plan.clone() };
+            let mut second: Vec<_> =
+                (0..after).map(|rank| engine(part(&open, rank, after), shards(), SOME_BAD)).collect();
+            for rank in &mut second {
+                rank.restore(position.clone()).unwrap();
+            }
+            assert_eq!(together(&mut second, 17), alone[7..], "{before} to {after} ranks, {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn the_window_of_a_rank_is_shared_among_its_streams() {
+    // Two ranks with 2 streams each: W of a stream is half of what a rank was asked for, and stays so on one rank.
+    let two = Plan { window: 20, n_streams: Some(4), infinite: true, batch_size: 8, world_size: 2, ..plan() };
+    let mut ranks: Vec<_> =
+        (0..2).map(|rank| engine(Plan { rank, ..two.clone() }, shards(), QUICK)).collect();
+    let position = ranks[0].position();
+    let expected = together(&mut ranks, 20);
+    let mut one = engine(Plan { n_streams: None, batch_size: 16, world_size: 1, ..two }, shards(), QUICK);
+    one.restore(position).unwrap();
+    assert_eq!(on(&mut one, 20), expected);
+}
+
+#[test]
+fn a_world_that_does_not_share_the_streams_is_told() {
+    let four = Plan { infinite: true, n_streams: Some(4), batch_size: 12, ..plan() };
+    let position = engine(four.clone(), shards(), QUICK).position();
+    let mut three =
+        engine(Plan { n_streams: None, batch_size: 4, world_size: 3, ..four.clone() }, shards(), QUICK);
+    let error = three.restore(position.clone()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::State);
+    assert!(error.message.contains("4 streams") && error.message.contains("3 ranks"), "{error}");
+    let mut other = engine(Plan { n_streams: Some(2), ..four }, shards(), QUICK);
+    assert!(other.restore(position).unwrap_err().message.contains("n_streams is 2"));
+}
+
+#[test]
+fn a_replay_makes_the_same_batch_and_moves_nothing() {
+    for plan in plans() {
+        let mut whole = engine(plan.clone(), shards(), SOME_BAD);
+        let n = if plan.infinite { 25 } else { whole.batches_per_epoch() as usize };
+        let expected = batches(&mut whole, n);
+        let fresh = engine(plan.clone(), shards(), SOME_BAD);
+        for (number, batch) in expected.iter().enumerate() {
+            let replay = fresh.replay(number as u64).unwrap();
+            assert_eq!(replay.run(|| true).unwrap().unwrap(), *batch, "batch {number}, {plan:?}");
+        }
+        assert!(fresh.replay(3).unwrap().run(|| false).unwrap().is_none());
+        assert_eq!(fresh.batch(), 0);
+        if !plan.infinite {
+            assert_eq!(fresh.replay(n as u64).err().unwrap().kind, ErrorKind::Config);
+        }
+    }
+}
+
+#[test]
+fn what_is_planned_is_what_comes() {
+    for plan in plans() {
+        for world in [1, 4] {
+            for mut rank in (0..world).map(|rank| engine(part(&plan, rank, world), shards(), QUICK)) {
+                batches(&mut rank, 3);
+                let planned = rank.upcoming(70).unwrap();
+                let mut got = rows(&batches(&mut rank, 70));
+                got.truncate(70);
+                assert_eq!(planned, got, "{plan:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn seeking_and_skipping_take_batches_out_of_their_places() {
+    for plan in plans() {
+        let mut whole = engine(plan.clone(), shards(), SOME_BAD);
+        let n = if plan.infinite { 25 } else { whole.batches_per_epoch() as usize };
+        let expected = batches(&mut whole, n);
+
+        let mut sought = engine(plan.clone(), shards(), SOME_BAD);
+        for to in [5, 0, 2, 2, n - 1] {
+            sought.seek(to as u64).unwrap();
+            assert_eq!(sought.batch(), to as u64);
+            assert_eq!(next(&mut sought).as_ref(), Some(&expected[to]), "{plan:?}");
+        }
+
+        let mut skipping = engine(plan.clone(), shards(), SOME_BAD);
+        skipping.skip(&[4..5, 1..2, 4..5]).unwrap();
+        let kept: Vec<Batch> =
+            [0, 2, 3].iter().chain(&(5..n).collect::<Vec<_>>()).map(|&b| expected[b].clone()).collect();
+        assert_eq!(batches(&mut skipping, 2), kept[..2]);
+        // The state keeps what lies ahead.
+        let mut resumed = engine(plan.clone(), shards(), SOME_BAD);
+        resumed.restore(skipping.position()).unwrap();
+        assert_eq!(resumed.position().skip, [4..5]);
+        assert_eq!(rows(&batches(&mut resumed, 3)), rows(&kept[2..5]));
+        assert_eq!(batches(&mut skipping, kept.len() - 2), kept[2..]);
+        let many: Vec<_> = (0..17).map(|i| 1000 + 2 * i..1001 + 2 * i).collect();
+        assert_eq!(skipping.skip(&many).unwrap_err().kind, ErrorKind::Config);
+    }
+}
+
+#[test]
+fn a_pass_may_end_in_a_skip() {
+    let mut engine = engine(plan(), shards(), QUICK);
+    engine.skip(&[2..1000]).unwrap();
+    assert_eq!(batches(&mut engine, 100).len(), 2);
+    engine.rewind().unwrap();
+    assert_eq!((engine.epoch(), batches(&mut engine, 100).len()), (1, 18), "the next pass is whole");
+}
+
+#[test]
+fn a_short_last_batch_can_be_left_out() {
+    for plan in plans().into_iter().filter(|plan| !plan.infinite) {
+        let keep = batches(&mut engine(plan.clone(), shards(), QUICK), 100);
+        for world in [1, 4] {
+            let mut ranks = ranks(&Plan { drop_last: true, ..plan.clone() }, world);
+            let full = ranks[0].batches_per_epoch() as usize;
+            for rank in &mut ranks {
+                assert_eq!(batches(rank, 100).len(), full);
+            }
+            assert_eq!(full, keep.iter().filter(|batch| batch.len() == GLOBAL).count());
+        }
+    }
+}
+
+#[test]
+fn too_many_streams_for_the_rows_are_told() {
+    let wide = Plan { batch_size: 64, n_streams: Some(64), infinite: true, ..plan() };
+    let error = Engine::new(std::sync::Arc::new(toy(&[10])), QUICK, wide).err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Config);
+    assert!(error.message.contains("n_streams is 64") && error.message.contains("10 rows"), "{error}");
+}
+
+#[test]
+fn a_position_past_the_pass_is_told() {
+    let mut engine = engine(plan(), shards(), QUICK);
+    let past = Position { batch: 1000, ..engine.position() };
+    assert_eq!(engine.restore(past).unwrap_err().kind, ErrorKind::State);
+    assert_eq!(engine.seek(1000).unwrap_err().kind, ErrorKind::Config);
+    assert_eq!(batches(&mut engine, 100).len(), 18, "it stays as it was");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_world_of_any_order_resumes_anywhere(
+        seed: u64, which in 0usize..11, window in 1u64..70, at in 0usize..12, worlds in (0u32..4, 0u32..4),
+        bad in prop_oneof![Just(0u64), Just(4)], shards in proptest::collection::vec(0u64..40, 3..7),
+    ) {
+        prop_assume!(shards.iter().sum::<u64>() >= 40 && shards[0] > 0 && shards[1..].iter().sum::<u64>() > 0);
+        let n: u64 = shards.iter().sum();
+        let all = plans();
+        let mut plan = Plan { seed, window, ..all[which % all.len()].clone() };
+        if let Some(mixture) = &mut plan.mixture {
+            mixture.starts = vec![0, shards[0], n];
+        }
+        let work = Work { bad_in_100: bad, ..QUICK };
+        let mut alone = engine(plan.clone(), toy(&shards), work);
+        let expected = on(&mut alone, at + 6);
+        let make = |world: u64| -> Vec<_> {
+            (0..world).map(|rank| engine(part(&plan, rank, world), toy(&shards), work)).collect()
+        };
+        let (mut first, mut second) = (make(1 << worlds.0), make(1 << worlds.1));
+        let start = engine(plan.clone(), toy(&shards), work).position();
+        first.iter_mut().for_each(|rank| rank.restore(start.clone()).unwrap());
+        prop_assert_eq!(together(&mut first, at), &expected[..at]);
+        let position = first[first.len() - 1].position();
+        second.iter_mut().for_each(|rank| rank.restore(position.clone()).unwrap());
+        prop_assert_eq!(together(&mut second, 6), &expected[at..]);
+    }
+}
