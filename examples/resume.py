@@ -2,15 +2,14 @@
 
     python examples/resume.py [--kills 4] [--batches 60] [SHARD ...]
 
-A child process iterates a loader and writes its state beside a digest of each batch; the parent kills it (SIGKILL) at random
-times and starts it anew with other numbers of workers. In the end the digests equal those of a run that nobody killed.
-Without shards the bundled recordings are used.
+A child process iterates a loader and writes its state beside a digest of each batch; the parent kills it
+(SIGKILL) at random times and starts it anew with other numbers of workers. In the end the digests equal those
+of a run that nobody killed. Without shards the bundled recordings are used.
 """
 
 import argparse
 import hashlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -18,12 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 from demo import write_shards
 
 import forebay
 
 
-def digest(batch: dict) -> str:
+def digest(batch: dict[str, np.ndarray]) -> str:
     """One number for all that is in a batch."""
     state = hashlib.blake2b(digest_size=8)
     for name in sorted(batch):
@@ -49,7 +49,7 @@ def train(shards: list[str], checkpoint: Path, n_workers: int, n_batches: int) -
             done.append(digest(next(loader)))
             fresh = checkpoint.with_suffix(".new")
             fresh.write_text(json.dumps({"loader": loader.state_dict(), "digests": done}))
-            os.replace(fresh, checkpoint)  # a checkpoint is whole or not there
+            fresh.replace(checkpoint)  # a checkpoint is whole or not there
 
 
 def main() -> None:
@@ -81,14 +81,16 @@ def main() -> None:
                 child.kill()
                 child.wait()
                 saved = json.loads(checkpoint.read_text())
-                print(f"killed after batch {len(saved['digests'])}; the state has {len(json.dumps(saved['loader']))} bytes")
+                n_bytes = len(json.dumps(saved["loader"]))
+                print(f"killed after batch {len(saved['digests'])}; the state has {n_bytes} bytes")
             elif child.wait() != 0:
                 raise SystemExit("the last run failed")
         resumed = json.loads(checkpoint.read_text())["digests"]
         with make(shards, 2) as loader:
             whole = [digest(next(loader)) for _ in range(given.batches)]
     if resumed != whole:
-        raise SystemExit(f"batch {next(i for i, pair in enumerate(zip(resumed, whole)) if pair[0] != pair[1])} differs")
+        pairs = enumerate(zip(resumed, whole, strict=True))
+        raise SystemExit(f"batch {next(number for number, (a, b) in pairs if a != b)} differs")
     print(f"{given.batches} batches, {given.kills} kills: every digest equals that of a run that nobody killed")
 
 

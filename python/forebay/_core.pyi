@@ -1,6 +1,6 @@
 """Signatures of the extension module; `help()` shows the full documentation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
 
@@ -24,8 +24,8 @@ __all__ = [
 __version__: Final[str]
 
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
-_Sources: TypeAlias = _Files | dict[str, _Files]
-_Weights: TypeAlias = dict[str, float] | Sequence[tuple[int, dict[str, float]]]
+_Sources: TypeAlias = _Files | Mapping[str, _Files]
+_Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
 
 @type_check_only
 class _Overrides(TypedDict, total=False):

@@ -6,7 +6,7 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyByteArray, PyBytes, PyDict},
+    types::{PyByteArray, PyBytes, PyDict, PyMapping},
 };
 
 use super::whole::int64;
@@ -26,12 +26,12 @@ pub type Stages = Vec<(i64, Vec<f64>)>;
 impl Sources {
     /// A path, a sequence of paths, or a dict of either.
     pub fn extract(files: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let Ok(dict) = files.cast::<PyDict>() else {
+        let Ok(mapping) = files.cast::<PyMapping>() else {
             return Ok(Self { names: None, groups: vec![paths("arrow_files", files)?] });
         };
-        let mut names = Vec::new();
-        let mut groups = Vec::new();
-        for (name, files) in dict {
+        let (mut names, mut groups) = (Vec::new(), Vec::new());
+        for item in mapping.items()? {
+            let (name, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
             names.push(name.extract()?);
             groups.push(paths(&format!("arrow_files[{}]", name.repr()?), &files)?);
         }
@@ -46,8 +46,8 @@ impl Sources {
                 "weights need sources to weigh: give arrow_files as a dict of names and files",
             ));
         };
-        if let Ok(dict) = weights.cast::<PyDict>() {
-            return Ok(vec![(0, by_name(names, dict)?)]);
+        if let Ok(by_source) = weights.cast::<PyMapping>() {
+            return Ok(vec![(0, by_name(names, by_source)?)]);
         }
         let expected = || {
             PyTypeError::new_err(
@@ -95,9 +95,9 @@ pub fn pair<'py>(object: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
     items.try_into().ok()
 }
 
-fn by_name(names: &[String], weights: &Bound<'_, PyDict>) -> PyResult<Vec<f64>> {
+fn by_name(names: &[String], weights: &Bound<'_, PyMapping>) -> PyResult<Vec<f64>> {
     if let Some(stranger) =
-        weights.keys().iter().find(|key| !names.iter().any(|name| key.eq(name).unwrap_or(false)))
+        weights.keys()?.iter().find(|key| !names.iter().any(|name| key.eq(name).unwrap_or(false)))
     {
         return Err(PyValueError::new_err(format!(
             "weights name {}, which is no source; the sources are {}",
@@ -107,11 +107,11 @@ fn by_name(names: &[String], weights: &Bound<'_, PyDict>) -> PyResult<Vec<f64>> 
     }
     names
         .iter()
-        .map(|name| match weights.get_item(name)? {
-            Some(weight) => weight.extract(),
-            None => Err(PyValueError::new_err(format!(
-                "weights lack the source {name:?}; give 0 to leave it out"
-            ))),
+        .map(|name| {
+            if weights.contains(name)? {
+                return weights.get_item(name)?.extract();
+            }
+            Err(PyValueError::new_err(format!("weights lack the source {name:?}; give 0 to leave it out")))
         })
         .collect()
 }

@@ -49,7 +49,9 @@ def on(loader: forebay.Loader, n: int) -> list[str]:
 
 @pytest.mark.parametrize("infinite", [True, False])
 @pytest.mark.parametrize("augment", [True, False])
-def test_goes_on_anywhere_with_other_threads(setting: tuple[Any, dict[str, Any]], infinite: bool, augment: bool) -> None:
+def test_goes_on_anywhere_with_other_threads(
+    setting: tuple[Any, dict[str, Any]], infinite: bool, augment: bool
+) -> None:
     files, parameters = setting
     parameters = {**parameters, "infinite": infinite, "augment": augment}
     states, expected = [], []
@@ -127,13 +129,14 @@ def test_a_rank_without_rows_gets_arrays_without_rows(tmp_path: Path) -> None:
 def test_a_mismatch_names_what_differs(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, **TINY, **SMALL) as loader:
         state = loader.state_dict()
-    for change, told in [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"seed": 5}, "seed is 4 in the state and 5 here"),
         ({"n_mels": 9}, "n_mels is 8 in the state and 9 here"),
         ({"batch_size": 8}, "global_batch_size is 16 in the state and 8 here"),
         ({"order": "global"}, 'order is "window" in the state and "global" here'),
         ({"augment": False}, "augment is true in the state and false here"),
-    ]:
+    ]
+    for change, told in changes:
         with (
             forebay.Loader(tiny_shards, **{**TINY, **SMALL, **change}) as other,
             pytest.raises(forebay.StateError, match=told),
@@ -153,7 +156,7 @@ def test_a_mismatch_names_what_differs(tiny_shards: list[Path]) -> None:
         state = loader.state_dict()
     with (
         forebay.Loader(tiny_shards, **{**four, "batch_size": 2}, world_size=8) as eight,
-        pytest.raises(forebay.StateError, match="4 streams.*8 ranks"),
+        pytest.raises(forebay.StateError, match=r"4 streams.*8 ranks"),
     ):
         eight.load_state_dict(state)
 
@@ -161,12 +164,12 @@ def test_a_mismatch_names_what_differs(tiny_shards: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"order": "random"}, "order is \"random\", must be"),
+        ({"order": "random"}, 'order is "random", must be'),
         ({"rank": 2, "world_size": 2}, "rank is 2, must be 0 to 1"),
         ({"world_size": 0}, "world_size is 0, must be 1"),
         ({"n_streams": 3, "world_size": 2}, "n_streams is 3, must be a multiple of world_size, 2"),
         ({"n_streams": 7}, "n_streams is 7, must divide"),
-        ({"n_streams": 4, "order": "global"}, "only order=\"window\" has streams"),
+        ({"n_streams": 4, "order": "global"}, 'only order="window" has streams'),
         ({"order": "era", "era_length": 0}, "era_length is 0"),
         ({"stop": "restart"}, "give arrow_files as a dict"),
     ],
@@ -178,7 +181,7 @@ def test_wrong_parameters(tiny_shards: list[Path], change: dict[str, Any], told:
 
 def test_wrong_mixtures(tiny_shards: list[Path]) -> None:
     sources = {"a": tiny_shards[:2], "b": tiny_shards[2:]}
-    for change, error, told in [
+    changes: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"weights": {"a": 1}}, ValueError, "lack the source 'b'|lack the source \"b\""),
         ({"weights": {"a": 1, "b": 1, "c": 1}}, ValueError, "no source"),
         ({"weights": {"a": -1, "b": 1}}, forebay.ConfigError, "weight"),
@@ -190,7 +193,8 @@ def test_wrong_mixtures(tiny_shards: list[Path]) -> None:
         ({"stop": "first_exhausted"}, forebay.ConfigError, "infinite=False"),
         ({"stop": "restart", "infinite": False}, forebay.ConfigError, "infinite=True"),
         ({"mixture_block": 0}, forebay.ConfigError, "mixture_block is 0"),
-    ]:
+    ]
+    for change, error, told in changes:
         with pytest.raises(error, match=told):
             forebay.Loader(sources, **{**TINY, **SMALL, **change})
     with pytest.raises(TypeError, match="arrow_files as a dict"):
@@ -211,7 +215,8 @@ def test_a_mixture_holds_its_weights_and_passes_each_source_once(tiny_shards: li
     with forebay.Loader(sources, weights=weights, **parameters) as loader:
         planned = loader.plan(160)
     first = planned[planned < 120]
-    assert len(first) == 6 * 12 + 4 * 4 and len(set(first)) == len(first), "without replacement"
+    assert len(first) == 6 * 12 + 4 * 4
+    assert len(set(first)) == len(first), "without replacement"
     finite = {**parameters, "infinite": False, "weights": {"a": 1, "b": 1}}
     with forebay.Loader(sources, **finite) as loader:
         assert 120 / 8 - 1 < len(loader) <= 120 / 8, "the smaller source ends it"
@@ -241,7 +246,8 @@ def test_seek_skip_replay_and_plan(setting: tuple[Any, dict[str, Any]]) -> None:
             loader.skip([3])  # type: ignore[list-item]
     with forebay.Loader(files, **parameters) as loader:
         planned = loader.plan(40)
-        assert planned.dtype == np.int64 and planned.shape == (40,)
+        assert planned.dtype == np.int64
+        assert planned.shape == (40,)
         with pytest.raises(forebay.ConfigError, match="n is -1"):
             loader.plan(-1)
         assert loader.stats()["records_read"] == 0
@@ -311,7 +317,8 @@ def test_killed_at_random_times(setting: tuple[Any, dict[str, Any]], tmp_path: P
 
 def test_resuming_a_wide_window_takes_no_replay(tmp_path: Path) -> None:
     rows = tiny_rows(20_000)
-    shards = [write_shard(tmp_path / f"{i}.arrow", rows[5000 * i : 5000 * (i + 1)], rows_per_batch=1000) for i in range(4)]
+    parts = [rows[start : start + 5000] for start in range(0, 20_000, 5000)]
+    shards = [write_shard(tmp_path / f"{i}.arrow", part, rows_per_batch=1000) for i, part in enumerate(parts)]
     parameters: dict[str, Any] = {**TINY, "shuffle_min_size": 8000, "shuffle_buffer_size": 10_000, "n_workers": 2}
     seconds = []
     for batch in (1, 200, 10**6, 10**9):
