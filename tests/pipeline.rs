@@ -16,7 +16,7 @@ use std::{
 use forebay::{
     ErrorKind,
     order::Order,
-    pipeline::{Engine, MAX_EPOCH, Plan, SUBSTITUTES},
+    pipeline::{Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES},
     seed,
 };
 use proptest::prelude::*;
@@ -213,6 +213,28 @@ fn the_last_epochs_do_not_overflow() {
         let mut all = rows(&batches(&mut engine, 9));
         all.sort_unstable();
         assert_eq!(all, (0..30).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_last_batches_do_not_overflow() {
+    for order in [Order::Sequential, Order::Window, Order::Global, Order::Era { length: 7 }] {
+        let plan = Plan { infinite: true, order, ..plan() };
+        let farthest = MAX_EPOCH / plan.batch_size as u64;
+        let mut engine = engine(plan, toy(&[20, 10]), QUICK);
+        for batch in [farthest + 1, u64::MAX] {
+            assert_eq!(engine.seek(batch).unwrap_err().kind, ErrorKind::Config);
+            assert_eq!(engine.replay(batch).err().unwrap().kind, ErrorKind::Config);
+            let position = Position { batch, ..engine.position() };
+            assert_eq!(engine.restore(position).unwrap_err().kind, ErrorKind::State);
+        }
+        let position = Position { epoch: u64::MAX, ..engine.position() };
+        assert_eq!(engine.restore(position).unwrap_err().kind, ErrorKind::State);
+        engine.seek(farthest).unwrap();
+        assert_eq!(engine.upcoming(24).unwrap(), rows(&batches(&mut engine, 3)));
+        let position = Position { batch: farthest, ..engine.position() };
+        engine.restore(position).unwrap();
+        assert_eq!(batches(&mut engine, 2).len(), 2);
     }
 }
 

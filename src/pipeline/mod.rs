@@ -413,8 +413,13 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.seek(to)
     }
 
+    /// The highest batch of an endless pass that can be chosen: no count of examples from there on overflows.
+    fn farthest(&self) -> u64 {
+        MAX_EPOCH / self.global_batch()
+    }
+
     fn check_batch(&self, batch: u64, or_end: bool) -> Result<()> {
-        let most = self.n_batches.unwrap_or(u64::MAX >> 2) - u64::from(!or_end);
+        let most = self.n_batches.unwrap_or_else(|| self.farthest()) - u64::from(!or_end);
         if batch <= most {
             return Ok(());
         }
@@ -433,10 +438,15 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Goes on at a position, of this engine or of another one over the same data.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there is no such batch.
+    /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there can be no such batch.
     pub fn restore(&mut self, position: Position) -> Result<()> {
         let Position { epoch, batch, canon, skip } = position;
         let wrong = |message| Err(Error::new(ErrorKind::State, message));
+        if epoch > MAX_EPOCH || batch > self.farthest() {
+            return wrong(format!(
+                "the state stands at batch {batch} of epoch {epoch}, which no loader reaches"
+            ));
+        }
         let canon = if self.plan.order == Order::Window { canon } else { Canon::ONE };
         let is_shared = self.plan.order != Order::Window || canon.n_streams % self.plan.world_size == 0;
         if canon.n_streams == 0 || !is_shared {

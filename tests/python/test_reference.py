@@ -56,6 +56,12 @@ def test_recordings_at_their_own_rate(rate: int, rows: list[Row], tmp_path: Path
 
 
 def test_resampled_recordings(rows: list[Row], shards: list[Path]) -> None:
+    """Two filters of single and double precision, equal in the pass band.
+
+    Measured: lossless mean 3e-6 and max 8.3e-4, lossy max 5.1e-4 where a band is loud, 6.9e-3 where it is 60 to 90 dB
+    below its frame's largest; the convolution in single precision has a noise floor 129 dB below the signal, which is
+    more than that of the transform alone. Above the pass band the filters' slopes differ, by 6.3e-6 of the peak.
+    """
     features = Features()
     top = reference.band_edges(features)[2:]
     rates = set()
@@ -63,9 +69,13 @@ def test_resampled_recordings(rows: list[Row], shards: list[Path]) -> None:
         rate = reference.decode(row.audio or b"")[1]
         expected = reference.log_mel(reference.center_clip(row.audio or b"", features), features)
         bands = top < 0.9 * min(rate, features.sample_rate) / 2
-        loud, _ = reference.differences(spectrogram[bands], expected[bands])
+        loud, quiet = reference.differences(spectrogram[bands], expected[bands])
         assert loud.mean() <= 1e-5
-        assert loud.max() <= 2e-3
+        assert loud.max() <= (2e-3 if (row.path or "").endswith(LOSSY) else 1e-3)
+        assert quiet.max(initial=0) <= 1e-2
+        peak = expected.max(axis=0)
+        slopes = np.exp(spectrogram[~bands] - peak) - np.exp(expected[~bands] - peak)
+        assert np.abs(slopes).max() <= 1e-5
         rates.add(rate)
     assert len(rates) >= 5
 
