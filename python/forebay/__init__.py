@@ -15,14 +15,17 @@ from forebay._core import (
     __version__,
     decode,
 )
+from forebay.quality import ShuffleQuality, shuffle_quality
 
 __all__ = [
     "ConfigError",
     "DecodeError",
     "ForebayError",
     "Loader",
+    "ShuffleQuality",
     "SpectrogramTransform",
     "StateError",
     "__version__",
     "decode",
+    "shuffle_quality",
 ]

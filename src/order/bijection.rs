@@ -48,8 +48,11 @@ struct Feistel {
 /// Up to this many values are permuted by a table.
 const TABLE: u64 = 64;
 
-/// Rounds of the network.
-const ROUNDS: usize = 6;
+/// Rounds of the network, an even number.
+///
+/// From three on no batch shows its residue classes. What goes last is a trace in the difference of two indices in the smallest
+/// networks: over 1.6 million keys of n = 81 it lies 28 standard deviations from random with 6 rounds, 10 with 7, 2 with 8.
+const ROUNDS: usize = 8;
 
 impl Bijection {
     /// More values than this are refused.
@@ -177,16 +180,16 @@ mod tests {
     const GOLDEN: [Golden; 7] = [
         (0, [0, 0], 5, [1, 3, 4, 2, 0]),
         (42, [1, 0], 64, [35, 26, 58, 3, 61]),
-        (0, [0, 0], 65, [35, 39, 5, 6, 28]),
-        (1, [0, 0], 1000, [753, 595, 738, 139, 815]),
-        (u64::MAX, [7, 9], (1 << 20) + 1, [337_652, 110_709, 528_137, 583_093, 1_032_848]),
-        (3, [0, 0], 1 << 40, [439_364_324_087, 710_619_225_858, 820_862_455_971, 107_661_043_453, 922_481_715_014]),
+        (0, [0, 0], 65, [21, 62, 53, 43, 24]),
+        (1, [0, 0], 1000, [25, 801, 484, 610, 393]),
+        (u64::MAX, [7, 9], (1 << 20) + 1, [495_261, 1_036_596, 729_519, 848_051, 20145]),
+        (3, [0, 0], 1 << 40, [880_633_864_885, 87_310_585_874, 452_066_014_643, 313_750_971_881, 804_927_346_234]),
         (5, [1 << 63, 1], 1 << 62, [
-            3_873_719_059_174_050_534, 4_051_762_203_365_510_988, 1_284_258_596_057_786_486,
-            3_408_603_192_108_720_820, 1_424_366_860_214_392_463,
+            3_013_232_070_934_248_903, 4_002_424_503_975_291_446, 4_274_232_935_232_138_657,
+            30_175_196_224_162_882, 2_751_619_515_028_104_635,
         ]),
     ];
-    const GOLDEN_ERA: u64 = 2702;
+    const GOLDEN_ERA: u64 = 8135;
 
     #[test]
     fn every_index_comes_once() {

@@ -13,14 +13,16 @@ pub struct Eras {
     epoch: u64,
     n: u64,
     era_length: u64,
-    /// The era that was used last.
-    recent: Option<(u64, Bijection)>,
+    /// The era that was used last, and its number.
+    recent: (u64, Bijection),
 }
 
 impl Eras {
     /// The order of `n` rows in `epoch`; `era_length` is at least 1.
     pub fn new(seed: u64, epoch: u64, n: u64, era_length: u64) -> Self {
-        Self { seed, epoch, n, era_length: era_length.max(1), recent: None }
+        let era_length = era_length.max(1);
+        let first = Bijection::new(seed, Purpose::Era, [epoch, 0], era_length.min(n));
+        Self { seed, epoch, n, era_length, recent: (0, first) }
     }
 
     /// The number of rows.
@@ -50,12 +52,11 @@ impl Eras {
         assert!(x < self.n, "position {x} of {}", self.n);
         let number = x / self.era_length;
         let begin = number * self.era_length;
-        let make = || {
+        if number != self.recent.0 {
             let length = self.era_length.min(self.n - begin);
-            (number, Bijection::new(self.seed, Purpose::Era, [self.epoch, number], length))
-        };
-        let known = self.recent.take().filter(|(recent, _)| *recent == number).unwrap_or_else(make);
-        (begin, &self.recent.insert(known).1)
+            self.recent = (number, Bijection::new(self.seed, Purpose::Era, [self.epoch, number], length));
+        }
+        (begin, &self.recent.1)
     }
 }
 

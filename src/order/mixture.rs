@@ -80,6 +80,9 @@ impl Mixture {
             let (found, most) = (lengths[source], Self::MAX_LENGTH);
             return Err(config(format!("source {source} has {found} samples: at most {most} are possible")));
         }
+        if lengths.is_empty() {
+            return Err(config("no sources: give one at least"));
+        }
         check_starts(stages, block)?;
         for stage in stages {
             check_weights(stage, lengths)?;

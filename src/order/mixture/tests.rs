@@ -196,7 +196,7 @@ fn refuses_what_does_not_fit() {
         (refused(&[(0, &[1.0]), (8, &[1.0]), (8, &[1.0])], 4, &[1]), "positions must rise"),
         (refused(&[(0, &[1.0]), (1 << 63, &[1.0])], 4, &[1]), "at most 4611686018427387904 is possible"),
         (refused(&[(0, &[1.0])], 4, &[1, 1]), "1 weights from position 0 on for 2 sources"),
-        (refused(&[(0, &[])], 4, &[]), "sum up to 0"),
+        (refused(&[(0, &[])], 4, &[]), "no sources: give one at least"),
         (refused(&[(0, &[0.0, 0.0])], 4, &[1, 1]), "sum up to 0"),
         (refused(&[(0, &[1e308, 1e308])], 4, &[1, 1]), "sum up to inf"),
         (refused(&[(0, &[1.0, -0.5])], 4, &[1, 1]), "the weight of source 1 from position 0 on is -0.5"),

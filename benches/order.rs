@@ -1,0 +1,84 @@
+//! Index arithmetic, one thread: an index of a full shuffle, a draw from the window, the window at a place far into a run.
+//!
+//! `cargo bench --bench order`; the goal in the design: an index of a full shuffle in 40 ns, whatever the size.
+#![allow(missing_docs, reason = "criterion declares its own functions")]
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use forebay::order::{Bijection, Eras, Mixture, Stage, Stop, Window};
+use forebay::seed::Purpose;
+use std::hint::black_box;
+
+/// Indices in a row: what a loader asks for.
+const RUN: u64 = 1000;
+
+fn bijection(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("bijection");
+    group.throughput(Throughput::Elements(RUN));
+    for (name, n) in [
+        ("1e3", 1000),
+        ("2^20 + 1", (1 << 20) + 1),
+        ("1e9", 1_000_000_000),
+        ("2^40", 1 << 40),
+        ("2^62", Bijection::MAX),
+    ] {
+        let shuffle = Bijection::new(1, Purpose::Global, [0, 0], n);
+        group.bench_function(name, |bench| {
+            bench.iter(|| {
+                (0..RUN).map(|position| black_box(&shuffle).at(position)).fold(0, u64::wrapping_add)
+            });
+        });
+    }
+    let shuffle = Bijection::new(1, Purpose::Global, [0, 0], 1_000_000_000);
+    group.bench_function("1e9, inverse", |bench| {
+        bench.iter(|| (0..RUN).map(|index| black_box(&shuffle).position(index)).fold(0, u64::wrapping_add));
+    });
+    group.bench_function("1e9, one after the other", |bench| {
+        bench.iter(|| (0..RUN).fold(0, |index, _| black_box(&shuffle).at(index)));
+    });
+    let mut eras = Eras::new(1, 0, 1_000_000_000, 8192);
+    group.bench_function("eras of 8192", |bench| {
+        let mut begin = 0;
+        bench.iter(|| {
+            begin = (begin + RUN) % 1_000_000;
+            (begin..begin + RUN).map(|position| eras.at(position)).fold(0, u64::wrapping_add)
+        });
+    });
+    group.finish();
+    criterion.bench_function("bijection/new", |bench| {
+        bench.iter(|| Bijection::new(1, Purpose::Global, [black_box(0), 0], 1_000_000_000));
+    });
+}
+
+fn mixture(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("mixture");
+    group.throughput(Throughput::Elements(RUN));
+    let weights = (1..=8).map(f64::from).collect();
+    if let Ok(mut mixture) = Mixture::new(1, &[Stage { start: 0, weights }], 1024, Stop::Restart, &[1000; 8])
+    {
+        let mut begin = 0;
+        group.bench_function("8 sources, block of 1024", |bench| {
+            bench.iter(|| {
+                begin += RUN;
+                (begin..begin + RUN).map(|position| mixture.at(position).1).fold(0, u64::wrapping_add)
+            });
+        });
+    }
+    group.finish();
+}
+
+fn window(criterion: &mut Criterion) {
+    const SIZE: u64 = 8000;
+    let mut group = criterion.benchmark_group("window");
+    group.throughput(Throughput::Elements(RUN));
+    let mut window = Window::new(1, 0, 0, SIZE, None);
+    group.bench_function("draw", |bench| {
+        bench.iter(|| (0..RUN).filter_map(|_| window.draw()).fold(0, u64::wrapping_add));
+    });
+    group.finish();
+    criterion.bench_function("window/at", |bench| {
+        bench.iter(|| Window::at(1, 0, 0, SIZE, None, black_box(1 << 40)));
+    });
+}
+
+criterion_group!(benches, bijection, mixture, window);
+criterion_main!(benches);

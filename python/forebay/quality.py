@@ -1,0 +1,90 @@
+"""How well an order mixes, from the indices alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["ShuffleQuality", "shuffle_quality"]
+
+
+@dataclass(frozen=True)
+class ShuffleQuality:
+    """What `shuffle_quality` found. A perfect shuffle of n rows has the values in brackets, about."""
+
+    n: int
+    """Indices looked at."""
+
+    displacement_mean: float
+    """Places between where an index stands and where it would stand in rising order, in the mean [n / 3]."""
+
+    displacement_median: float
+    """The same, median [0.29 n]."""
+
+    displacement_p90: float
+    """The same, 90th percentile [0.68 n]."""
+
+    lag1_correlation: float
+    """Correlation of an index with the next one [0, give or take 1 / sqrt(n)]; 1 for rising order."""
+
+    shards_per_batch: float | None
+    """Distinct shards in a batch, in the mean; None without `shard_starts`."""
+
+    shard_mix: float | None
+    """`shards_per_batch` by what it is for a perfect shuffle of the same indices [1]; None without `shard_starts`."""
+
+
+def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, batch_size: int = 64) -> ShuffleQuality:
+    """Measures an order, for example `loader.plan(n)` of one pass.
+
+    `indices` are row numbers in the order of training. Give one pass or a part of it: an index that comes again in the
+    next epoch would count as displaced. `shard_starts` are the first rows of the shards, rising from 0; shards
+    are counted in whole batches of `batch_size`, or in all indices where there are fewer.
+    """
+    rows = np.asarray(indices)
+    if rows.ndim != 1 or rows.size < 2 or rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"indices: found {rows.dtype} of shape {rows.shape}, expected at least 2 whole numbers in a row"
+        )
+    if batch_size < 1:
+        raise ValueError(f"batch_size: found {batch_size}, expected at least 1")
+
+    moved = np.empty(rows.size, np.int64)
+    moved[np.argsort(rows, kind="stable")] = np.arange(rows.size)
+    moved = np.abs(moved - np.arange(rows.size))
+    shards_per_batch = shard_mix = None
+    if shard_starts is not None:
+        shards_per_batch, expected = _shards_per_batch(rows, np.asarray(shard_starts), min(batch_size, rows.size))
+        shard_mix = shards_per_batch / expected
+    return ShuffleQuality(
+        n=rows.size,
+        displacement_mean=float(moved.mean()),
+        displacement_median=float(np.median(moved)),
+        displacement_p90=float(np.quantile(moved, 0.9)),
+        lag1_correlation=_correlation(rows[:-1].astype(np.float64), rows[1:].astype(np.float64)),
+        shards_per_batch=shards_per_batch,
+        shard_mix=shard_mix,
+    )
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Pearson's; 1 where one of the two never changes."""
+    x, y = x - x.mean(), y - y.mean()
+    spread = float((x @ x) * (y @ y)) ** 0.5
+    return float(x @ y) / spread if spread > 0 else 1.0
+
+
+def _shards_per_batch(rows: NDArray[np.integer], starts: NDArray[np.integer], batch_size: int) -> tuple[float, float]:
+    """Distinct shards per batch: found, and expected of a perfect shuffle of these rows."""
+    if starts.ndim != 1 or not starts.size or (np.diff(starts) < 0).any() or rows.min() < starts[0]:
+        raise ValueError("shard_starts: expected the first row of each shard, rising, from the first row on")
+    shards = np.searchsorted(starts, rows, side="right") - 1
+    batches = np.sort(shards[: rows.size - rows.size % batch_size].reshape(-1, batch_size), axis=1)
+    found = 1 + float((np.diff(batches, axis=1) != 0).sum(axis=1).mean())
+
+    # A shard of m of the n rows is missing in a batch of b with the probability C(n - m, b) / C(n, b), here by factors.
+    sizes, shards_of_size = np.unique(np.bincount(shards), return_counts=True)
+    missing = np.ones(sizes.size)
+    for drawn in range(batch_size):
+        missing *= np.maximum(1 - sizes / (rows.size - drawn), 0)
+    return found, float((shards_of_size * (1 - missing)).sum())
