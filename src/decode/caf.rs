@@ -5,7 +5,7 @@
 //! Source: Apple "Core Audio Format Specification" 1.0.
 
 use super::{
-    corrupt,
+    Kept, corrupt,
     demux::{Demuxed, Packets},
     field::{Endian, clipped, u32_at, u64_at},
     pcm::{Coding, Pcm, float_coding, int_coding},
@@ -23,7 +23,7 @@ pub(super) enum Opened<'a> {
 ///
 /// # Errors
 /// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
-pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
+pub(super) fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Opened<'a>> {
     let big = Endian::Big;
     let mut at = 8;
     let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
@@ -69,7 +69,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
     if &format.to_be_bytes() == b"alac" {
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
         let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
-        return alac(cookie, table, data, packet, frames).and_then(Demuxed::alac).map(Opened::Packets);
+        let packets = alac(cookie, table, data, packet, frames)?;
+        return Demuxed::alac(kept, packets).map(Opened::Packets);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {
         return Err(corrupt(format!(

@@ -1,8 +1,9 @@
 //! AAC and ALAC: packets come from symphonia's demuxers for ADTS and MP4 and from [`super::caf`], spans from its decoders.
 //!
-//! The packets are taken out once and kept with the recording; a span starts a new decoder a fixed number of packets
-//! early. ALAC packets are independent. AAC overlaps two packets, and its decoder draws noise (PNS) from a generator that only a
-//! new decoder resets: that, and the fixed pre-roll, make a span a pure function of bytes and span.
+//! The packets are taken out once and kept with the recording; a span starts its decoder a fixed number of packets
+//! early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets, and its decoder draws noise (PNS)
+//! from a generator that only a new decoder resets: that, and the fixed pre-roll, make a span a pure function of bytes and
+//! span.
 //!
 //! The timeline is the sample table's, cut by the edit list ([`super::mp4`]); ADTS has neither, so there each packet
 //! counts in full.
@@ -35,6 +36,7 @@ use symphonia::{
 
 use super::{
     Codec, Info, Kept, Planes, corrupt,
+    kept::{Lent, Shelf},
     mp4::{self, Edit},
     unsupported,
 };
@@ -42,6 +44,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend on it.
 const AAC_PREROLL: usize = 2;
+
+/// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight channels.
+const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
 /// ALAC packets as a container gives them.
 pub(super) struct Packets<'a> {
@@ -55,13 +60,20 @@ pub(super) struct Packets<'a> {
     pub(super) n_valid: u64,
 }
 
+/// Where the vectors of an index are between recordings.
+#[derive(Default)]
+pub(super) struct Shelves {
+    packets: Shelf<Packet>,
+    starts: Shelf<u64>,
+}
+
 /// A recording in packets.
 pub struct Demuxed {
     info: Info,
     params: AudioCodecParameters,
-    packets: Vec<Packet>,
+    packets: Lent<Packet>,
     /// The first sample of each packet before the edit; one more entry for the end.
-    starts: Vec<u64>,
+    starts: Lent<u64>,
     /// Samples before the edit's first.
     delay: u64,
 }
@@ -77,40 +89,46 @@ impl Demuxed {
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` or `Empty`, as the demuxer and the first packet tell.
-    pub(super) fn open_adts(bytes: &[u8]) -> Result<Self> {
+    pub(super) fn open_adts(kept: &mut Kept, bytes: &[u8]) -> Result<Self> {
         // The demuxer wants to start at a frame.
         let start = super::sniff::skip_id3v2(bytes);
         let bytes = &bytes[start..];
         let reader = AdtsReader::try_new(source(bytes), FormatOptions::default()).map_err(refused)?;
-        Self::open(Box::new(reader), bytes.len(), Edit::default())
+        Self::open(kept, Box::new(reader), bytes.len(), Edit::default())
     }
 
     /// Opens MP4, M4A and MOV.
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
-    pub(super) fn open_mp4(bytes: &[u8]) -> Result<Self> {
+    pub(super) fn open_mp4(kept: &mut Kept, bytes: &[u8]) -> Result<Self> {
         if !mp4::has_movie(bytes) {
             return Err(corrupt("the MP4 file has no `moov` box: it is damaged or cut short"));
         }
         let reader = IsoMp4Reader::try_new(source(bytes), FormatOptions::default()).map_err(refused)?;
-        Self::open(Box::new(reader), bytes.len(), Edit::of_first_sound(bytes))
+        Self::open(kept, Box::new(reader), bytes.len(), Edit::of_first_sound(bytes))
     }
 
     /// ALAC of which a container gave the packets.
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
-    pub(super) fn alac(from: Packets<'_>) -> Result<Self> {
+    pub(super) fn alac(kept: &mut Kept, from: Packets<'_>) -> Result<Self> {
         let mut params = AudioCodecParameters::new();
         params.for_codec(CODEC_ID_ALAC).with_extra_data(from.cookie.into());
         let packet = |&(data, dur): &(&[u8], u64)| Packet::new(0, Timestamp::ZERO, Duration::from(dur), data);
-        let packets = from.packets.iter().map(packet).collect();
+        let mut packets = kept.demux.packets.lend();
+        packets.extend(from.packets.iter().map(packet));
         let edit = Edit { delay: from.delay, length: Some(from.n_valid).filter(|&n| n > 0) };
-        Self::new(Codec::Alac, params, packets, None, edit)
+        Self::new(kept, Codec::Alac, params, packets, None, edit)
     }
 
-    fn open(mut reader: Box<dyn FormatReader + '_>, n_bytes: usize, edit: Edit) -> Result<Self> {
+    fn open(
+        kept: &mut Kept,
+        mut reader: Box<dyn FormatReader + '_>,
+        n_bytes: usize,
+        edit: Edit,
+    ) -> Result<Self> {
         let track = reader.tracks().iter().find_map(|track| {
             let params = track.codec_params.as_ref()?.audio()?;
             Some((track.id, params.clone(), track.time_base))
@@ -125,14 +143,16 @@ impl Demuxed {
                 )));
             }
         };
-        let packets = packets(reader.as_mut(), id, n_bytes)?;
-        Self::new(codec, params, packets, time_base, edit)
+        let mut held = kept.demux.packets.lend();
+        packets(reader.as_mut(), id, n_bytes, &mut held)?;
+        Self::new(kept, codec, params, held, time_base, edit)
     }
 
     fn new(
+        kept: &mut Kept,
         codec: Codec,
         params: AudioCodecParameters,
-        packets: Vec<Packet>,
+        packets: Lent<Packet>,
         time_base: Option<TimeBase>,
         edit: Edit,
     ) -> Result<Self> {
@@ -140,7 +160,8 @@ impl Demuxed {
             packets.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
         // What the first packet decodes to is what counts; headers lack channels (ADTS) or tell another rate (SBR).
-        let mut decoder = new_decoder(codec, &params)?;
+        let mut new = None;
+        let decoder = decoder(kept, &mut new, codec, &params)?;
         let decoded = decoder.decode(first).map_err(|e| corrupt("the first packet is damaged").because(e))?;
         let sample_rate = decoded.spec().rate();
         let channels = decoded.num_planes() as u16;
@@ -156,9 +177,9 @@ impl Demuxed {
             }
             None => ticks,
         };
-        let mut starts = Vec::with_capacity(packets.len() + 1);
+        let mut starts = kept.demux.starts.lend();
         let mut total = 0u64;
-        for packet in &packets {
+        for packet in packets.iter() {
             starts.push(total);
             let n = match codec {
                 // A decoder yields whole packets; the table may say that the last one is used in part.
@@ -179,9 +200,10 @@ impl Demuxed {
         self.info
     }
 
-    pub(crate) fn read(&self, _kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let span = span.start + self.delay..span.end + self.delay;
-        let mut decoder = new_decoder(self.info.codec, &self.params)?;
+        let mut new = None;
+        let decoder = decoder(kept, &mut new, self.info.codec, &self.params)?;
         // The packet that holds the span's first sample: empty packets start where the next one does.
         let holds = self.starts.partition_point(|&start| start <= span.start) - 1;
         let preroll = if self.info.codec == Codec::Aac { AAC_PREROLL } else { 0 };
@@ -235,18 +257,23 @@ fn source(bytes: &[u8]) -> MediaSourceStream<'_> {
     MediaSourceStream::new(Box::new(Cursor::new(bytes)), Default::default())
 }
 
-/// The packets of track `id`: no more of them, and no more bytes in them, than the recording has bytes.
-fn packets(reader: &mut (dyn FormatReader + '_), id: u32, n_bytes: usize) -> Result<Vec<Packet>> {
-    let (mut packets, mut held, mut seen) = (Vec::new(), 0usize, 0usize);
+/// Appends the packets of track `id`: no more of them, and no more bytes in them, than the recording has bytes.
+fn packets(
+    reader: &mut (dyn FormatReader + '_),
+    id: u32,
+    n_bytes: usize,
+    packets: &mut Vec<Packet>,
+) -> Result<()> {
+    let (mut held, mut seen) = (0usize, 0usize);
     loop {
         let packet = match reader.next_packet() {
             Ok(Some(packet)) => packet,
-            Ok(None) => return Ok(packets),
+            Ok(None) => return Ok(()),
             // Cut short: what came before is there.
             Err(SymphoniaError::IoError(error)) if error.kind() == IoKind::UnexpectedEof => {
-                return Ok(packets);
+                return Ok(());
             }
-            Err(_) if !packets.is_empty() => return Ok(packets),
+            Err(_) if !packets.is_empty() => return Ok(()),
             Err(error) => return Err(refused(error)),
         };
         seen += 1;
@@ -258,6 +285,20 @@ fn packets(reader: &mut (dyn FormatReader + '_), id: u32, n_bytes: usize) -> Res
             packets.push(packet);
         }
     }
+}
+
+/// A decoder that knows nothing of other recordings: ALAC's is kept, AAC's is put into `new`.
+fn decoder<'k>(
+    kept: &'k mut Kept,
+    new: &'k mut Option<Box<dyn AudioDecoder>>,
+    codec: Codec,
+    params: &AudioCodecParameters,
+) -> Result<&'k mut dyn AudioDecoder> {
+    if codec == Codec::Alac {
+        let cookie = params.extra_data.as_deref().unwrap_or_default();
+        return kept.decoder(codec, cookie, || Ok((new_decoder(codec, params)?, ALAC_DECODER_BYTES)));
+    }
+    Ok(new.insert(new_decoder(codec, params)?).as_mut())
 }
 
 fn new_decoder(codec: Codec, params: &AudioCodecParameters) -> Result<Box<dyn AudioDecoder>> {

@@ -8,7 +8,7 @@
 //!
 //! Source: RFC 9639.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::{Deref, Range};
 
 use symphonia::{
     core::{
@@ -24,6 +24,7 @@ use super::{
     Codec, Info, Kept, Planes, corrupt,
     flac_frame::{Frame, Header, Stream, crc16, end_of, next_header},
     flac_plain,
+    kept::{Lent, Shelf},
     sniff::skip_id3v2,
     unsupported,
 };
@@ -38,10 +39,37 @@ const MIN_FRAME: usize = 10;
 /// Bytes of STREAMINFO.
 const STREAMINFO: usize = 34;
 
+/// The bytes of a native FLAC file.
+#[derive(Debug)]
+pub(super) enum Bytes<'a> {
+    /// As they came.
+    Whole(&'a [u8]),
+    /// Taken out of a container.
+    Joined(Lent<u8>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Joined(bytes) => bytes,
+        }
+    }
+}
+
+/// What the worker keeps: bytes taken out of a container, and samples of the plain decoder.
+#[derive(Default)]
+pub(super) struct Shelves {
+    pub(super) joined: Shelf<u8>,
+    plain: Shelf<i64>,
+}
+
 /// A FLAC recording.
 #[derive(Debug)]
 pub struct Flac<'a> {
-    bytes: Cow<'a, [u8]>,
+    bytes: Bytes<'a>,
     info: Info,
     stream: Stream,
     /// STREAMINFO as the decoder needs it: with a largest block that is true.
@@ -59,8 +87,8 @@ impl<'a> Flac<'a> {
     ///
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without samples.
-    pub fn open(bytes: impl Into<Cow<'a, [u8]>>) -> Result<Self> {
-        let bytes = bytes.into();
+    pub(super) fn open(kept: &Kept, bytes: Bytes<'a>) -> Result<Self> {
+        let mut plain = kept.flac.plain.lend();
         let start = skip_id3v2(&bytes);
         if bytes.get(start..start + 4) != Some(b"fLaC") {
             return Err(corrupt("the FLAC marker is missing").at_byte(start as u64));
@@ -128,8 +156,8 @@ impl<'a> Flac<'a> {
             bytes,
         };
         let behind = flac.bytes.len() - at;
-        if total == 0 || total > flac.most_samples(behind) || !flac.ends_at(total) {
-            flac.info.n_samples = flac.walk();
+        if total == 0 || total > flac.most_samples(behind) || !flac.ends_at(total, &mut plain) {
+            flac.info.n_samples = flac.walk(&mut plain);
         }
         if flac.info.n_samples == 0 {
             return Err(corrupt("none of the FLAC frames is whole").at_byte(at as u64));
@@ -143,7 +171,7 @@ impl<'a> Flac<'a> {
     }
 
     /// Whether a header near the end of the bytes says that its frame ends at sample `total`.
-    fn ends_at(&self, total: u64) -> bool {
+    fn ends_at(&self, total: u64, plain: &mut Vec<i64>) -> bool {
         let bytes = &*self.bytes;
         let lowest = bytes.len().saturating_sub(TAIL.max(self.frame_budget)).max(self.first.at);
         let (mut end, mut n_tries) = (bytes.len(), 0);
@@ -156,7 +184,7 @@ impl<'a> Flac<'a> {
                     // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the decoder tells.
                     n_tries += 1;
                     let is_whole = end_of(bytes, &self.stream, frame, usize::MAX).is_some()
-                        || self.last_end(frame).is_some();
+                        || self.last_end(frame, plain).is_some();
                     if is_whole {
                         return true;
                     }
@@ -180,7 +208,7 @@ impl<'a> Flac<'a> {
     }
 
     /// The end of the last valid frame; frames before it may be damaged.
-    fn walk(&self) -> u64 {
+    fn walk(&self, plain: &mut Vec<i64>) -> u64 {
         let (mut frame, mut valid, mut work) = (self.first, 0, self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
@@ -189,7 +217,7 @@ impl<'a> Flac<'a> {
                 Some((_, None)) => return end,
                 None => match self.resync(frame, &mut work) {
                     Some(next) => frame = next,
-                    None => return if self.last_end(frame).is_some() { end } else { valid },
+                    None => return if self.last_end(frame, plain).is_some() { end } else { valid },
                 },
             }
         }
@@ -210,8 +238,8 @@ impl<'a> Flac<'a> {
     }
 
     /// The end of a last frame behind which junk follows: where the decoder has what it needs and the CRC-16 closes.
-    fn last_end(&self, frame: Frame) -> Option<usize> {
-        let (_, len) = flac_plain::decode(&self.bytes[frame.at..], &self.stream)?;
+    fn last_end(&self, frame: Frame, plain: &mut Vec<i64>) -> Option<usize> {
+        let len = flac_plain::decode(&self.bytes[frame.at..], &self.stream, plain)?;
         let end = frame.at + len;
         (crc16(0, self.bytes.get(frame.at..end)?) == 0).then_some(end)
     }
@@ -300,6 +328,7 @@ impl<'a> Flac<'a> {
     }
 
     pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let mut plain = kept.flac.plain.lend();
         let decoder = kept.decoder(Codec::Flac, &self.setup, || self.decoder())?;
         let damaged = |frame: Frame| {
             corrupt(format!("the FLAC frame of sample {} is damaged or cut short", frame.first))
@@ -309,7 +338,7 @@ impl<'a> Flac<'a> {
         loop {
             let (end, next) = match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
                 Some(found) => found,
-                None => (self.last_end(frame).ok_or_else(|| damaged(frame))?, None),
+                None => (self.last_end(frame, &mut plain).ok_or_else(|| damaged(frame))?, None),
             };
             let behind = frame.first + u64::from(frame.block);
             if behind > span.start {
@@ -319,9 +348,8 @@ impl<'a> Flac<'a> {
                 let wanted = (from - frame.first) as usize..(from - frame.first) as usize + n;
                 let at = (from - span.start) as usize;
                 if self.is_too_wide(bytes) {
-                    let (planes, _) =
-                        flac_plain::decode(bytes, &self.stream).ok_or_else(|| damaged(frame))?;
-                    for (c, plane) in planes.iter().enumerate() {
+                    flac_plain::decode(bytes, &self.stream, &mut plain).ok_or_else(|| damaged(frame))?;
+                    for (c, plane) in plain.chunks_exact(frame.block as usize).enumerate() {
                         scale(&mut out.channel_mut(c)[at..at + n], &plane[wanted.clone()], |x| x as i32);
                     }
                 } else {
@@ -378,7 +406,8 @@ mod tests {
 
     /// Every frame of `bytes`, decoded by both decoders, is the same.
     fn assert_equals_plain(bytes: &[u8]) {
-        let flac = Flac::open(bytes).unwrap();
+        let flac = Flac::open(&Kept::default(), Bytes::Whole(bytes)).unwrap();
+        let mut plain = Vec::new();
         let mut out = Planes::new();
         out.reset(flac.info.channels, flac.info.n_samples as usize);
         flac.read(&mut Kept::default(), 0..flac.info.n_samples, &mut out).unwrap();
@@ -386,9 +415,9 @@ mod tests {
         let mut n = 0;
         while let Some(this) = frame {
             let (end, next) = end_of(&flac.bytes, &flac.stream, this, usize::MAX).unwrap();
-            let (planes, len) = flac_plain::decode(&flac.bytes[this.at..], &flac.stream).unwrap();
+            let len = flac_plain::decode(&flac.bytes[this.at..], &flac.stream, &mut plain).unwrap();
             assert_eq!(this.at + len, end);
-            for (c, plane) in planes.iter().enumerate() {
+            for (c, plane) in plain.chunks_exact(this.block as usize).enumerate() {
                 for (i, &x) in plane.iter().enumerate() {
                     let want = x as f64 / f64::from(1u32 << (flac.stream.bits - 1));
                     assert_eq!(out.channel(c)[n + i], want as f32, "channel {c}, sample {}", n + i);

@@ -39,22 +39,24 @@ impl Bits<'_> {
     }
 }
 
-/// Decodes the frame at the start of `bytes`: samples channel by channel, in the stream's own width, and the frame's bytes.
+/// Decodes the frame at the start of `bytes` into `samples`: one channel behind the other, in the stream's own width; tells the
+/// frame's bytes.
 ///
 /// The CRC-16 is counted among the bytes, not checked.
 /// `None` if the frame is damaged or cut short.
-pub(super) fn decode(bytes: &[u8], stream: &Stream) -> Option<(Vec<Vec<i64>>, usize)> {
+pub(super) fn decode(bytes: &[u8], stream: &Stream, samples: &mut Vec<i64>) -> Option<usize> {
+    samples.clear();
     let header = Header::parse(bytes)?;
     let mut bits = Bits { bytes, at: 8 * header.len };
     let n = header.block as usize;
     let width = u32::from(stream.bits);
     let side_at = |c| u32::from(header.channels.side() == Some(c));
-    let mut planes = Vec::new();
     for c in 0..header.channels.count() {
-        planes.push(subframe(&mut bits, n, width + side_at(c))?);
+        subframe(&mut bits, n, width + side_at(c), samples)?;
     }
-    if let (Some(_), [a, b]) = (header.channels.side(), planes.as_mut_slice()) {
-        for (a, b) in a.iter_mut().zip(b) {
+    if header.channels.side().is_some() {
+        let (first, second) = samples.split_at_mut(n);
+        for (a, b) in first.iter_mut().zip(second) {
             (*a, *b) = match header.channels {
                 Channels::LeftSide => (*a, a.wrapping_sub(*b)),
                 Channels::SideRight => (a.wrapping_add(*b), *b),
@@ -65,73 +67,90 @@ pub(super) fn decode(bytes: &[u8], stream: &Stream) -> Option<(Vec<Vec<i64>>, us
             };
         }
     }
-    Some((planes, bits.at.div_ceil(8) + 2))
+    Some(bits.at.div_ceil(8) + 2)
 }
 
-fn subframe(bits: &mut Bits<'_>, n: usize, width: u32) -> Option<Vec<i64>> {
+/// Appends the `n` samples of a subframe.
+fn subframe(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -> Option<()> {
     if bits.bit()? != 0 {
         return None;
     }
     let kind = bits.unsigned(6)? as u32;
     let wasted = if bits.bit()? == 1 { 1 + bits.unary()? as u32 } else { 0 };
     let width = width.checked_sub(wasted).filter(|&width| width > 0)?;
-    let mut samples = match kind {
-        0 => vec![bits.signed(width)?; n],
-        1 => (0..n).map(|_| bits.signed(width)).collect::<Option<_>>()?,
+    let begin = samples.len();
+    match kind {
+        0 => {
+            let value = bits.signed(width)?;
+            samples.resize(begin + n, value);
+        }
+        1 => verbatim(bits, n, width, samples)?,
         8..=12 => {
             let coefficients: &[i64] =
                 [&[][..], &[1], &[2, -1], &[3, -3, 1], &[4, -6, 4, -1]][kind as usize - 8];
-            let warm_up = (0..coefficients.len()).map(|_| bits.signed(width)).collect::<Option<_>>()?;
-            predicted(bits, n, warm_up, coefficients, 0)?
+            verbatim(bits, coefficients.len(), width, samples)?;
+            predicted(bits, n, begin, samples, coefficients, 0)?;
         }
         32.. => {
             let order = kind as usize - 31;
-            let warm_up = (0..order).map(|_| bits.signed(width)).collect::<Option<_>>()?;
+            verbatim(bits, order, width, samples)?;
             let precision = bits.unsigned(4)? as u32 + 1;
             let shift = u32::try_from(bits.signed(5)?).ok().filter(|_| precision < 16)?;
-            let coefficients: Vec<i64> = (0..order).map(|_| bits.signed(precision)).collect::<Option<_>>()?;
-            predicted(bits, n, warm_up, &coefficients, shift)?
+            let mut coefficients = [0; 32];
+            for coefficient in &mut coefficients[..order] {
+                *coefficient = bits.signed(precision)?;
+            }
+            predicted(bits, n, begin, samples, &coefficients[..order], shift)?;
         }
         _ => return None,
-    };
-    for sample in &mut samples {
+    }
+    for sample in &mut samples[begin..] {
         *sample <<= wasted;
     }
-    Some(samples)
+    Some(())
 }
 
-/// The warm-up samples and those that follow: prediction plus coded residual.
+/// Appends `n` samples that are stored as they are.
+fn verbatim(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -> Option<()> {
+    for _ in 0..n {
+        samples.push(bits.signed(width)?);
+    }
+    Some(())
+}
+
+/// Appends those of the `n` samples from `begin` on that follow the warm-up: prediction plus coded residual.
 fn predicted(
     bits: &mut Bits<'_>,
     n: usize,
-    mut samples: Vec<i64>,
+    begin: usize,
+    samples: &mut Vec<i64>,
     coefficients: &[i64],
     shift: u32,
-) -> Option<Vec<i64>> {
+) -> Option<()> {
     let parameter_bits = match bits.unsigned(2)? {
         0 => 4,
         1 => 5,
         _ => return None,
     };
     let n_partitions = 1usize << bits.unsigned(4)?;
-    if !n.is_multiple_of(n_partitions) || n / n_partitions < samples.len() {
+    if !n.is_multiple_of(n_partitions) || n / n_partitions < coefficients.len() {
         return None;
     }
     for partition in 1..=n_partitions {
         let parameter = bits.unsigned(parameter_bits)? as u32;
         let is_escaped = parameter == (1 << parameter_bits) - 1;
         let raw = if is_escaped { bits.unsigned(5)? as u32 } else { 0 };
-        while samples.len() < partition * (n / n_partitions) {
+        while samples.len() - begin < partition * (n / n_partitions) {
             let residual = if is_escaped {
                 bits.signed(raw)?
             } else {
                 let folded = bits.unary()?.checked_shl(parameter)? | bits.unsigned(parameter)?;
                 (folded >> 1) as i64 ^ -((folded & 1) as i64)
             };
-            let before = samples.iter().rev().zip(coefficients);
+            let before = samples[begin..].iter().rev().zip(coefficients);
             let sum = before.fold(0i64, |sum, (x, c)| sum.wrapping_add(x.wrapping_mul(*c)));
             samples.push((sum >> shift).wrapping_add(residual));
         }
     }
-    Some(samples)
+    Some(())
 }

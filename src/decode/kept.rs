@@ -17,7 +17,7 @@ use std::{
 use crossbeam::queue::ArrayQueue;
 use symphonia::core::codecs::audio::AudioDecoder;
 
-use super::{Codec, mpeg, vorbis};
+use super::{Codec, demux, flac, mpeg, vorbis};
 use crate::Result;
 
 /// The most decoders kept.
@@ -43,6 +43,10 @@ pub(crate) struct Kept {
     decoders: Vec<Entry>,
     /// Scratch of the ADPCM decoders: one block, interleaved.
     pub(crate) block: Vec<i16>,
+    /// Packets of containers, and where they begin.
+    pub(super) demux: demux::Shelves,
+    /// Bytes and samples of FLAC.
+    pub(super) flac: flac::Shelves,
     /// Indices of MPEG audio.
     pub(super) mpeg: mpeg::Shelves,
     /// Indices and headers of Vorbis.

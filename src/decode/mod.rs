@@ -240,16 +240,16 @@ fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Recording<'a>> {
         Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
         Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
         Format::Au => Recording::Pcm(au::open(bytes)?),
-        Format::Caf => match caf::open(bytes)? {
+        Format::Caf => match caf::open(kept, bytes)? {
             caf::Opened::Pcm(pcm) => Recording::Pcm(pcm),
             caf::Opened::Packets(packets) => Recording::Demuxed(packets),
         },
-        Format::Flac => Recording::Flac(flac::Flac::open(bytes)?),
-        Format::OggFlac => Recording::Flac(ogg_flac::open(bytes)?),
+        Format::Flac => Recording::Flac(flac::Flac::open(kept, flac::Bytes::Whole(bytes))?),
+        Format::OggFlac => Recording::Flac(ogg_flac::open(kept, bytes)?),
         Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
         Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, bytes)?),
-        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(bytes)?),
-        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(bytes)?),
+        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, bytes)?),
+        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(kept, bytes)?),
     })
 }
 

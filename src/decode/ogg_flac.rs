@@ -1,6 +1,7 @@
 //! FLAC in Ogg: the packets, one behind the other, are a native FLAC file.
 //!
-//! The bytes of one logical stream are copied out of the pages once (memory speed); the rest is [`Flac`]'s. The CRC-16 of the
+//! The bytes of one logical stream are copied out of the pages once (memory speed), into memory that the worker keeps; the rest
+//! is [`Flac`]'s. The CRC-16 of the
 //! frames covers what a damaged page would damage. A second FLAC stream that is chained behind the first is left out.
 //!
 //! Source: RFC 3533 (Ogg), RFC 9639 section 10.1 (FLAC in Ogg).
@@ -8,7 +9,8 @@
 use super::{
     corrupt,
     field::{Endian, u32_at},
-    flac::Flac,
+    flac::{Bytes, Flac},
+    kept::Kept,
 };
 use crate::Result;
 
@@ -16,8 +18,9 @@ use crate::Result;
 ///
 /// # Errors
 /// As [`Flac::open`].
-pub(super) fn open(bytes: &[u8]) -> Result<Flac<'_>> {
-    let mut native = Vec::with_capacity(bytes.len());
+pub(super) fn open<'a>(kept: &Kept, bytes: &'a [u8]) -> Result<Flac<'a>> {
+    let mut native = kept.flac.joined.lend();
+    native.reserve(bytes.len());
     let (mut at, mut serial) = (0, None);
     while bytes.get(at..at + 4) == Some(b"OggS") {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
@@ -38,5 +41,5 @@ pub(super) fn open(bytes: &[u8]) -> Result<Flac<'_>> {
     if native.is_empty() {
         return Err(corrupt("no FLAC header among the Ogg pages"));
     }
-    Flac::open(native)
+    Flac::open(kept, Bytes::Joined(native))
 }

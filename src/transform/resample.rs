@@ -4,9 +4,9 @@
 //! `m / target_hz` of the recording, wherever the span begins, and a span's bits equal the same slice of the whole: so a
 //! crop can be resampled alone. Outside of the recording is zero. Equal rates are a copy.
 //!
-//! One kernel (see `design`), two ways to apply it: in the frequency domain for the usual ratios (`block`), as a sum for
-//! awkward ones (`direct`). A plan is made once per rate pair, a few milliseconds, and shared by threads; [`Resamplers`]
-//! keeps those in use. There is no state from call to call, nothing to reset, and no delay. `docs/decisions.md` compares
+//! One kernel (see `design`), three ways to apply it: in the frequency domain for the usual ratios (`block`), likewise with a
+//! short interpolation behind it for awkward ones (`staged`), as a sum for extreme ones (`direct`). A plan is made once per
+//! rate pair, a few milliseconds, and shared by threads; [`Resamplers`] keeps those in use. There is no state from call to call, nothing to reset, and no delay. `docs/decisions.md` compares
 //! it with others.
 
 use crate::{Error, ErrorKind, Result};
@@ -21,10 +21,12 @@ mod design;
 mod direct;
 #[cfg(test)]
 mod naive;
+mod staged;
 
 use block::Block;
 use design::Prototype;
 use direct::Direct;
+use staged::Staged;
 
 /// Highest rate that a plan is made for.
 pub const MAX_HZ: u32 = 768_000;
@@ -85,6 +87,7 @@ pub struct Resampler {
 enum Method {
     Copy,
     Block(Block),
+    Staged(Staged),
     Direct(Direct),
 }
 
@@ -118,8 +121,10 @@ impl Resampler {
         let (ratio, prototype) = (Ratio::new(source_hz, target_hz), Prototype::new(quality));
         let method = if source_hz == target_hz {
             Method::Copy
-        } else if let Some(block) = Block::new(ratio, &prototype) {
+        } else if let Some(block) = Block::new(ratio, ratio.lower(), &prototype) {
             Method::Block(block)
+        } else if let Some(staged) = Staged::new(ratio, &prototype) {
+            Method::Staged(staged)
         } else {
             Method::Direct(Direct::new(ratio, &prototype))
         };
@@ -135,7 +140,8 @@ impl Resampler {
         }
         let span = match &self.method {
             Method::Copy => target,
-            Method::Block(block) => block.input_span(target),
+            Method::Block(block) => block.input_span(target.start.into()..target.end.into()),
+            Method::Staged(staged) => staged.input_span(target),
             Method::Direct(direct) => direct.input_span(target),
         };
         span.start.min(n_source)..span.end.min(n_source)
@@ -167,7 +173,8 @@ impl Resampler {
         }
         match &self.method {
             Method::Copy => fill(out, source, i128::from(target_start) - i128::from(source_start)),
-            Method::Block(block) => block.run(source, source_start, target_start, out),
+            Method::Block(block) => block.run(source, source_start, target_start.into(), out),
+            Method::Staged(staged) => staged.run(source, source_start, target_start, out),
             Method::Direct(direct) => direct.run(source, source_start, target_start, out),
         }
         Ok(())

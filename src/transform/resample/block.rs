@@ -1,4 +1,5 @@
-//! Resampling in the frequency domain, for rates whose ratio is made of small numbers (all usual ones).
+//! Resampling in the frequency domain, for rates whose ratio is made of small numbers (all usual ones), and as the first
+//! stage for others (`staged`).
 //!
 //! Overlap-save on a fixed grid: a block yields `hop_out` outputs from `n_in` input samples that begin `half_width` before
 //! the first of them. Its spectrum is multiplied by the kernel's Fourier transform and cut or extended to `n_out` points:
@@ -46,9 +47,9 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Whether all prime factors of `n` are small.
-fn is_smooth(mut n: usize) -> bool {
-    for factor in 2..=MAX_FACTOR {
+/// Whether no prime factor of `n` is above `max_factor`.
+pub(super) fn is_smooth(mut n: usize, max_factor: usize) -> bool {
+    for factor in 2..=max_factor {
         while n.is_multiple_of(factor) {
             n /= factor;
         }
@@ -57,13 +58,13 @@ fn is_smooth(mut n: usize) -> bool {
 }
 
 impl Block {
-    /// A plan, or `None` if the ratio needs blocks that are too long or slow.
-    pub(super) fn new(ratio: Ratio, prototype: &Prototype) -> Option<Self> {
+    /// A plan, or `None` if the ratio needs blocks that are too long or slow. `scale` is the rate that the kernel counts in
+    /// (see `design`) as a fraction of the source rate.
+    pub(super) fn new(ratio: Ratio, scale: f64, prototype: &Prototype) -> Option<Self> {
         let (step, phases) = (ratio.source as usize, ratio.target as usize);
-        if !is_smooth(step) || !is_smooth(phases) {
+        if !is_smooth(step, MAX_FACTOR) || !is_smooth(phases, MAX_FACTOR) {
             return None;
         }
-        let scale = ratio.lower(); // lower rate / source rate
         let half_width = (prototype.half_width / scale).ceil() as usize + 1;
         // The shortest block of which overlap wastes less than a fifth.
         let (groups, hop) = (0..15)
@@ -97,25 +98,34 @@ impl Block {
         })
     }
 
-    /// Source samples that the pairs of blocks under `target` read, as far as they are not before the start.
-    pub(super) fn input_span(&self, target: Range<u64>) -> Range<u64> {
-        let pair_start = |at: u64| (at / (2 * self.hop_out)).saturating_mul(2 * self.hop_in);
-        let start = pair_start(target.start).saturating_sub(self.half_width);
-        let length = self.n_in as u64 + self.hop_in - self.half_width;
-        start..pair_start(target.end - 1).saturating_add(length)
+    /// Outputs of a pair of blocks.
+    pub(super) fn pair_len(&self) -> usize {
+        2 * self.hop_out as usize
     }
 
-    /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
-    pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: u64, out: &mut [f32]) {
-        let hop_out = self.hop_out as usize;
+    /// Source samples that the pairs of blocks under `target` read, as far as they are within a recording of any length.
+    pub(super) fn input_span(&self, target: Range<i128>) -> Range<u64> {
+        let pair_len = 2 * i128::from(self.hop_out);
+        let start =
+            |at: i128| at.div_euclid(pair_len) * 2 * i128::from(self.hop_in) - i128::from(self.half_width);
+        let clamp = |at: i128| at.clamp(0, i128::from(u64::MAX)) as u64;
+        let length = self.n_in as i128 + i128::from(self.hop_in);
+        clamp(start(target.start))..clamp(start(target.end - 1) + length)
+    }
+
+    /// Writes outputs `target_start ..`, which may lie before the recording; `source` begins at `source_start` and is
+    /// surrounded by zeros.
+    pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: i128, out: &mut [f32]) {
+        let (hop_out, pair_len) = (self.hop_out as usize, self.pair_len());
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.reserve(self);
             let (mut at, mut rest) = (target_start, out);
             while !rest.is_empty() {
-                let (pair, skip) = (at / (2 * self.hop_out), (at % (2 * self.hop_out)) as usize);
-                let count = rest.len().min(2 * hop_out - skip);
+                let pair = at.div_euclid(pair_len as i128);
+                let skip = at.rem_euclid(pair_len as i128) as usize;
+                let count = rest.len().min(pair_len - skip);
                 let (now, later) = std::mem::take(&mut rest).split_at_mut(count);
-                let start = 2 * i128::from(pair) * i128::from(self.hop_in) - i128::from(self.half_width);
+                let start = 2 * pair * i128::from(self.hop_in) - i128::from(self.half_width);
                 let samples = &mut scratch.samples[..self.n_in + self.hop_in as usize];
                 fill(samples, source, start - i128::from(source_start));
                 let outputs = self.pair(scratch);
@@ -123,7 +133,7 @@ impl Block {
                 let in_second = skip.saturating_sub(hop_out);
                 first.iter_mut().zip(&outputs[skip.min(hop_out)..]).for_each(|(out, y)| *out = y.re);
                 second.iter_mut().zip(&outputs[in_second..]).for_each(|(out, y)| *out = y.im);
-                at = at.saturating_add(count as u64);
+                at += count as i128;
                 rest = later;
             }
         });

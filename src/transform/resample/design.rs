@@ -28,6 +28,11 @@ impl Prototype {
         Self { cutoff: 0.5 * (1.0 + pass_band), half_width: 0.5 * taps, beta }
     }
 
+    /// An interpolator of signals below half the Nyquist frequency, to be used at their own rate: gain 1/2 at that frequency.
+    pub(super) fn interpolator(half_width: f64, attenuation_db: f64) -> Self {
+        Self { cutoff: 1.0, half_width, beta: 0.1102 * (attenuation_db - 8.7) }
+    }
+
     /// The kernel at `time`.
     pub(super) fn at(&self, time: f64) -> f64 {
         let inside = 1.0 - (time / self.half_width).powi(2);

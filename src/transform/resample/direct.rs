@@ -1,6 +1,6 @@
-//! Resampling by the convolution sum, for rates whose ratio is awkward (35 467 to 32 000 Hz) or extreme.
+//! Resampling by the convolution sum, for rates whose ratio is extreme: the kernel is too long for blocks.
 //!
-//! A polyphase table would have a row per phase, up to 768 000 of them. Instead the kernel is tabulated at `rows` phases
+//! A polyphase table could have a row per phase, up to 768 000 of them. Instead the kernel is tabulated at `rows` phases
 //! per source sample and interpolated between them by a cubic, four rows with four weights, at an error below -150 dB. So
 //! the table stays near 100 KB for any ratio, until the kernel spans more than [`MAX_TAPS`] source samples; beyond that
 //! (decimation by several hundred) it is evaluated tap by tap. Each output is a sum of its own in a fixed order: its bits
@@ -41,7 +41,7 @@ thread_local! {
 }
 
 /// Weights of the points -1, 0, 1, 2 in the cubic through them, at `x` in 0..1.
-fn lagrange(x: f64) -> [f64; 4] {
+pub(super) fn lagrange(x: f64) -> [f64; 4] {
     [
         -x * (x - 1.0) * (x - 2.0) / 6.0,
         (x + 1.0) * (x - 1.0) * (x - 2.0) / 2.0,

@@ -1,0 +1,243 @@
+//! Resampling in two stages, for rates whose ratio is awkward (35 467 to 32 000 Hz).
+//!
+//! First in the frequency domain (`block`), with the whole kernel, onto a *fine* grid of at least twice the lower rate and
+//! in a small ratio to the source. There the signal ends at a quarter of the grid's rate and its first image begins at three
+//! quarters, so that a short kernel of [`TAPS`] tells the value between two samples: the second stage. That kernel is the
+//! same for all pairs of rates; it is tabulated at [`ROWS`] phases and interpolated between them by a cubic, 12 KB that stay
+//! in the nearest cache.
+//!
+//! Fine samples lie on an absolute grid, before the recording's start too, and each output is a sum in a fixed order, so its
+//! bits do not depend on the span asked for. Positions are exact fractions of integers. Source: own; the two stages are as in
+//! Smith, "Digital Audio Resampling", the kernel is Kaiser's.
+
+use super::{
+    Ratio,
+    block::{Block, is_smooth},
+    design::Prototype,
+    direct::lagrange,
+};
+use std::{cell::RefCell, ops::Range};
+
+/// Fine samples under the short kernel.
+const TAPS: usize = 24;
+
+/// Taps before an output's position, not counting the one at or before it.
+const BEFORE: i128 = TAPS as i128 / 2 - 1;
+
+/// Phases per fine sample at which the short kernel is tabulated: the cubic between them errs below -150 dB.
+const ROWS: usize = 128;
+
+/// Attenuation of the images, in dB: what so many taps hold over a transition band of half the fine rate, with some to spare.
+const ATTENUATION_DB: f64 = 165.0;
+
+/// Sums kept side by side, so that the loop becomes vector instructions.
+const SUMS: usize = 8;
+
+/// Largest denominator of fine rate / source rate.
+const MAX_STEP: u32 = 16;
+
+/// Weights at phases from `-1 / ROWS` to `(ROWS + 1) / ROWS`.
+type Table = [[f32; TAPS]; ROWS + 3];
+
+/// A plan for one pair of rates.
+pub(super) struct Staged {
+    /// From the source onto the fine grid.
+    block: Block,
+    /// Fine samples from one output to the next: `step / parts`.
+    step: u64,
+    parts: u64,
+    table: Box<Table>,
+}
+
+thread_local! {
+    /// Fine samples of a pair of blocks, behind the last ones of the pair before.
+    static FINE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where an output's first tap lies.
+struct Cursor {
+    /// In the buffer of fine samples.
+    at: usize,
+    /// How far the output is behind the sample at `at + BEFORE`, in parts.
+    part: u64,
+    /// From output to output.
+    whole_step: usize,
+    part_step: u64,
+    parts: u64,
+}
+
+impl Cursor {
+    fn advance(&mut self) {
+        self.at += self.whole_step;
+        self.part += self.part_step;
+        if self.part >= self.parts {
+            self.part -= self.parts;
+            self.at += 1;
+        }
+    }
+}
+
+impl Staged {
+    /// A plan, or `None` if the first stage needs blocks that are too long.
+    pub(super) fn new(ratio: Ratio, prototype: &Prototype) -> Option<Self> {
+        // The lowest fine rate, as a fraction of the source rate, that is enough and made of factors quick to transform.
+        let enough = 2.0 * ratio.lower();
+        let (fine, per) = (1..=MAX_STEP)
+            .filter(|&per| is_smooth(per as usize, 5))
+            .filter_map(|per| {
+                let least = (enough * f64::from(per)).ceil() as u32;
+                Some(((least..=2 * MAX_STEP).find(|&fine| is_smooth(fine as usize, 5))?, per))
+            })
+            .min_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)))?;
+        let block = Block::new(Ratio { source: per, target: fine }, ratio.lower(), prototype)?;
+        let kernel = Prototype::interpolator(TAPS as f64 / 2.0, ATTENUATION_DB);
+        let table = Box::new(std::array::from_fn(|row| {
+            let phase = (row as f64 - 1.0) / ROWS as f64;
+            std::array::from_fn(|i| kernel.at(phase + BEFORE as f64 - i as f64) as f32)
+        }));
+        let (step, parts) =
+            (u64::from(ratio.source) * u64::from(fine), u64::from(ratio.target) * u64::from(per));
+        Some(Self { block, step, parts, table })
+    }
+
+    /// The fine sample at or before output `target`, and by how many parts the output is behind it.
+    fn position(&self, target: u64) -> (i128, u64) {
+        let (product, parts) = (i128::from(target) * i128::from(self.step), i128::from(self.parts));
+        (product / parts, (product % parts) as u64)
+    }
+
+    /// Source samples that `target` reads, as far as they are not before the start.
+    pub(super) fn input_span(&self, target: Range<u64>) -> Range<u64> {
+        let first = self.position(target.start).0 - BEFORE;
+        let last = self.position(target.end - 1).0 - BEFORE + TAPS as i128 - 1;
+        self.block.input_span(first..last + 1)
+    }
+
+    /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
+    pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: u64, out: &mut [f32]) {
+        let pair_len = self.block.pair_len();
+        let (position, part) = self.position(target_start);
+        let mut fine_start = (position - BEFORE).div_euclid(pair_len as i128) * pair_len as i128;
+        let mut cursor = Cursor {
+            // The pair of the first tap comes behind `TAPS` samples, which no output of this call reads.
+            at: TAPS + (position - BEFORE - fine_start) as usize,
+            part,
+            whole_step: (self.step / self.parts) as usize,
+            part_step: self.step % self.parts,
+            parts: self.parts,
+        };
+        FINE.with_borrow_mut(|fine| {
+            let len = TAPS + pair_len;
+            if fine.len() < len {
+                fine.resize(len, 0.0);
+            }
+            let fine = &mut fine[..len];
+            let mut rest = out;
+            while !rest.is_empty() {
+                self.block.run(source, source_start, fine_start, &mut fine[TAPS..]);
+                let count = interpolate(&self.table, fine, &mut cursor, rest);
+                rest = &mut rest[count..];
+                fine.copy_within(pair_len.., 0);
+                fine_start += pair_len as i128;
+                cursor.at -= pair_len.min(cursor.at);
+            }
+        });
+    }
+}
+
+/// Writes the outputs from `cursor` on whose taps are all within `fine`; tells how many.
+fn interpolate(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        // SAFETY: the CPU was just asked.
+        return unsafe { interpolate_avx2(table, fine, cursor, out) };
+    }
+    interpolate_at(table, fine, cursor, out, |a, b, c| a * b + c)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn interpolate_avx2(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
+    interpolate_at(table, fine, cursor, out, f32::mul_add)
+}
+
+#[inline(always)]
+fn interpolate_at(
+    table: &Table,
+    fine: &[f32],
+    cursor: &mut Cursor,
+    out: &mut [f32],
+    mul_add: impl Fn(f32, f32, f32) -> f32,
+) -> usize {
+    let rows_per_part = ROWS as f64 / cursor.parts as f64;
+    for (count, out) in out.iter_mut().enumerate() {
+        let Some(samples) = fine.get(cursor.at..).and_then(|rest| rest.first_chunk::<TAPS>()) else {
+            return count;
+        };
+        let place = cursor.part as f64 * rows_per_part;
+        let row = (place as usize).min(ROWS - 1);
+        let [w0, w1, w2, w3] = lagrange(place - row as f64).map(|weight| weight as f32);
+        let (r0, r1, r2, r3) = (&table[row], &table[row + 1], &table[row + 2], &table[row + 3]);
+        let mut sums = [0.0; SUMS];
+        for group in (0..TAPS).step_by(SUMS) {
+            for (sum, at) in sums.iter_mut().zip(group..) {
+                let weight = mul_add(r3[at], w3, mul_add(r2[at], w2, mul_add(r1[at], w1, r0[at] * w0)));
+                *sum = mul_add(weight, samples[at], *sum);
+            }
+        }
+        // In pairs: shorter than one after the other.
+        let four: [f32; 4] = std::array::from_fn(|i| sums[i] + sums[i + 4]);
+        *out = (four[0] + four[2]) + (four[1] + four[3]);
+        cursor.advance();
+    }
+    out.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::Quality;
+
+    fn plan(source: u32, target: u32) -> Staged {
+        Staged::new(Ratio::new(source, target), &Prototype::new(Quality::Default)).unwrap()
+    }
+
+    #[test]
+    fn fine_rate_is_at_least_twice_the_lower() {
+        for (source, target) in [(35_467, 32_000), (11_127, 32_000), (44_056, 16_000), (64_001, 32_000)] {
+            let plan = plan(source, target);
+            let fine = f64::from(target) * plan.step as f64 / plan.parts as f64;
+            let least = 2.0 * f64::from(source.min(target));
+            assert!((least..1.2 * least).contains(&fine), "{source} to {target}: {fine} Hz");
+        }
+    }
+
+    #[test]
+    fn short_kernel_keeps_what_is_below_a_quarter_of_the_rate() {
+        let plan = plan(35_467, 32_000);
+        for cycles in [0.0, 0.01, 0.1, 0.2, 0.25] {
+            let wave = |time: f64| (std::f64::consts::TAU * cycles * time).cos();
+            let fine: Vec<f32> = (0..2000).map(|i| wave(f64::from(i)) as f32).collect();
+            let mut cursor = Cursor { at: 100, part: 3, whole_step: 1, part_step: 7_919, parts: 10_007 };
+            let mut out = vec![0.0; 1000];
+            let start = 100.0 + BEFORE as f64;
+            assert_eq!(interpolate(&plan.table, &fine, &mut cursor, &mut out), 1000);
+            for (i, found) in out.iter().enumerate() {
+                let time = start + (3.0 + i as f64 * (10_007.0 + 7_919.0)) / 10_007.0;
+                assert!((f64::from(*found) - wave(time)).abs() < 5e-7, "{cycles} cycles, output {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn levels_agree() {
+        let plan = plan(35_467, 32_000);
+        let fine: Vec<f32> = (0..300).map(|i| ((i * 7_919) % 1000) as f32 / 1000.0 - 0.5).collect();
+        let cursor = || Cursor { at: 0, part: 0, whole_step: 1, part_step: 977, parts: 1000 };
+        let (mut fast, mut portable) = (vec![0.0; 400], vec![0.0; 400]);
+        let count = interpolate(&plan.table, &fine, &mut cursor(), &mut fast);
+        let same = interpolate_at(&plan.table, &fine, &mut cursor(), &mut portable, |a, b, c| a * b + c);
+        assert!(count == same && (130..150).contains(&count), "{count} and {same}");
+        assert!(fast.iter().zip(&portable).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+}
