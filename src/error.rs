@@ -42,6 +42,8 @@ pub enum ErrorKind {
     TooLarge,
     /// A buffer does not have the length that the plan needs.
     Shape,
+    /// The system refused memory.
+    Memory,
     /// Every substitute for a bad record was bad as well.
     Exhausted,
     /// A thread of the pipeline panicked: a bug.
@@ -80,6 +82,7 @@ impl ErrorKind {
             NonFinite => "non-finite",
             TooLarge => "too-large",
             Shape => "shape",
+            Memory => "memory",
             Exhausted => "exhausted",
             Panic => "panic",
             State => "state",

@@ -1,7 +1,7 @@
 //! Errors of the core become Python exceptions, in one place.
 
 use pyo3::{
-    exceptions::{PyException, PyFileNotFoundError, PyOSError, PyValueError},
+    exceptions::{PyException, PyFileNotFoundError, PyMemoryError, PyOSError, PyValueError},
     prelude::*,
     types::{PyDict, PyTuple, PyType},
 };
@@ -62,6 +62,7 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         },
         NotFound => PyFileNotFoundError::new_err(message),
         Io => PyOSError::new_err(message),
+        Memory => PyMemoryError::new_err(message),
         State => StateError::new_err(message),
         Exhausted => DecodeError::new_err(message),
         kind if kind.is_record() => DecodeError::new_err(message),
