@@ -29,9 +29,9 @@ pub mod decode;
 #[cfg(feature = "audio")]
 pub mod transform;
 pub mod shuffle;
-#[cfg(feature = "audio")]
 pub mod batch;
 pub mod pipeline;
+mod sync;
 #[cfg(feature = "python")]
 mod python;
 
