@@ -74,7 +74,7 @@ fn example(criterion: &mut Criterion) {
             bench.iter(|| {
                 record.seed = mix(record.seed);
                 let example = stage.run(&record).unwrap();
-                collate.put(0, example);
+                collate.put(0, example).unwrap();
             });
         });
     }

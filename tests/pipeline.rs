@@ -107,8 +107,9 @@ impl Stage for Work {
 impl Collate for ToyCollate {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
-    fn put(&mut self, row: usize, example: (u64, u64)) {
+    fn put(&mut self, row: usize, example: (u64, u64)) -> Result<()> {
         assert!(self.0[row].replace(example).is_none(), "row {row} was written twice");
+        Ok(())
     }
     fn take(&mut self, rows: usize) -> Vec<(u64, u64)> {
         let mut fresh = vec![None; self.0.len()];

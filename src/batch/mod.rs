@@ -11,6 +11,6 @@ mod free_list;
 
 pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
 #[cfg(feature = "audio")]
-pub use audio::{AudioBatch, AudioCollate, AudioExample, SpareBuffers};
+pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, SpareBuffers};
 pub use field::{Field, FieldPool, Memory, SMALL};
 pub use free_list::FreeList;

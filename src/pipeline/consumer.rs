@@ -136,7 +136,7 @@ impl<C: Collate> Consumer<C> {
             match popped {
                 Popped::Item(example) => {
                     let row = if self.infinite { self.drawn } else { self.filled };
-                    self.collate.put(row, example);
+                    self.collate.put(row, example)?;
                     self.filled += 1;
                 }
                 Popped::Failed { ticket, error } => {
@@ -171,7 +171,7 @@ impl<C: Collate> Consumer<C> {
                     match outcome {
                         Ok(example) => {
                             let first = self.draws - self.drawn as u64;
-                            self.collate.put((substitute.draw - first) as usize, example);
+                            self.collate.put((substitute.draw - first) as usize, example)?;
                             self.filled += 1;
                             Counters::add(&self.run.shared.counters.substitutes);
                         }

@@ -10,14 +10,13 @@ use std::{
 };
 
 use crossbeam_channel::RecvTimeoutError;
-use numpy::{PyArray1, PyArrayMethods};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyList, PyType},
 };
 
-use super::{Control, SLICE, baton::Baton, errors::to_python, logging, remember};
+use super::{Control, SLICE, arrays::array, baton::Baton, errors::to_python, logging, remember};
 use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
@@ -368,12 +367,11 @@ impl Loader {
         let [n_mels, n_frames] = self.shape;
         let dict = PyDict::new(py);
         let rows = batch.index.len();
-        let spectrogram = PyArray1::from_vec(py, batch.spectrogram).reshape([rows, n_mels, n_frames])?;
-        dict.set_item("spectrogram", spectrogram)?;
+        dict.set_item("spectrogram", array(py, batch.spectrogram, [rows, n_mels, n_frames])?)?;
         if self.source.has_labels() {
-            dict.set_item("label", PyArray1::from_vec(py, batch.label))?;
+            dict.set_item("label", array(py, batch.label, [rows])?)?;
         }
-        dict.set_item("index", PyArray1::from_vec(py, batch.index))?;
+        dict.set_item("index", array(py, batch.index, [rows])?)?;
         Ok(dict)
     }
 }
