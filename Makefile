@@ -19,7 +19,7 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Nothing is fetched while the tests and the demo run.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test soak bench bench-peers clean rust wheel lint pytest examples
+.PHONY: demo test soak bench bench-peers clean rust models wheel lint pytest examples
 
 demo:
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
@@ -32,6 +32,7 @@ demo:
 # In this order, also under `make -j`.
 test:
 	$(MAKE) rust
+	$(MAKE) models
 	$(MAKE) wheel
 	$(MAKE) lint
 	$(MAKE) examples
@@ -43,6 +44,11 @@ rust:
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
 	cargo test $(CARGO_PROFILE)
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
+
+# Every interleaving of the free list and the shuffle buffer; a folder of its own, because the cfg holds for all that is built.
+models:
+	cargo fmt --check --manifest-path tests/loom/Cargo.toml
+	RUSTFLAGS="--cfg loom" cargo test --locked --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 wheel:
 	$(PYTHON) -m venv --clear $(VENV)

@@ -46,12 +46,12 @@ pub enum ErrorKind {
     TooLarge,
     /// A buffer does not have the length that the plan needs.
     Shape,
+    /// The system refused memory.
+    Memory,
     /// Every substitute for a bad record was bad as well.
     Exhausted,
     /// A thread of the pipeline panicked: a bug.
     Panic,
-    /// The system has no memory for a batch.
-    Memory,
     /// The call does not fit the state that the object is in.
     State,
     /// The loader was closed.
@@ -86,9 +86,9 @@ impl ErrorKind {
             NonFinite => "non-finite",
             TooLarge => "too-large",
             Shape => "shape",
+            Memory => "memory",
             Exhausted => "exhausted",
             Panic => "panic",
-            Memory => "memory",
             State => "state",
             Closed => "closed",
         }

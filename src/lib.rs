@@ -30,11 +30,11 @@ pub mod decode;
 #[cfg(feature = "audio")]
 pub mod transform;
 pub mod shuffle;
-#[cfg(feature = "audio")]
 pub mod batch;
 pub mod pipeline;
 #[cfg(feature = "arrow")]
 pub mod state;
+mod sync;
 #[cfg(feature = "python")]
 mod python;
 

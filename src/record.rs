@@ -96,10 +96,10 @@ pub trait Collate: Send {
     /// What the user gets.
     type Batch;
 
-    /// Writes `example` into `row` of the batch under way.
+    /// Writes `example` into `row` of the batch under way; each row once.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Memory`] if there is none for the batch.
+    /// [`crate::ErrorKind::Memory`] if there is none for the batch. It ends the run.
     fn put(&mut self, row: usize, example: Self::Example) -> Result<()>;
 
     /// Hands out the batch under way, cut to its first `rows` rows, and begins the next.

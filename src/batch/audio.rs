@@ -1,14 +1,15 @@
 //! Batches of spectrograms with label and row number.
 //!
-//! The buffers of examples go round: a worker takes a spare one, the collator gives it back once its row is written, so in
-//! steady state nothing is allocated per example. The batch itself leaves for good, with whoever holds it; its memory is asked for
-//! with its first row, and none to be had is an error.
+//! All large memory goes round: a worker takes a spare buffer for its example, and the collator gives it back once its row is
+//! written; a batch lies in slots of an [`AudioPool`], which come back when whoever holds them is done. In steady state nothing
+//! large is allocated, neither per example nor per batch.
 
-use std::{collections::TryReserveError, sync::Arc};
+use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 
-use crate::{Error, ErrorKind, Result, record::Collate};
+use super::field::{Field, FieldPool};
+use crate::{Result, record::Collate};
 
 /// One clip, ready for a model.
 #[derive(Debug)]
@@ -22,14 +23,51 @@ pub struct AudioExample {
 }
 
 /// A batch of `rows` clips.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Default)]
 pub struct AudioBatch {
     /// `[rows, n_mels, n_frames]`, row-major.
-    pub spectrogram: Vec<f32>,
+    pub spectrogram: Field<f32>,
     /// `[rows]`.
-    pub label: Vec<i64>,
+    pub label: Field<i64>,
     /// `[rows]`.
-    pub index: Vec<i64>,
+    pub index: Field<i64>,
+}
+
+/// The memory of batches, for all passes of a loader.
+#[derive(Debug)]
+pub struct AudioPool {
+    batch_size: usize,
+    example_len: usize,
+    spectrogram: FieldPool<f32>,
+    label: FieldPool<i64>,
+    index: FieldPool<i64>,
+}
+
+impl AudioPool {
+    /// For batches of `batch_size` examples of `example_len` values each; of at most `slots` batches that are gone the memory is
+    /// kept.
+    pub fn new(batch_size: usize, example_len: usize, slots: usize) -> Self {
+        Self {
+            batch_size,
+            example_len,
+            spectrogram: FieldPool::new(batch_size.saturating_mul(example_len), slots),
+            label: FieldPool::new(batch_size, slots),
+            index: FieldPool::new(batch_size, slots),
+        }
+    }
+
+    /// Rows of each batch.
+    pub fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn acquire(&self) -> Result<AudioBatch> {
+        Ok(AudioBatch {
+            spectrogram: self.spectrogram.acquire()?,
+            label: self.label.acquire()?,
+            index: self.index.acquire()?,
+        })
+    }
 }
 
 /// Spectrogram buffers on their way back from the collator to the workers.
@@ -38,52 +76,18 @@ pub type SpareBuffers = Arc<ArrayQueue<Vec<f32>>>;
 /// Assembles [`AudioBatch`]es.
 #[derive(Debug)]
 pub struct AudioCollate {
-    batch_size: usize,
-    example_len: usize,
+    pool: Arc<AudioPool>,
     spare: SpareBuffers,
-    rows: Rows,
-}
-
-/// The batch under way: without memory before its first row, then with room for every row.
-#[derive(Debug, Default)]
-struct Rows {
-    /// Has length 0: memory that the rows are about to fill is not filled with zeros before.
-    spectrogram: Vec<f32>,
-    label: Vec<i64>,
-    index: Vec<i64>,
+    /// Memory is taken for the first row, so that none is held between passes.
+    under_way: Option<AudioBatch>,
     written: Vec<bool>,
 }
 
-impl Rows {
-    fn new(batch_size: usize, example_len: usize) -> Result<Self> {
-        let mut rows = Self::default();
-        let values = batch_size.saturating_mul(example_len);
-        rows.spectrogram
-            .try_reserve_exact(values)
-            .and_then(|()| zeros(&mut rows.label, batch_size))
-            .and_then(|()| zeros(&mut rows.index, batch_size))
-            .and_then(|()| zeros(&mut rows.written, batch_size))
-            .map(|()| rows)
-            .map_err(|cause| {
-                let mib = values.saturating_mul(size_of::<f32>()) >> 20;
-                let message =
-                    format!("no memory for a batch of {batch_size} rows, {mib} MiB; lower batch_size");
-                Error::new(ErrorKind::Memory, message).because(cause)
-            })
-    }
-}
-
-/// Fills an empty vector with `n` defaults, if there is memory for them.
-fn zeros<T: Clone + Default>(values: &mut Vec<T>, n: usize) -> Result<(), TryReserveError> {
-    values.try_reserve_exact(n)?;
-    values.resize(n, T::default());
-    Ok(())
-}
-
 impl AudioCollate {
-    /// For examples of `example_len` values each; gives their buffers back to `spare`.
-    pub fn new(batch_size: usize, example_len: usize, spare: SpareBuffers) -> Self {
-        Self { batch_size, example_len, spare, rows: Rows::default() }
+    /// Takes memory from `pool`, and gives the buffers of examples back to `spare`.
+    pub fn new(pool: Arc<AudioPool>, spare: SpareBuffers) -> Self {
+        let written = vec![false; pool.batch_size];
+        Self { pool, spare, under_way: None, written }
     }
 }
 
@@ -92,73 +96,90 @@ impl Collate for AudioCollate {
     type Batch = AudioBatch;
 
     fn put(&mut self, row: usize, example: AudioExample) -> Result<()> {
-        if self.rows.written.is_empty() {
-            self.rows = Rows::new(self.batch_size, self.example_len)?;
-        }
-        let place = row * self.example_len..(row + 1) * self.example_len;
-        assert_eq!(example.spectrogram.len(), self.example_len);
-        for (to, from) in
-            self.rows.spectrogram.spare_capacity_mut()[place].iter_mut().zip(&example.spectrogram)
-        {
-            to.write(*from);
-        }
-        self.rows.label[row] = example.label;
-        self.rows.index[row] = example.index;
-        self.rows.written[row] = true;
+        let batch = match &mut self.under_way {
+            Some(batch) => batch,
+            None => self.under_way.insert(self.pool.acquire()?),
+        };
+        let place = row * self.pool.example_len..(row + 1) * self.pool.example_len;
+        batch.spectrogram[place].copy_from_slice(&example.spectrogram);
+        batch.label[row] = example.label;
+        batch.index[row] = example.index;
+        self.written[row] = true;
         // A full queue drops the buffer.
         let _ = self.spare.push(example.spectrogram);
         Ok(())
     }
 
     fn take(&mut self, rows: usize) -> AudioBatch {
-        let Rows { mut spectrogram, mut label, mut index, written } = std::mem::take(&mut self.rows);
-        assert!(
-            written.len() >= rows && written[..rows].iter().all(|&written| written),
-            "a row of the batch was never written"
-        );
-        // SAFETY: `put` wrote each of the first `rows` rows, so there is room for them, and the length is 0.
-        unsafe { spectrogram.set_len(rows * self.example_len) };
-        label.truncate(rows);
-        index.truncate(rows);
-        AudioBatch { spectrogram, label, index }
+        // What was never written is what an earlier batch left there.
+        assert!(self.written[..rows].iter().all(|&written| written), "a row of the batch was never written");
+        self.written.fill(false);
+        let mut batch = self.under_way.take().unwrap_or_default();
+        batch.spectrogram.truncate(rows * self.pool.example_len);
+        batch.label.truncate(rows);
+        batch.index.truncate(rows);
+        batch
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::SMALL;
+
+    fn collate(batch_size: usize, example_len: usize) -> AudioCollate {
+        let pool = AudioPool::new(batch_size, example_len, 2);
+        AudioCollate::new(Arc::new(pool), Arc::new(ArrayQueue::new(4)))
+    }
+
+    fn example(n: i64, len: usize) -> AudioExample {
+        AudioExample { spectrogram: vec![n as f32; len], label: n, index: 10 * n }
+    }
 
     #[test]
     fn rows_go_where_they_belong_and_buffers_go_back() {
-        let spare = Arc::new(ArrayQueue::new(4));
-        let mut collate = AudioCollate::new(3, 2, spare.clone());
-        let example = |n: i64| AudioExample { spectrogram: vec![n as f32; 2], label: n, index: 10 * n };
-        collate.put(1, example(1)).unwrap();
-        collate.put(0, example(5)).unwrap();
+        let mut collate = collate(3, 2);
+        collate.put(1, example(1, 2)).unwrap();
+        collate.put(0, example(5, 2)).unwrap();
         let batch = collate.take(2);
-        assert_eq!(batch.spectrogram, [5.0, 5.0, 1.0, 1.0]);
-        assert_eq!((batch.label, batch.index), (vec![5, 1], vec![50, 10]));
-        assert_eq!(spare.len(), 2);
-        assert_eq!(collate.take(0).spectrogram, [0.0; 0]);
+        assert_eq!(*batch.spectrogram, [5.0, 5.0, 1.0, 1.0]);
+        assert_eq!((&*batch.label, &*batch.index), (&[5, 1][..], &[50, 10][..]));
+        assert_eq!(collate.spare.len(), 2);
+        assert_eq!(*collate.take(0).spectrogram, [0.0; 0]);
+    }
+
+    #[test]
+    fn kept_batches_stay_and_dropped_ones_are_written_again() {
+        let len = SMALL / 4;
+        let mut collate = collate(2, len);
+        let mut batch = |n: i64| {
+            collate.put(0, example(n, len)).unwrap();
+            collate.put(1, example(-n, len)).unwrap();
+            collate.take(2)
+        };
+        let kept: Vec<AudioBatch> = (1..=20).map(&mut batch).collect();
+        for (n, batch) in (1..).zip(&kept) {
+            let (first, second) = batch.spectrogram.split_at(len);
+            assert!(first.iter().all(|&value| value == n as f32));
+            assert!(second.iter().all(|&value| value == -n as f32));
+            assert_eq!(*batch.label, [n, -n]);
+        }
+        let first = kept[0].spectrogram.as_ptr();
+        // The spectrogram goes, its label stays.
+        let labels: Vec<_> = kept.into_iter().take(1).map(|batch| batch.label).collect();
+        assert_eq!(batch(30).spectrogram.as_ptr(), first);
+        assert_eq!(*labels[0], [1, -1]);
     }
 
     #[test]
     #[should_panic(expected = "never written")]
     fn a_missing_row_is_not_handed_out() {
-        let mut collate = AudioCollate::new(3, 2, Arc::new(ArrayQueue::new(4)));
-        collate.put(1, AudioExample { spectrogram: vec![0.0; 2], label: 0, index: 0 }).unwrap();
-        collate.take(2);
-    }
-
-    #[test]
-    fn a_batch_that_memory_cannot_hold_is_an_error() {
-        for batch_size in [1 << 52, usize::MAX] {
-            let mut collate = AudioCollate::new(batch_size, 8, Arc::new(ArrayQueue::new(4)));
-            let error =
-                collate.put(0, AudioExample { spectrogram: vec![0.0; 8], label: 0, index: 0 }).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Memory);
-            assert!(error.message.contains(&format!("{batch_size} rows")), "{error}");
-            assert_eq!(collate.take(0).index, [0; 0]);
+        let mut collate = collate(3, 2);
+        for row in [0, 1, 2] {
+            collate.put(row, example(0, 2)).unwrap();
         }
+        collate.take(3);
+        collate.put(1, example(0, 2)).unwrap();
+        collate.take(2);
     }
 }

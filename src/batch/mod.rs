@@ -1,5 +1,16 @@
-//! Examples become batches: one contiguous buffer per field, each example written once into its row.
+//! Examples become batches: memory of its own per field, each example written once into its row.
+//!
+//! [`ArenaPool`] and [`FieldPool`] have the memory and know nothing of what is in it; what belongs together in a batch, and which
+//! row of it an example fills, is [`AudioCollate`]'s.
 
+mod arena;
+#[cfg(feature = "audio")]
 mod audio;
+mod field;
+mod free_list;
 
-pub use audio::{AudioBatch, AudioCollate, AudioExample, SpareBuffers};
+pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
+#[cfg(feature = "audio")]
+pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, SpareBuffers};
+pub use field::{Field, FieldPool, Memory, SMALL};
+pub use free_list::FreeList;

@@ -3,13 +3,16 @@
 //! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span that it needs is
 //! decoded. What a worker keeps from record to record (decoders, resamplers, scratch) changes no value.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Result,
-    batch::{AudioCollate, AudioExample, SpareBuffers},
+    batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
     decode::{AudioDecoder, Info, Planes, layout},
     record::{Record, Stage, Task},
     transform::{
@@ -20,6 +23,10 @@ use crate::{
 
 /// Spare example buffers that are kept at most; a fraction of what the shuffle buffer holds.
 const SPARE_BUFFERS: usize = 256;
+
+/// Batches that are gone of which the memory is kept at most: one comes back for each that is begun, and a consumer that was slow may
+/// let several go at once.
+const SPARE_BATCHES: usize = 4;
 
 /// What an audio example is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +46,8 @@ pub struct AudioTask {
     transform: Arc<SpectrogramTransform>,
     resamplers: Arc<Resamplers>,
     spare: SpareBuffers,
+    /// Made when the size of batches is known, and kept from pass to pass.
+    pool: Arc<OnceLock<Arc<AudioPool>>>,
 }
 
 impl AudioTask {
@@ -49,7 +58,8 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        Ok(Self { plan, transform, resamplers, spare: Arc::new(ArrayQueue::new(SPARE_BUFFERS)) })
+        let spare = Arc::new(ArrayQueue::new(SPARE_BUFFERS));
+        Ok(Self { plan, transform, resamplers, spare, pool: Arc::default() })
     }
 
     /// The crop of a recording, the samples of it that the crop needs, and how they are resampled.
@@ -93,7 +103,10 @@ impl Task for AudioTask {
     }
 
     fn collate(&self, batch_size: usize) -> AudioCollate {
-        AudioCollate::new(batch_size, self.shape().iter().product(), self.spare.clone())
+        let new = || Arc::new(AudioPool::new(batch_size, self.shape().iter().product(), SPARE_BATCHES));
+        let pool = self.pool.get_or_init(new);
+        let pool = if pool.batch_size() == batch_size { pool.clone() } else { new() };
+        AudioCollate::new(pool, self.spare.clone())
     }
 }
 

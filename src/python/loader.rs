@@ -10,7 +10,7 @@ use std::{
 };
 
 use crossbeam_channel::RecvTimeoutError;
-use numpy::{PyArray1, PyArrayMethods};
+use numpy::PyArray1;
 use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
@@ -20,6 +20,7 @@ use pyo3::{
 
 use super::{
     Control, SLICE,
+    arrays::array,
     baton::Baton,
     errors::to_python,
     logging, remember,
@@ -588,15 +589,14 @@ impl Loader {
         let [n_mels, n_frames] = self.shape;
         let dict = PyDict::new(py);
         let rows = batch.index.len();
-        let spectrogram = PyArray1::from_vec(py, batch.spectrogram).reshape([rows, n_mels, n_frames])?;
-        dict.set_item("spectrogram", spectrogram)?;
+        dict.set_item("spectrogram", array(py, batch.spectrogram, [rows, n_mels, n_frames])?)?;
         if self.source.has_labels() {
-            dict.set_item("label", PyArray1::from_vec(py, batch.label))?;
+            dict.set_item("label", array(py, batch.label, [rows])?)?;
         }
         if self.sources.names.is_some() {
             dict.set_item("source", PyArray1::from_vec(py, self.source.group_of(&batch.index)))?;
         }
-        dict.set_item("index", PyArray1::from_vec(py, batch.index))?;
+        dict.set_item("index", array(py, batch.index, [rows])?)?;
         Ok(dict)
     }
 }

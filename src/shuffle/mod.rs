@@ -12,11 +12,16 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::PoisonError,
     time::{Duration, Instant},
 };
 
-use crate::{Error, ErrorKind, Result, order::Window, seed};
+use crate::{
+    Error, ErrorKind, Result,
+    order::Window,
+    seed,
+    sync::{Condvar, Mutex, MutexGuard},
+};
 
 /// What a pop found.
 #[derive(Debug)]

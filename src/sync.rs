@@ -1,0 +1,12 @@
+//! The primitives of what has a model in `tests/loom`: the standard library's, or loom's under `--cfg loom`.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicPtr, Ordering},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicPtr, Ordering},
+};

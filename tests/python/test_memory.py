@@ -1,0 +1,191 @@
+"""The memory of batches: handed over without a copy, unchanged while anything refers to it, used again afterwards."""
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import forebay
+
+# Spectrograms of 84 KB a batch: not small, so not ordinary arrays.
+LARGE: dict[str, Any] = {
+    "sample_rate": 8000,
+    "clip_seconds": 0.02,
+    "n_fft": 64,
+    "hop_length": 4,
+    "n_mels": 16,
+    "batch_size": 32,
+    "shuffle_min_size": 40,
+    "shuffle_buffer_size": 80,
+    "n_workers": 2,
+}
+SHAPE = (32, 16, 41)
+# Arenas that rest at most, batches made ahead, and some that are on their way.
+MOST_ARENAS = 12
+
+
+@pytest.fixture
+def loader(tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
+    with forebay.Loader(tiny_shards, **LARGE) as loader:
+        yield loader
+
+
+def address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def take(loader: forebay.Loader) -> list[dict[str, NDArray[Any]]]:
+    """As many batches as take all memory that is at rest or on its way."""
+    return list(itertools.islice(loader, MOST_ARENAS))
+
+
+def comes_again(loader: forebay.Loader, place: int) -> bool:
+    """Whether a batch lies at `place` before long."""
+    return place in [address(batch["spectrogram"]) for batch in take(loader)]
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_arrays(loader: forebay.Loader) -> None:
+    batch = next(loader)
+    spectrogram = batch["spectrogram"]
+    assert spectrogram.shape == SHAPE
+    assert type(spectrogram.base).__name__ == "_Slot"
+    assert address(spectrogram) % (2 << 20) == 0
+    for array in batch.values():
+        assert array.flags.c_contiguous
+        assert array.flags.aligned
+        assert array.flags.writeable
+        assert not array.flags.owndata
+    # 256 bytes need no arena.
+    assert type(batch["label"].base).__name__ != "_Slot"
+    spectrogram[:] = 1.0
+    assert spectrogram.sum() == spectrogram.size
+
+
+def test_the_last_batch_is_shorter(tiny_shards: list[Path]) -> None:
+    with forebay.Loader.eval(tiny_shards, **LARGE | {"batch_size": 200}) as loader:
+        for _ in range(3):
+            whole, rest = loader
+            # A row in 20 is bad.
+            assert len(whole["index"]) + len(rest["index"]) == 285
+            assert rest["spectrogram"].shape == (len(rest["index"]), 16, 41)
+            assert np.isfinite(rest["spectrogram"]).all()
+            # What an earlier batch left there must not show.
+            whole["spectrogram"][:] = rest["spectrogram"][:] = np.nan
+
+
+def test_kept_batches_do_not_change(loader: forebay.Loader) -> None:
+    kept = []
+    for batch in itertools.islice(loader, 200):
+        kept.append((batch, {name: array.tobytes() for name, array in batch.items()}))
+    for batch in itertools.islice(loader, 50):
+        batch["spectrogram"][:] = np.nan
+    assert len({address(batch["spectrogram"]) for batch, _ in kept}) == 200
+    for batch, before in kept:
+        assert {name: array.tobytes() for name, array in batch.items()} == before
+
+
+def test_memory_goes_round(loader: forebay.Loader, soak: int) -> None:
+    """In steady state the addresses repeat, and nothing grows."""
+    places = set()
+    resident = []
+    for i, batch in enumerate(itertools.islice(loader, 10_000 * soak)):
+        places.add(address(batch["spectrogram"]))
+        if i % 1000 == 999:
+            resident.append(resident_bytes())
+    assert len(places) <= MOST_ARENAS
+    assert resident[-1] - resident[2] < 1 << 20, resident
+
+
+def test_what_was_kept_goes_back_to_the_system(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **LARGE | {"batch_size": 1024}) as loader:
+        next(loader)
+        before = resident_bytes()
+        kept = list(itertools.islice(loader, 60))
+        size = kept[0]["spectrogram"].nbytes
+        assert resident_bytes() - before > 55 * size
+        kept.clear()
+        assert resident_bytes() - before < MOST_ARENAS * size
+
+
+def test_a_view_keeps_its_batch(loader: forebay.Loader) -> None:
+    batch = next(loader)
+    place = address(batch["spectrogram"])
+    view = batch["spectrogram"][3, ::2, 5:]
+    before = view.copy()
+    del batch
+    others = take(loader)
+    assert place not in [address(batch["spectrogram"]) for batch in others]
+    np.testing.assert_array_equal(view, before)
+    del view
+    assert comes_again(loader, place)
+    others.clear()
+
+
+def test_a_field_has_its_own_memory(loader: forebay.Loader) -> None:
+    batch = next(loader)
+    place = address(batch["spectrogram"])
+    before = batch["label"].copy()
+    del batch["spectrogram"]
+    assert comes_again(loader, place)
+    np.testing.assert_array_equal(batch["label"], before)
+
+
+def test_dropped_in_another_thread(loader: forebay.Loader) -> None:
+    batches = [next(loader)]
+    place = address(batches[0]["spectrogram"])
+    thread = threading.Thread(target=batches.clear)
+    thread.start()
+    thread.join()
+    assert comes_again(loader, place)
+
+
+def test_outlives_the_loader(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **LARGE) as loader:
+        batches = list(itertools.islice(loader, 20))
+        before = [batch["spectrogram"].copy() for batch in batches]
+    del batches[:5]
+    del loader
+    gc.collect()
+    for batch, copy in zip(batches, before[5:], strict=True):
+        batch["spectrogram"] += 0.0
+        np.testing.assert_array_equal(batch["spectrogram"], copy)
+    batches.clear()
+
+
+def test_kept_until_the_interpreter_ends(tiny_shard: Path) -> None:
+    """Batches in globals, in a cycle and in a thread that never ends, with an open loader."""
+    program = f"""
+        import threading, time
+        import forebay
+        loader = forebay.Loader({str(tiny_shard)!r}, **{LARGE})
+        kept = [next(loader) for _ in range(10)]
+        cycle = [next(loader)]
+        cycle.append(cycle)
+        begun = threading.Event()
+        def work(batch):
+            begun.set()
+            while True:
+                batch["spectrogram"] += 0.0
+                time.sleep(0.001)
+        threading.Thread(target=work, args=[next(loader)], daemon=True).start()
+        begun.wait()
+        print("end")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
