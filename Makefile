@@ -66,6 +66,7 @@ lint:
 examples:
 	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
 	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
+	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
 
 pytest:
 	$(OFFLINE) $(BIN)/python -m pytest

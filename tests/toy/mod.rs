@@ -77,6 +77,12 @@ pub const QUICK: Work = Work { bad_in_100: 0, panics_at: None, dawdles: false, s
 
 pub struct ToyCollate(Vec<Option<(u64, u64)>>);
 
+impl ToyCollate {
+    pub fn new(batch_size: usize) -> Self {
+        Self(vec![None; batch_size])
+    }
+}
+
 impl Task for Work {
     type Stage = Self;
     type Collate = ToyCollate;
@@ -84,7 +90,7 @@ impl Task for Work {
         *self
     }
     fn collate(&self, batch_size: usize) -> ToyCollate {
-        ToyCollate(vec![None; batch_size])
+        ToyCollate::new(batch_size)
     }
 }
 

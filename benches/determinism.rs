@@ -1,0 +1,157 @@
+//! What a fixed order costs: the engine beside the same threads without order.
+//!
+//! `cargo bench --bench determinism`. Both read the same toy rows, and both work on each about 1 ms, some four times as long as
+//! others, as recordings are. The engine delivers them in its order; the other one sends what is done into a channel, and a batch
+//! is whatever came first. Runs are interleaved, and the medians of their throughput compared. Goal: under 3 %.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
+
+use std::{
+    hint::black_box,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use forebay::{
+    Result,
+    order::Order,
+    pipeline::{Engine, Plan, Step},
+    record::{RawRecord, ReadRecords, Record, Source, Stage, Task},
+    seed::mix,
+};
+use toy::{SOON, ToyCollate, toy};
+
+#[path = "../tests/toy/mod.rs"]
+mod toy;
+
+const BATCH: usize = 64;
+const WORKERS: usize = 2;
+const RUNS: usize = 9;
+const BATCHES: usize = 25;
+const ROWS: u64 = 100_000;
+
+/// Spins: as long for the same row each time.
+#[derive(Clone, Copy)]
+struct Spin;
+
+impl Task for Spin {
+    type Stage = Self;
+    type Collate = ToyCollate;
+    fn stage(&self) -> Self {
+        Self
+    }
+    fn collate(&self, batch_size: usize) -> ToyCollate {
+        ToyCollate::new(batch_size)
+    }
+}
+
+impl Stage for Spin {
+    type Example = (u64, u64);
+
+    fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
+        let quarters = if mix(record.index).is_multiple_of(8) { 10 } else { 3 };
+        let mut state = record.index;
+        for _ in 0..quarters * 60_000 {
+            state = black_box(mix(state));
+        }
+        Ok((record.index, state))
+    }
+}
+
+fn plan(order: Order, window: u64) -> Plan {
+    Plan { order, window, batch_size: BATCH, infinite: true, buffer_size: 10_000, n_workers: WORKERS, ..toy::plan() }
+}
+
+/// Examples per second of the engine, once its window is full or `warm` batches are over.
+fn ordered(order: Order, window: u64) -> f64 {
+    let mut engine = Engine::new(Arc::new(toy(&[ROWS / 10; 10])), Spin, plan(order, window)).unwrap();
+    let mut next = || match engine.next(SOON).unwrap() {
+        Step::Batch(_, batch) => assert_eq!(batch.len(), BATCH),
+        other => panic!("{other:?}"),
+    };
+    // A start fills the buffer; here it is throttled by the credit, so that it counts neither way.
+    (0..4).for_each(|_| next());
+    let before = engine_decoded(&engine);
+    let begin = Instant::now();
+    loop {
+        let step = engine.next(SOON).unwrap();
+        assert!(matches!(step, Step::Batch(..)));
+        let decoded = engine_decoded(&engine) - before;
+        if decoded >= (BATCHES * BATCH) as u64 {
+            return decoded as f64 / begin.elapsed().as_secs_f64();
+        }
+    }
+}
+
+fn engine_decoded(engine: &Engine<toy::Toy, Spin>) -> u64 {
+    engine.stats().records_decoded
+}
+
+/// Examples per second where a batch is what came first.
+fn unordered() -> f64 {
+    let source = Arc::new(toy(&[ROWS / 10; 10]));
+    let (to_workers, records) = crossbeam_channel::bounded(256);
+    let (done, examples) = crossbeam_channel::bounded(10_000);
+    let reader = thread::spawn({
+        let mut reader = Source::reader(&source);
+        move || {
+            for row in 0.. {
+                let RawRecord { bytes, label } = reader.read(row % ROWS, 1, &|_, _| None).unwrap();
+                if to_workers.send(Record { bytes, label, index: row % ROWS, seed: 0 }).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            let (records, done) = (records.clone(), done.clone());
+            thread::spawn(move || {
+                while let Ok(record) = records.recv() {
+                    if done.send(Spin.run(&record).unwrap()).is_err() {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    drop((records, done));
+    let next = || {
+        let batch: Vec<_> = (0..BATCH).map(|_| examples.recv_timeout(Duration::from_secs(20)).unwrap()).collect();
+        black_box(batch);
+    };
+    (0..4).for_each(|_| next());
+    let begin = Instant::now();
+    (0..BATCHES).for_each(|_| next());
+    let speed = (BATCHES * BATCH) as f64 / begin.elapsed().as_secs_f64();
+    drop(examples);
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    reader.join().unwrap();
+    speed
+}
+
+fn main() {
+    let settings = [
+        ("sequential", Order::Sequential, 1),
+        ("window of 128", Order::Window, 128),
+        ("window of 8000", Order::Window, 8000),
+        ("global", Order::Global, 1),
+    ];
+    let mut speeds = vec![Vec::new(); settings.len() + 1];
+    for _ in 0..RUNS {
+        speeds[0].push(unordered());
+        for (speeds, (_, order, window)) in speeds[1..].iter_mut().zip(settings) {
+            speeds.push(ordered(order, window));
+        }
+    }
+    let median = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let base = median(&mut speeds[0]);
+    println!("| order | examples/s | of the unordered |\n|---|---:|---:|\n| whatever came first | {base:.0} | |");
+    for (speeds, (name, ..)) in speeds[1..].iter_mut().zip(settings) {
+        let speed = median(speeds);
+        println!("| {name} | {speed:.0} | {:.1} % |", 100.0 * speed / base);
+    }
+}
