@@ -66,6 +66,8 @@ pub struct LoaderConfig {
     pub drop_last: bool,
     /// Threads that read, where each record is a read of its own.
     pub n_readers: i64,
+    /// Batches that are made ahead.
+    pub prefetch_batches: i64,
     /// Several sources.
     pub mixture: Option<MixtureConfig>,
 }
@@ -93,6 +95,7 @@ impl Default for LoaderConfig {
             n_streams: None,
             drop_last: false,
             n_readers: 8,
+            prefetch_batches: 3,
             mixture: None,
         }
     }
@@ -236,6 +239,7 @@ impl LoaderConfig {
         whole("rank", self.rank, 0, 1 << 20);
         whole("world_size", self.world_size, 1, 1 << 20);
         whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
+        whole("prefetch_batches", self.prefetch_batches, 1, 1024);
         whole("n_readers", self.n_readers, 1, 256);
         if self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
@@ -293,6 +297,7 @@ impl LoaderConfig {
             n_readers: self.n_readers as usize,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: RAW_CHANNEL_BYTES,
+            prefetch_batches: self.prefetch_batches as usize,
         };
         let audio = AudioPlan {
             clip_samples,

@@ -4,7 +4,7 @@
 //!  order ───────▶ source ──────▶ decode ────▶ transform ─────▶ shuffle ─────▶ batch ───────▶ python
 //!  which record   its bytes      waveform     crop, resample,  Concurrent-    one buffer     numpy arrays,
 //!  comes next?    from a shard                log-mel          ShuffleBuffer  per field      GIL released
-//!  └── pure ───┘  └─ I/O thread ─┘ bounded  └─ worker threads ─┘              └──── consumer's thread ────┘
+//!  └── pure ───┘  └─ I/O thread ─┘ bounded  └─ worker threads ─┘              └─ collator ─┘ └─ your thread ─┘
 //!                                  channel
 //! ```
 //!

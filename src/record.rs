@@ -94,7 +94,7 @@ pub trait Collate: Send {
     /// What a stage makes.
     type Example: Send + 'static;
     /// What the user gets.
-    type Batch;
+    type Batch: Send + 'static;
 
     /// Writes `example` into `row` of the batch under way; each row once.
     ///
@@ -111,7 +111,7 @@ pub trait Task: Send + Sync + 'static {
     /// The workers' part.
     type Stage: Stage;
     /// The consumer's part.
-    type Collate: Collate<Example = <Self::Stage as Stage>::Example>;
+    type Collate: Collate<Example = <Self::Stage as Stage>::Example> + 'static;
 
     /// A stage for one worker, called on the worker's thread.
     fn stage(&self) -> Self::Stage;

@@ -259,7 +259,8 @@ fn what_is_in_flight_is_bounded() {
             .unwrap();
     next(&mut engine);
     thread::sleep(Duration::from_millis(100));
-    assert!(source.reads.load(Ordering::Relaxed) <= 8 + 100);
+    // The batch that was handed out, those that lie ready, and the credit beyond them.
+    assert!(source.reads.load(Ordering::Relaxed) <= 8 + 2 * 8 + 100);
 }
 
 #[test]
@@ -339,7 +340,7 @@ fn no_way_out_leaves_a_thread_behind() {
     for way in 0..3 {
         let mut engine = engine(full.clone(), toy(&[1000]), Work { slow: Duration::from_millis(2), ..QUICK });
         next(&mut engine);
-        assert_eq!(threads_named("forebay-"), 3);
+        assert_eq!(threads_named("forebay-"), 4);
         match way {
             0 => engine.close(),
             1 => drop(engine),
@@ -361,4 +362,30 @@ fn no_way_out_leaves_a_thread_behind() {
 fn a_source_without_rows_is_refused() {
     let error = Engine::new(Arc::new(toy(&[0, 0])), QUICK, plan()).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
+}
+
+#[test]
+fn batches_lie_ready_and_keep_their_places() {
+    let ready = Plan { infinite: true, prefetch_batches: 4, ..plan() };
+    let mut engine = engine(ready, toy(&[100]), Work { bad_in_100: 10, ..QUICK });
+    let first = next(&mut engine);
+    thread::sleep(Duration::from_millis(100));
+    // What was made ahead is not what was handed out.
+    assert_eq!((engine.stats().batches, engine.batch()), (1, 1));
+    let begin = Instant::now();
+    let others = batches(&mut engine, 3);
+    assert!(begin.elapsed() < Duration::from_millis(50), "{:?}", begin.elapsed());
+    engine.seek(0).unwrap();
+    assert_eq!((next(&mut engine), batches(&mut engine, 3)), (first, others));
+}
+
+#[test]
+fn a_failure_waits_for_the_batches_before_it() {
+    let source = Toy { unreadable: |row| (row == 20).then_some(ErrorKind::Io), ..toy(&[100]) };
+    let in_order = Plan { order: Order::Sequential, prefetch_batches: 8, ..plan() };
+    let mut engine = engine(in_order, source, QUICK);
+    assert_eq!(rows(&batches(&mut engine, 1)).len(), 8);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(rows(&batches(&mut engine, 1)).len(), 8, "made before the failure");
+    assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::Io);
 }

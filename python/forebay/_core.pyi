@@ -52,6 +52,7 @@ class _Overrides(TypedDict, total=False):
     mixture_block: int | None
     stop: str | None
     n_readers: int
+    prefetch_batches: int
     audio_column: str | None
     label_column: str | None
 
@@ -114,6 +115,7 @@ class Loader:
         mixture_block: int | None = None,
         stop: str | None = None,
         n_readers: int = 8,
+        prefetch_batches: int = 3,
         audio_column: str | None = None,
         label_column: str | None = None,
     ) -> Self: ...

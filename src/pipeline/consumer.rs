@@ -3,11 +3,18 @@
 //! A batch under way lives here and not in the caller, so a call that is interrupted leaves it where it is and the next call
 //! goes on. Bad records are reported with the batch that they belong to, in position order, whenever they were found.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crossbeam_channel::RecvTimeoutError;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::{demand::Substitute, run::Run, stats::Counters, threads::Threads};
+use super::{
+    demand::Substitute,
+    run::{Shared, Substituted},
+    stats::Counters,
+};
 use crate::{
     Error, ErrorKind, Result,
     order::{Draw, Schedule},
@@ -31,12 +38,12 @@ pub enum Step<B> {
 
 /// Assembles the batches of one run.
 pub(super) struct Consumer<C: Collate> {
-    pub(super) run: Run<C::Example>,
+    shared: Arc<Shared<C::Example>>,
+    substituted: Receiver<Substituted<C::Example>>,
     collate: C,
     schedule: Schedule,
-    /// The number of the batch under way, and of the one that the run began with.
+    /// The number of the batch under way.
     batch: u64,
-    first: u64,
     /// Draws made, by stream, and the stream that is drawn from.
     draws: Vec<u64>,
     stream: usize,
@@ -53,15 +60,21 @@ pub(super) struct Consumer<C: Collate> {
 }
 
 impl<C: Collate> Consumer<C> {
-    /// A consumer of `run`, which was started at `batch`.
-    pub(super) fn new(run: Run<C::Example>, collate: C, schedule: Schedule, batch: u64) -> Self {
+    /// A consumer of the run that was started at `batch`.
+    pub(super) fn new(
+        shared: Arc<Shared<C::Example>>,
+        substituted: Receiver<Substituted<C::Example>>,
+        collate: C,
+        schedule: Schedule,
+        batch: u64,
+    ) -> Self {
         let draws = (0..schedule.n_streams()).map(|stream| schedule.draws_before(stream, batch)).collect();
         Self {
-            run,
+            shared,
+            substituted,
             collate,
             schedule,
             batch,
-            first: batch,
             draws,
             stream: 0,
             drawn: 0,
@@ -71,21 +84,6 @@ impl<C: Collate> Consumer<C> {
             ending: Vec::new(),
             fatal: None,
         }
-    }
-
-    /// The number of the next batch.
-    pub(super) fn batch(&self) -> u64 {
-        self.batch
-    }
-
-    /// Whether the pass stands where it began.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.batch == self.first && self.drawn == 0 && self.fatal.is_none()
-    }
-
-    /// Stops the run; its threads end on their own.
-    pub(super) fn retire(self) -> Threads {
-        self.run.retire()
     }
 
     /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position order.
@@ -119,7 +117,7 @@ impl<C: Collate> Consumer<C> {
         let rows = if self.schedule.rules().infinite { self.drawn } else { self.filled };
         (self.stream, self.drawn, self.filled) = (0, 0, 0);
         self.batch += 1;
-        self.run.shared.counters.batch();
+        self.shared.counters.made();
         Ok(Step::Batch(self.batch - 1, self.collate.take(rows)))
     }
 
@@ -142,8 +140,8 @@ impl<C: Collate> Consumer<C> {
             if left.is_zero() && has_drawn {
                 return Ok(false);
             }
-            let popped = self.run.shared.buffers[stream].try_pop(left);
-            if self.run.shared.is_stopped() {
+            let popped = self.shared.buffers[stream].try_pop(left);
+            if self.shared.is_stopped() {
                 return Err(self.stopped());
             }
             match popped {
@@ -162,7 +160,7 @@ impl<C: Collate> Consumer<C> {
             has_drawn = true;
             self.draws[stream] += 1;
             self.drawn += 1;
-            self.run.shared.demand.drew(stream);
+            self.shared.demand.drew(stream);
         }
         Ok(true)
     }
@@ -171,14 +169,14 @@ impl<C: Collate> Consumer<C> {
     fn await_substitutes(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.run.substituted.recv_timeout(left) {
+            match self.substituted.recv_timeout(left) {
                 Ok((substitute, outcome)) => {
                     self.pending -= 1;
                     match outcome {
                         Ok(example) => {
                             self.collate.put(substitute.row, example)?;
                             self.filled += 1;
-                            Counters::add(&self.run.shared.counters.substitutes);
+                            Counters::add(&self.shared.counters.substitutes);
                         }
                         Err(error) => {
                             if let Err(error) = self.note(substitute, error) {
@@ -189,7 +187,7 @@ impl<C: Collate> Consumer<C> {
                 }
                 // The threads hold the sender until they end, which they do without being asked only by a failure.
                 Err(RecvTimeoutError::Disconnected) => return Err(self.stopped()),
-                Err(RecvTimeoutError::Timeout) if self.run.shared.is_stopped() => return Err(self.stopped()),
+                Err(RecvTimeoutError::Timeout) if self.shared.is_stopped() => return Err(self.stopped()),
                 Err(RecvTimeoutError::Timeout) => return Ok(false),
             }
         }
@@ -213,12 +211,12 @@ impl<C: Collate> Consumer<C> {
             return Err(error);
         }
         self.pending += 1;
-        self.run.shared.demand.substitute(Substitute { attempt: failed.attempt + 1, ..failed });
+        self.shared.demand.substitute(Substitute { attempt: failed.attempt + 1, ..failed });
         Ok(())
     }
 
     fn stopped(&self) -> Error {
-        self.run.shared.fatal().cloned().unwrap_or_else(closed)
+        self.shared.fatal().cloned().unwrap_or_else(closed)
     }
 }
 

@@ -16,6 +16,7 @@ mod admission;
 #[cfg(feature = "audio")]
 mod audio;
 mod budget;
+mod collator;
 mod consumer;
 mod demand;
 mod inject;
@@ -48,11 +49,12 @@ use crate::{
     record::{Collate, Source, Stage, Task},
     seed::{Purpose, hash},
 };
-use consumer::{Consumer, closed};
-use run::{Run, Shared};
+use collator::Pass;
+use consumer::closed;
+use run::Shared;
 use threads::Retired;
 
-/// How records are ordered, grouped and carried. The last five fields change no batch.
+/// How records are ordered, grouped and carried. The last six fields change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The user's seed.
@@ -85,6 +87,8 @@ pub struct Plan {
     pub channel_size: usize,
     /// Bytes in the channel.
     pub channel_bytes: usize,
+    /// Batches that are made ahead, at least 1.
+    pub prefetch_batches: usize,
 }
 
 /// How many ranges of batches to skip may lie ahead.
@@ -169,7 +173,7 @@ pub struct Engine<S: Source, K: Task> {
     /// The batch that the next run begins with.
     start: u64,
     skip: Vec<Range<u64>>,
-    pass: Option<Consumer<K::Collate>>,
+    pass: Option<Pass<K::Collate>>,
     /// Batches that were given back, by number.
     held: BTreeMap<u64, BatchOf<K>>,
     /// Threads of passes that were left, on their way out.
@@ -301,12 +305,16 @@ impl<S: Source, K: Task> Engine<S, K> {
             }
         };
         let (bad, told) = (&mut self.bad, &mut self.told);
-        pass.next(timeout, |error| {
+        let step = pass.next(timeout, |error| {
             tell(told, &error);
             if let Some(index) = error.place.index {
                 bad.entry(index).or_insert(error);
             }
-        })
+        });
+        if let Ok(Step::Batch(..)) = &step {
+            Counters::add(&self.counters.batches);
+        }
+        step
     }
 
     /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
@@ -374,7 +382,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if epoch > MAX_EPOCH {
             return Err(epoch_out_of_range(epoch));
         }
-        let is_fresh = self.pass.as_ref().is_none_or(Consumer::is_fresh);
+        let is_fresh = self.pass.as_ref().is_none_or(Pass::is_fresh);
         if self.epoch == epoch && is_fresh && self.start == 0 { Ok(()) } else { self.begin(epoch) }
     }
 
@@ -518,7 +526,7 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// The number of the next batch, counted from the start of the pass.
     pub fn batch(&self) -> u64 {
-        let next = self.pass.as_ref().map_or(self.start, Consumer::batch);
+        let next = self.pass.as_ref().map_or(self.start, Pass::batch);
         self.held.keys().next().copied().unwrap_or(next)
     }
 
@@ -571,19 +579,17 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.retired.join();
     }
 
-    fn start(&self) -> Result<Consumer<K::Collate>> {
+    fn start(&self) -> Result<Pass<K::Collate>> {
         if self.control.is_closed() {
             return Err(closed());
         }
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
-        let run = Run::start(&plan, &schedule, self.start, &self.source, &self.task, &self.counters)?;
-        *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&run.shared);
-        // A pass has no batch of more rows than there are.
-        let rows = if self.plan.infinite { u64::MAX } else { schedule.positions() };
-        let collate = self.task.collate((self.plan.batch_size as u64).min(rows) as usize);
-        Ok(Consumer::new(run, collate, schedule, self.start))
+        let pass = Pass::start(&plan, schedule, self.start, &self.source, &self.task, &self.counters)?;
+        *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) =
+            Arc::downgrade(&pass.run().shared);
+        Ok(pass)
     }
 
     /// The schedule of the pass `epoch`, or of the endless one.

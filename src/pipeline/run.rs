@@ -121,11 +121,18 @@ struct Admitted<E> {
     answer: Answer<E>,
 }
 
-/// A started run, as its consumer holds it.
+/// A started run, as its owner holds it.
 pub(super) struct Run<E> {
     pub(super) shared: Arc<Shared<E>>,
+    pub(super) threads: Threads,
+}
+
+/// What the collator holds of a run.
+pub(super) struct Ends<E> {
+    /// Outcomes of substitutes.
     pub(super) substituted: Receiver<Substituted<E>>,
-    threads: Threads,
+    /// Disconnected when the run is stopped.
+    pub(super) stopped: Receiver<()>,
 }
 
 impl<E: Send + 'static> Run<E> {
@@ -137,7 +144,7 @@ impl<E: Send + 'static> Run<E> {
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
-    ) -> Result<Self>
+    ) -> Result<(Self, Ends<E>)>
     where
         K::Stage: Stage<Example = E>,
     {
@@ -166,7 +173,7 @@ impl<E: Send + 'static> Run<E> {
         let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
         let (substituted_tx, substituted) = crossbeam_channel::unbounded();
         // Dropped on error, `run` ends what was started.
-        let mut run = Self { shared: shared.clone(), substituted, threads: Threads::default() };
+        let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..if scattered { plan.n_readers } else { 1 } {
             let reader = Reader {
                 task: task.clone(),
@@ -190,15 +197,20 @@ impl<E: Send + 'static> Run<E> {
                 guard(&shared, |shared| work(shared, &*source, &*task, &records, delays));
             })?;
         }
-        Ok(run)
+        Ok((run, Ends { substituted, stopped }))
     }
 }
 
 impl<E> Run<E> {
     /// Stops the run and hands over its threads, which end on their own.
-    pub(super) fn retire(mut self) -> Threads {
+    pub(super) fn retire(&mut self) -> Threads {
         self.shared.stop();
         std::mem::take(&mut self.threads)
+    }
+
+    /// Whether the threads are of this process.
+    pub(super) fn is_ours(&self) -> bool {
+        self.threads.is_ours()
     }
 }
 
@@ -212,7 +224,7 @@ impl<E> Drop for Run<E> {
 }
 
 /// Turns a panic of a thread into the run's end.
-fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
+pub(super) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
         shared.fail(panicked(&*panic));
     }

@@ -10,6 +10,7 @@ pub struct Counters {
     pub(super) records_failed: AtomicU64,
     pub(super) substitutes: AtomicU64,
     pub(super) batches: AtomicU64,
+    batches_made: AtomicU64,
     pub(super) decoded_at_first_batch: AtomicU64,
 }
 
@@ -35,8 +36,9 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn batch(&self) {
-        if self.batches.fetch_add(1, Ordering::Relaxed) == 0 {
+    /// A batch is complete.
+    pub(super) fn made(&self) {
+        if self.batches_made.fetch_add(1, Ordering::Relaxed) == 0 {
             let decoded = self.records_decoded.load(Ordering::Relaxed);
             self.decoded_at_first_batch.store(decoded, Ordering::Relaxed);
         }

@@ -93,6 +93,8 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     Where a finite mixture ends: `"first_exhausted"` (default) or `"all_exhausted"`; an infinite one has `"restart"`.
 /// n_readers : int
 ///     Threads that read, where each row is a read of its own.
+/// prefetch_batches : int
+///     Batches that are made ahead and lie ready: memory, not content.
 /// audio_column, label_column : str, optional
 ///     Columns by name; otherwise the schema's Audio feature or `audio`, and `label`.
 ///
@@ -127,7 +129,7 @@ impl Loader {
         arrow_files, seed=0, batch_size=64, shuffle_buffer_size=10000, shuffle_min_size=8000, sample_rate=32000,
         clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,
         augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
-        mixture_block=None, stop=None, n_readers=8, audio_column=None, label_column=None
+        mixture_block=None, stop=None, n_readers=8, prefetch_batches=3, audio_column=None, label_column=None
     ))]
     fn new(
         py: Python<'_>,
@@ -155,6 +157,7 @@ impl Loader {
         #[pyo3(from_py_with = optional_int64)] mixture_block: Option<i64>,
         stop: Option<String>,
         #[pyo3(from_py_with = int64)] n_readers: i64,
+        #[pyo3(from_py_with = int64)] prefetch_batches: i64,
         audio_column: Option<String>,
         label_column: Option<String>,
     ) -> PyResult<Self> {
@@ -188,6 +191,7 @@ impl Loader {
             n_streams,
             drop_last,
             n_readers,
+            prefetch_batches,
             mixture,
         };
         let mut problems = Vec::new();
@@ -691,7 +695,7 @@ fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, P
     macro_rules! set {
         ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), &config.$parameter)?;)* };
     }
-    set! { order rank world_size n_streams drop_last era_length n_readers }
+    set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches }
     Ok(dict)
 }
 

@@ -22,6 +22,7 @@ KEYWORDS = {
     "mixture_block": None,
     "stop": None,
     "n_readers": 8,
+    "prefetch_batches": 3,
     "audio_column": None,
     "label_column": None,
 }

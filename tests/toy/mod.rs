@@ -145,6 +145,7 @@ pub fn plan() -> Plan {
         n_readers: 3,
         channel_size: 16,
         channel_bytes: 1 << 20,
+        prefetch_batches: 2,
     }
 }
 

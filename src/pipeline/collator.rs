@@ -1,0 +1,163 @@
+//! The collator: a thread that makes batches ahead, so that whoever wants one only takes it.
+//!
+//! It draws, puts rows where they belong, and hands complete batches over through a bounded channel, each with its number and the
+//! bad records that belong to it. What is asked for here is a batch that lies ready, in the usual case: a hand-over of some
+//! pointers, whatever its size. Errors come in their place, after the batches before them.
+
+use std::{sync::Arc, time::Duration};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, select};
+
+use super::{
+    Plan,
+    consumer::{Consumer, Step, closed},
+    run::{Run, guard},
+    stats::Counters,
+    threads::Threads,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    order::Schedule,
+    record::{Collate, Source, Stage, Task},
+};
+
+/// How long the collator waits at a time; it is woken earlier by what it waits for.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// A batch or the error in its place, and the bad records that were met on the way.
+struct Made<B> {
+    outcome: Result<(u64, B)>,
+    bad: Vec<Error>,
+}
+
+/// A pass under way, from the batch at which it was started.
+pub(super) struct Pass<C: Collate> {
+    run: Run<C::Example>,
+    /// Empty only while it is dropped.
+    made: Option<Receiver<Made<C::Batch>>>,
+    n_batches: Option<u64>,
+    first: u64,
+    next: u64,
+    fatal: Option<Error>,
+}
+
+impl<C: Collate + 'static> Pass<C> {
+    /// Starts all threads of the pass at `batch`.
+    pub(super) fn start<S: Source, K: Task<Collate = C>>(
+        plan: &Plan,
+        schedule: Schedule,
+        batch: u64,
+        source: &Arc<S>,
+        task: &Arc<K>,
+        counters: &Arc<Counters>,
+    ) -> Result<Self>
+    where
+        K::Stage: Stage<Example = C::Example>,
+    {
+        // A pass has no batch of more rows than there are.
+        let rows = if plan.infinite { u64::MAX } else { schedule.positions() };
+        let collate = task.collate((plan.batch_size as u64).min(rows) as usize);
+        let n_batches = schedule.n_batches();
+        let (mut run, ends) = Run::start(plan, &schedule, batch, source, task, counters)?;
+        let consumer = Consumer::new(run.shared.clone(), ends.substituted, collate, schedule, batch);
+        // One more waits in the collator's hands.
+        let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches - 1);
+        let shared = run.shared.clone();
+        run.threads.spawn("forebay-collator".into(), move || {
+            guard(&shared, |_| make_ahead(consumer, &to_user, &ends.stopped));
+        })?;
+        Ok(Self { run, made: Some(made), n_batches, first: batch, next: batch, fatal: None })
+    }
+}
+
+impl<C: Collate> Pass<C> {
+    /// The run behind it.
+    pub(super) fn run(&self) -> &Run<C::Example> {
+        &self.run
+    }
+
+    /// The number of the batch that the next call for one gives.
+    pub(super) fn batch(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether nothing was handed out yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.next == self.first && self.fatal.is_none()
+    }
+
+    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in the order of rows.
+    pub(super) fn next(&mut self, timeout: Duration, report: impl FnMut(Error)) -> Result<Step<C::Batch>> {
+        if let Some(error) = &self.fatal {
+            return Err(error.clone());
+        }
+        if self.n_batches.is_some_and(|n| self.next >= n) {
+            return Ok(Step::End);
+        }
+        let Some(made) = &self.made else { return Err(closed()) };
+        match made.recv_timeout(timeout) {
+            Ok(Made { outcome, bad }) => {
+                bad.into_iter().for_each(report);
+                match outcome {
+                    Ok((number, batch)) => {
+                        self.next = number + 1;
+                        Ok(Step::Batch(number, batch))
+                    }
+                    Err(error) => {
+                        self.fatal = (error.kind != ErrorKind::Closed).then(|| error.clone());
+                        Err(error)
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(Step::TimedOut),
+            // The collator ends without a word only if the run was stopped.
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(self.run.shared.fatal().cloned().unwrap_or_else(closed))
+            }
+        }
+    }
+
+    /// Stops the run; its threads end on their own.
+    pub(super) fn retire(mut self) -> Threads {
+        self.run.retire()
+    }
+}
+
+impl<C: Collate> Drop for Pass<C> {
+    fn drop(&mut self) {
+        // After a fork the collator is in the parent, and what it had locked stays locked.
+        if !self.run.is_ours() {
+            std::mem::forget(self.made.take());
+        }
+    }
+}
+
+/// Makes batches until the pass ends, fails, or is stopped.
+fn make_ahead<C: Collate>(
+    mut consumer: Consumer<C>,
+    to_user: &Sender<Made<C::Batch>>,
+    stopped: &Receiver<()>,
+) {
+    loop {
+        let mut bad = Vec::new();
+        let outcome = match consumer.next(SLICE, |error| bad.push(error)) {
+            Ok(Step::TimedOut) => continue,
+            Ok(Step::End) => return,
+            Ok(Step::Batch(number, batch)) => Ok((number, batch)),
+            Err(error) => Err(error),
+        };
+        let is_over = outcome.is_err();
+        let made = Made { outcome, bad };
+        let goes_on = match to_user.try_send(made) {
+            Ok(()) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(made)) => select! {
+                send(to_user, made) -> sent => sent.is_ok(),
+                recv(stopped) -> _ => false,
+            },
+        };
+        if is_over || !goes_on {
+            return;
+        }
+    }
+}
