@@ -47,7 +47,8 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `bytes` bytes, at least 1. Pages are taken from the system when they are touched.
+    /// Maps `bytes` bytes, at least 1; up to an eighth more, for the sake of whole huge pages. They are taken from the system when
+    /// they are touched.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the system refuses.
@@ -184,17 +185,22 @@ mod system {
 
     use super::ARENA_ALIGN;
 
-    /// `bytes` rounded up to whole pages.
-    fn whole_pages(bytes: usize) -> Option<usize> {
+    /// What is mapped for `bytes`: whole huge pages if that adds at most an eighth, else whole pages. A rest in small pages would
+    /// cost as much at its first use as all the huge ones before it.
+    fn mapped_len(bytes: usize) -> Option<usize> {
+        let huge = bytes.checked_next_multiple_of(ARENA_ALIGN)?;
+        if huge - bytes <= bytes / 8 {
+            return Some(huge);
+        }
         // SAFETY: a question without preconditions.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         bytes.checked_next_multiple_of(page)
     }
 
-    /// Maps zeroed memory. Only whole huge pages within it become such: the memory in use is what was asked for, to the page.
+    /// Maps zeroed memory.
     pub(super) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
         let too_much = || io::Error::from_raw_os_error(libc::ENOMEM);
-        let len = whole_pages(bytes).ok_or_else(too_much)?;
+        let len = mapped_len(bytes).ok_or_else(too_much)?;
         // Enough that an aligned piece lies within; what is before and behind it goes back at once.
         let reserved = len.checked_add(ARENA_ALIGN).ok_or_else(too_much)?;
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -213,9 +219,7 @@ mod system {
             if before > 0 {
                 libc::munmap(mapped.cast(), before);
             }
-            if before < ARENA_ALIGN {
-                libc::munmap(start.add(len).cast(), ARENA_ALIGN - before);
-            }
+            libc::munmap(start.add(len).cast(), ARENA_ALIGN - before);
             libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
             NonNull::new(start).ok_or_else(too_much)
         }
@@ -224,7 +228,7 @@ mod system {
     /// # Safety
     /// `start` must come from [`map`] with the same `bytes`, and not be used any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-        let len = whole_pages(bytes).unwrap_or(bytes);
+        let len = mapped_len(bytes).unwrap_or(bytes);
         // SAFETY: promised by the caller.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };
     }
@@ -272,7 +276,7 @@ mod tests {
 
     #[test]
     fn fresh_memory_is_aligned_and_zero() {
-        for bytes in [1, 4096, ARENA_ALIGN, BYTES] {
+        for bytes in [1, 4096, ARENA_ALIGN - 2, ARENA_ALIGN, BYTES, 9 * ARENA_ALIGN - 100_000] {
             let mut slot = ArenaPool::new(bytes, 1).acquire().unwrap();
             assert_eq!(slot.as_ptr().align_offset(ARENA_ALIGN), 0);
             assert_eq!((slot.bytes(), slot.as_slice::<u16>().len()), (bytes, bytes / 2));

@@ -5,7 +5,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use crossbeam::queue::ArrayQueue;
@@ -46,8 +46,8 @@ pub struct AudioTask {
     transform: Arc<SpectrogramTransform>,
     resamplers: Arc<Resamplers>,
     spare: SpareBuffers,
-    /// Made when the size of batches is known, and kept from pass to pass.
-    pool: Arc<OnceLock<Arc<AudioPool>>>,
+    /// For the largest batches that were asked for, kept from pass to pass.
+    pool: Arc<Mutex<Option<Arc<AudioPool>>>>,
 }
 
 impl AudioTask {
@@ -103,9 +103,12 @@ impl Task for AudioTask {
     }
 
     fn collate(&self, batch_size: usize) -> AudioCollate {
-        let new = || Arc::new(AudioPool::new(batch_size, self.shape().iter().product(), SPARE_BATCHES));
-        let pool = self.pool.get_or_init(new);
-        let pool = if pool.batch_size() == batch_size { pool.clone() } else { new() };
+        let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last batch of a pass, made on the side, is shorter than those that the pool is for: it fits.
+        let pool = kept.take().filter(|pool| pool.batch_size() >= batch_size).unwrap_or_else(|| {
+            Arc::new(AudioPool::new(batch_size, self.shape().iter().product(), SPARE_BATCHES))
+        });
+        let pool = kept.insert(pool).clone();
         AudioCollate::new(pool, self.spare.clone())
     }
 }
@@ -180,4 +183,24 @@ fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32]
     let scale = 1.0 / f32::from(channels);
     mono.iter_mut().for_each(|sum| *sum *= scale);
     mono
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LoaderConfig;
+
+    #[test]
+    fn passes_share_their_memory() {
+        let task = AudioTask::new(LoaderConfig::default().check().unwrap().1).unwrap();
+        let pool_after = |batch_size| {
+            task.collate(batch_size);
+            task.pool.lock().unwrap().clone().unwrap()
+        };
+        assert_eq!(pool_after(3).batch_size(), 3);
+        let pool = pool_after(64);
+        assert_eq!(pool.batch_size(), 64);
+        assert!(Arc::ptr_eq(&pool, &pool_after(3)));
+        assert!(Arc::ptr_eq(&pool, &pool_after(64)));
+    }
 }

@@ -166,6 +166,39 @@ def test_outlives_the_loader(tiny_shards: list[Path]) -> None:
     batches.clear()
 
 
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_no_memory_left(tiny_shard: Path) -> None:
+    """A limit of the process: an exception, told again, and what was handed out stays."""
+    program = f"""
+        import os, resource
+        from pathlib import Path
+        import forebay
+        loader = forebay.Loader({str(tiny_shard)!r}, **{LARGE | {"batch_size": 2048}})
+        kept = [next(loader)]
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + (100 << 20), resource.RLIM_INFINITY))
+        sums = [kept[0]["spectrogram"].sum()]
+        for _ in range(2):
+            try:
+                while len(kept) < 1000:
+                    kept.append(next(loader))
+                    sums.append(kept[-1]["spectrogram"].sum())
+            except MemoryError as error:
+                print(error)
+        assert 5 < len(kept) < 30, len(kept)
+        assert sums == [batch["spectrogram"].sum() for batch in kept]
+    """
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert first == second
+    assert "refused 5373952 bytes for a field of a batch" in first
+
+
 def test_kept_until_the_interpreter_ends(tiny_shard: Path) -> None:
     """Batches in globals, in a cycle and in a thread that never ends, with an open loader."""
     program = f"""
@@ -185,7 +218,5 @@ def test_kept_until_the_interpreter_ends(tiny_shard: Path) -> None:
         begun.wait()
         print("end")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run(program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
