@@ -41,7 +41,7 @@ thread_local! {
 }
 
 /// Weights of the points -1, 0, 1, 2 in the cubic through them, at `x` in 0..1.
-pub(super) fn lagrange(x: f64) -> [f64; 4] {
+fn lagrange(x: f64) -> [f64; 4] {
     [
         -x * (x - 1.0) * (x - 2.0) / 6.0,
         (x + 1.0) * (x - 1.0) * (x - 2.0) / 2.0,

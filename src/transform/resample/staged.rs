@@ -3,8 +3,7 @@
 //! First in the frequency domain (`block`), with the whole kernel, onto a *fine* grid of at least twice the lower rate and
 //! in a small ratio to the source. There the signal ends at a quarter of the grid's rate and its first image begins at three
 //! quarters, so that a short kernel of [`TAPS`] tells the value between two samples: the second stage. That kernel is the
-//! same for all pairs of rates; it is tabulated at [`ROWS`] phases and interpolated between them by a cubic, 12 KB that stay
-//! in the nearest cache.
+//! same for all pairs of rates; it is a cubic between [`ROWS`] phases, whose coefficients, 24 KB, stay in the nearest cache.
 //!
 //! Fine samples lie on an absolute grid, before the recording's start too, and each output is a sum in a fixed order, so its
 //! bits do not depend on the span asked for. Positions are exact fractions of integers. Source: own; the two stages are as in
@@ -14,7 +13,6 @@ use super::{
     Ratio,
     block::{Block, is_smooth},
     design::Prototype,
-    direct::lagrange,
 };
 use std::{cell::RefCell, ops::Range};
 
@@ -24,8 +22,8 @@ const TAPS: usize = 24;
 /// Taps before an output's position, not counting the one at or before it.
 const BEFORE: i128 = TAPS as i128 / 2 - 1;
 
-/// Phases per fine sample at which the short kernel is tabulated: the cubic between them errs below -150 dB.
-const ROWS: usize = 128;
+/// Phases per fine sample between which the short kernel is a cubic, through four of them: it errs below -150 dB.
+const ROWS: usize = 64;
 
 /// Attenuation of the images, in dB: what so many taps hold over a transition band of half the fine rate, with some to spare.
 const ATTENUATION_DB: f64 = 165.0;
@@ -36,8 +34,8 @@ const SUMS: usize = 8;
 /// Largest denominator of fine rate / source rate.
 const MAX_STEP: u32 = 16;
 
-/// Weights at phases from `-1 / ROWS` to `(ROWS + 1) / ROWS`.
-type Table = [[f32; TAPS]; ROWS + 3];
+/// From phase to phase the coefficients of the weights' cubics, the constant ones first.
+type Table = [[[f32; TAPS]; 4]; ROWS];
 
 /// A plan for one pair of rates.
 pub(super) struct Staged {
@@ -77,6 +75,16 @@ impl Cursor {
     }
 }
 
+/// Coefficients of the cubic through `[before, at, behind, further]` at -1, 0, 1 and 2, the constant one first.
+fn cubic([before, at, behind, further]: [f64; 4]) -> [f64; 4] {
+    [
+        at,
+        behind - further / 6.0 - at / 2.0 - before / 3.0,
+        (before + behind) / 2.0 - at,
+        (further - before) / 6.0 + (at - behind) / 2.0,
+    ]
+}
+
 impl Staged {
     /// A plan, or `None` if the first stage needs blocks that are too long.
     pub(super) fn new(ratio: Ratio, prototype: &Prototype) -> Option<Self> {
@@ -92,8 +100,14 @@ impl Staged {
         let block = Block::new(Ratio { source: per, target: fine }, ratio.lower(), prototype)?;
         let kernel = Prototype::interpolator(TAPS as f64 / 2.0, ATTENUATION_DB);
         let table = Box::new(std::array::from_fn(|row| {
-            let phase = (row as f64 - 1.0) / ROWS as f64;
-            std::array::from_fn(|i| kernel.at(phase + BEFORE as f64 - i as f64) as f32)
+            let cubics: [[f64; 4]; TAPS] =
+                std::array::from_fn(|i| {
+                    let points = [-1.0, 0.0, 1.0, 2.0];
+                    cubic(points.map(|point| {
+                        kernel.at((row as f64 + point) / ROWS as f64 + BEFORE as f64 - i as f64)
+                    }))
+                });
+            std::array::from_fn(|power| cubics.map(|cubic| cubic[power] as f32))
         }));
         let (step, parts) =
             (u64::from(ratio.source) * u64::from(fine), u64::from(ratio.target) * u64::from(per));
@@ -176,12 +190,12 @@ fn interpolate_at(
         };
         let place = cursor.part as f64 * rows_per_part;
         let row = (place as usize).min(ROWS - 1);
-        let [w0, w1, w2, w3] = lagrange(place - row as f64).map(|weight| weight as f32);
-        let (r0, r1, r2, r3) = (&table[row], &table[row + 1], &table[row + 2], &table[row + 3]);
+        let x = (place - row as f64) as f32;
+        let [c0, c1, c2, c3] = &table[row];
         let mut sums = [0.0; SUMS];
         for group in (0..TAPS).step_by(SUMS) {
             for (sum, at) in sums.iter_mut().zip(group..) {
-                let weight = mul_add(r3[at], w3, mul_add(r2[at], w2, mul_add(r1[at], w1, r0[at] * w0)));
+                let weight = mul_add(mul_add(mul_add(c3[at], x, c2[at]), x, c1[at]), x, c0[at]);
                 *sum = mul_add(weight, samples[at], *sum);
             }
         }
@@ -209,6 +223,15 @@ mod tests {
             let fine = f64::from(target) * plan.step as f64 / plan.parts as f64;
             let least = 2.0 * f64::from(source.min(target));
             assert!((least..1.2 * least).contains(&fine), "{source} to {target}: {fine} Hz");
+        }
+    }
+
+    #[test]
+    fn cubic_passes_through_its_points() {
+        let value = |[a, b, c, d]: [f64; 4], x: f64| ((d * x + c) * x + b) * x + a;
+        let points = [0.3, -1.0, 2.5, 0.7];
+        for (x, point) in [-1.0, 0.0, 1.0, 2.0].into_iter().zip(points) {
+            assert!((value(cubic(points), x) - point).abs() < 1e-12, "{x}");
         }
     }
 
