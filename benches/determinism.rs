@@ -59,7 +59,15 @@ impl Stage for Spin {
 }
 
 fn plan(order: Order, window: u64) -> Plan {
-    Plan { order, window, batch_size: BATCH, infinite: true, buffer_size: 10_000, n_workers: WORKERS, ..toy::plan() }
+    Plan {
+        order,
+        window,
+        batch_size: BATCH,
+        infinite: true,
+        buffer_size: 10_000,
+        n_workers: WORKERS,
+        ..toy::plan()
+    }
 }
 
 /// Examples per second of the engine, once its window is full or `warm` batches are over.
@@ -117,7 +125,8 @@ fn unordered() -> f64 {
         .collect();
     drop((records, done));
     let next = || {
-        let batch: Vec<_> = (0..BATCH).map(|_| examples.recv_timeout(Duration::from_secs(20)).unwrap()).collect();
+        let batch: Vec<_> =
+            (0..BATCH).map(|_| examples.recv_timeout(Duration::from_secs(20)).unwrap()).collect();
         black_box(batch);
     };
     (0..4).for_each(|_| next());
@@ -149,7 +158,9 @@ fn main() {
         values[values.len() / 2]
     };
     let base = median(&mut speeds[0]);
-    println!("| order | examples/s | of the unordered |\n|---|---:|---:|\n| whatever came first | {base:.0} | |");
+    println!(
+        "| order | examples/s | of the unordered |\n|---|---:|---:|\n| whatever came first | {base:.0} | |"
+    );
     for (speeds, (name, ..)) in speeds[1..].iter_mut().zip(settings) {
         let speed = median(speeds);
         println!("| {name} | {speed:.0} | {:.1} % |", 100.0 * speed / base);
