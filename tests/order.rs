@@ -6,6 +6,12 @@
 
 mod toy;
 
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
 use forebay::{
     ErrorKind,
     order::{Order, Stage, Stop},
@@ -303,6 +309,24 @@ fn a_position_past_the_pass_is_told() {
     assert_eq!(engine.restore(past).unwrap_err().kind, ErrorKind::State);
     assert_eq!(engine.seek(1000).unwrap_err().kind, ErrorKind::Config);
     assert_eq!(batches(&mut engine, 100).len(), 18, "it stays as it was");
+}
+
+#[test]
+fn scattered_rows_are_read_several_at_a_time() {
+    static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    let slow = Toy {
+        unreadable: |_| {
+            MOST.fetch_max(1 + IN_FLIGHT.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(3));
+            IN_FLIGHT.fetch_sub(1, Ordering::SeqCst);
+            None
+        },
+        ..shards()
+    };
+    let plan = Plan { order: Order::Global, n_readers: 6, ..plan() };
+    assert_eq!(rows(&batches(&mut engine(plan, slow, QUICK), 100)).len(), N as usize);
+    assert_eq!(MOST.load(Ordering::SeqCst), 6);
 }
 
 proptest! {
