@@ -14,6 +14,9 @@ use super::{
     block::{Block, is_smooth},
     design::Prototype,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::transform::lanes::Avx2;
+use crate::transform::lanes::{LANES, Lanes, Level, Portable};
 use std::{cell::RefCell, ops::Range};
 
 /// Fine samples under the short kernel.
@@ -27,9 +30,6 @@ const ROWS: usize = 64;
 
 /// Attenuation of the images, in dB: what so many taps hold over a transition band of half the fine rate, with some to spare.
 const ATTENUATION_DB: f64 = 165.0;
-
-/// Sums kept side by side, so that the loop becomes vector instructions.
-const SUMS: usize = 8;
 
 /// Largest denominator of fine rate / source rate.
 const MAX_STEP: u32 = 16;
@@ -161,28 +161,22 @@ impl Staged {
 
 /// Writes the outputs from `cursor` on whose taps are all within `fine`; tells how many.
 fn interpolate(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+    match Level::detect() {
+        Level::Portable => interpolate_at::<Portable>(table, fine, cursor, out),
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: the CPU was just asked.
-        return unsafe { interpolate_avx2(table, fine, cursor, out) };
+        Level::Avx2 => unsafe { interpolate_avx2(table, fine, cursor, out) },
     }
-    interpolate_at(table, fine, cursor, out, |a, b, c| a * b + c)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn interpolate_avx2(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
-    interpolate_at(table, fine, cursor, out, f32::mul_add)
+    interpolate_at::<Avx2>(table, fine, cursor, out)
 }
 
 #[inline(always)]
-fn interpolate_at(
-    table: &Table,
-    fine: &[f32],
-    cursor: &mut Cursor,
-    out: &mut [f32],
-    mul_add: impl Fn(f32, f32, f32) -> f32,
-) -> usize {
+fn interpolate_at<L: Lanes>(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
     let rows_per_part = ROWS as f64 / cursor.parts as f64;
     for (count, out) in out.iter_mut().enumerate() {
         let Some(samples) = fine.get(cursor.at..).and_then(|rest| rest.first_chunk::<TAPS>()) else {
@@ -190,15 +184,16 @@ fn interpolate_at(
         };
         let place = cursor.part as f64 * rows_per_part;
         let row = (place as usize).min(ROWS - 1);
-        let x = (place - row as f64) as f32;
+        let x = L::splat((place - row as f64) as f32);
         let [c0, c1, c2, c3] = &table[row];
-        let mut sums = [0.0; SUMS];
-        for group in (0..TAPS).step_by(SUMS) {
-            for (sum, at) in sums.iter_mut().zip(group..) {
-                let weight = mul_add(mul_add(mul_add(c3[at], x, c2[at]), x, c1[at]), x, c0[at]);
-                *sum = mul_add(weight, samples[at], *sum);
-            }
+        let mut sum = L::splat(0.0);
+        for group in 0..TAPS / LANES {
+            let lanes = |of: &[f32; TAPS]| L::load(&of.as_chunks().0[group]);
+            let weight = lanes(c3).mul_add(x, lanes(c2)).mul_add(x, lanes(c1)).mul_add(x, lanes(c0));
+            sum = weight.mul_add(lanes(samples), sum);
         }
+        let mut sums = [0.0; LANES];
+        sum.store(&mut sums);
         // In pairs: shorter than one after the other.
         let four: [f32; 4] = std::array::from_fn(|i| sums[i] + sums[i + 4]);
         *out = (four[0] + four[2]) + (four[1] + four[3]);
@@ -259,7 +254,7 @@ mod tests {
         let cursor = || Cursor { at: 0, part: 0, whole_step: 1, part_step: 977, parts: 1000 };
         let (mut fast, mut portable) = (vec![0.0; 400], vec![0.0; 400]);
         let count = interpolate(&plan.table, &fine, &mut cursor(), &mut fast);
-        let same = interpolate_at(&plan.table, &fine, &mut cursor(), &mut portable, |a, b, c| a * b + c);
+        let same = interpolate_at::<Portable>(&plan.table, &fine, &mut cursor(), &mut portable);
         assert!(count == same && (130..150).contains(&count), "{count} and {same}");
         assert!(fast.iter().zip(&portable).all(|(a, b)| (a - b).abs() < 1e-6));
     }
