@@ -38,7 +38,8 @@ def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
     parameters: dict[str, Any] = {
         "shuffle_min_size": 0,
         "shuffle_buffer_size": 1,
-        "batch_size": 32,
+        "batch_size": 64,
+        "prefetch_batches": 1,
     }
     counter = threading.Thread(target=work)
     with forebay.Loader(tiny_shards, n_workers=1, raw_channel_size=1, **parameters, **TINY) as loader:
