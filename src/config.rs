@@ -151,27 +151,25 @@ impl LoaderConfig {
 
     /// The canonical streams, once they are known to be whole.
     fn check_ranks(&self, order: Order, problems: &mut Vec<String>) {
-        if self.rank >= self.world_size {
+        // What is out of range was told.
+        let world_size = self.world_size.max(1);
+        if self.rank >= world_size && self.world_size > 0 {
             problems.push(format!("rank is {}, must be 0 to {}", self.rank, self.world_size - 1));
         }
-        let Some(n_streams) = self.n_streams else { return };
+        let Some(n_streams) = self.n_streams.filter(|&n| n > 0) else { return };
         if order != Order::Window {
             problems.push(format!(
                 "n_streams is {n_streams}, but only order=\"window\" has streams; leave it out"
             ));
             return;
         }
-        if n_streams % self.world_size != 0 {
-            problems.push(format!(
-                "n_streams is {n_streams}, must be a multiple of world_size, {}",
-                self.world_size
-            ));
+        if n_streams % world_size != 0 {
+            problems
+                .push(format!("n_streams is {n_streams}, must be a multiple of world_size, {world_size}"));
         }
-        if self.batch_size * self.world_size % n_streams != 0 {
-            problems.push(format!(
-                "n_streams is {n_streams}, must divide batch_size x world_size, {}",
-                self.batch_size * self.world_size
-            ));
+        let global = self.batch_size.saturating_mul(world_size);
+        if global % n_streams != 0 {
+            problems.push(format!("n_streams is {n_streams}, must divide batch_size x world_size, {global}"));
         }
     }
 
@@ -241,7 +239,10 @@ impl LoaderConfig {
         whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
         whole("prefetch_batches", self.prefetch_batches, 1, 1024);
         whole("n_readers", self.n_readers, 1, 256);
-        if self.shuffle_min_size > self.shuffle_buffer_size {
+        let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
+        self.check_ranks(order, &mut problems);
+        let mixture = self.mixture_plan(&mut problems);
+        if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
                 shown(self.shuffle_min_size),
@@ -255,9 +256,6 @@ impl LoaderConfig {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
-        let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
-        self.check_ranks(order, &mut problems);
-        let mixture = self.mixture_plan(&mut problems);
         let clip_samples = (self.clip_seconds * self.sample_rate as f64).round() as usize;
         let hop_length = self.hop_length as usize;
         if clip_samples <= self.n_fft as usize / 2 {

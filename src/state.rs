@@ -48,6 +48,9 @@ impl Identity {
     /// [`ErrorKind::State`] that names everything in which the state differs, or the field that is missing.
     pub fn position(&self, state: &Value) -> Result<Position> {
         let wrong = |message: String| Error::new(ErrorKind::State, message);
+        if !state.is_object() {
+            return Err(wrong("a state is a dict; pass what state_dict() returned".into()));
+        }
         let whole = |name: &str| {
             state.get(name).and_then(Value::as_u64).ok_or_else(|| {
                 wrong(format!(
@@ -72,7 +75,7 @@ impl Identity {
             let names = mine.keys().chain(theirs.keys().filter(|name| !mine.contains_key(*name)));
             differences.extend(
                 names
-                    .filter(|name| mine.get(*name) != theirs.get(*name))
+                    .filter(|name| !are_same(mine.get(*name), theirs.get(*name)))
                     .map(|name| difference(name, theirs.get(name), mine.get(name))),
             );
         }
@@ -83,16 +86,27 @@ impl Identity {
             )));
         }
         let canon = Canon { n_streams: whole("n_streams")?, world_size: whole("first_world_size")? };
-        let skip = state.get("skip").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let skip = skip.iter().map(|range| {
-            let bound = |at: usize| range.get(at).and_then(Value::as_u64);
-            bound(0).zip(bound(1)).map(|(start, end)| start..end)
-        });
-        let skip = skip.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            wrong(format!("the state's \"skip\" is {}, expected pairs of whole numbers", state["skip"]))
+        let skip = state.get("skip").unwrap_or(&Value::Null);
+        let pair = |range: &Value| match range.as_array()?.as_slice() {
+            [start, end] => Some(start.as_u64()?..end.as_u64()?).filter(|range| range.start <= range.end),
+            _ => None,
+        };
+        let ranges = skip.as_array().and_then(|ranges| ranges.iter().map(pair).collect::<Option<Vec<_>>>());
+        let skip = ranges.ok_or_else(|| {
+            wrong(format!("the state's \"skip\" is {skip}, expected pairs [first, end] of whole numbers"))
         })?;
         Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip })
     }
+}
+
+/// Whether two values say the same; a number may have been written with or without a point.
+fn are_same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    let number = |value: Option<&Value>| value.filter(|value| value.is_f64()).and_then(Value::as_f64);
+    let either_has_a_point = number(a).is_some() || number(b).is_some();
+    a == b
+        || either_has_a_point
+            && a.and_then(Value::as_f64).is_some()
+            && a.and_then(Value::as_f64) == b.and_then(Value::as_f64)
 }
 
 fn difference(name: &str, theirs: Option<&Value>, mine: Option<&Value>) -> String {
@@ -139,12 +153,36 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_compared_as_numbers() {
+        let with = |seconds: Value| {
+            let mut identity = identity(1);
+            identity.config.insert("clip_seconds".into(), seconds);
+            identity
+        };
+        for seconds in [0.1 + 0.2, 160_000.0 / 44_100.0, 1024.0 / 11_025.0, 5e-324, 1.0 / 3.0] {
+            let state = with(json!(seconds)).state(&position());
+            assert!(
+                with(json!(seconds)).position(&serde_json::from_str(&state.to_string()).unwrap()).is_ok(),
+                "{seconds}"
+            );
+        }
+        let whole = with(json!(5)).state(&position());
+        assert!(with(json!(5.0)).position(&whole).is_ok());
+        assert!(with(json!(5.5)).position(&whole).is_err());
+        assert!(with(json!("5")).position(&whole).is_err());
+    }
+
+    #[test]
     fn what_is_no_state_is_refused() {
         for state in [json!({}), json!(3), json!({"version": 2}), json!({"version": 1, "kind": "toy"})] {
             assert_eq!(identity(1).position(&state).unwrap_err().kind, ErrorKind::State);
         }
         let mut state = identity(1).state(&position());
-        state["skip"] = json!([[1]]);
-        assert!(identity(1).position(&state).unwrap_err().message.contains("pairs"));
+        for skip in
+            [json!([[1]]), json!([[1, 2, 3]]), json!("a"), json!(null), json!([[5, 3]]), json!([[-1, 3]])]
+        {
+            state["skip"] = skip;
+            assert!(identity(1).position(&state).unwrap_err().message.contains("pairs"));
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use forebay::{
     ErrorKind,
     order::{Order, Stage, Stop},
-    pipeline::{Engine, MixturePlan, Plan, Position},
+    pipeline::{Canon, Engine, MixturePlan, Plan, Position, Step},
 };
 use proptest::prelude::*;
 use toy::{QUICK, Toy, Work, batches, engine, next, plan, rows, toy};
@@ -123,7 +123,7 @@ fn a_pass_over_all_ranks_delivers_or_reports_each_row_once() {
 fn a_rank_reads_its_own_rows_only() {
     for plan in plans().into_iter().filter(|plan| !plan.infinite && plan.mixture.is_none()) {
         for rank in ranks(&plan, 4).iter_mut() {
-            let expected = rank.upcoming(1000).unwrap().len() as u64;
+            let expected = rank.upcoming().unwrap().rows(1000, || true).unwrap().unwrap().len() as u64;
             batches(rank, 100);
             assert_eq!(rank.stats().records_read, expected, "{plan:?}");
         }
@@ -231,8 +231,9 @@ fn what_is_planned_is_what_comes() {
         for world in [1, 4] {
             for mut rank in (0..world).map(|rank| engine(part(&plan, rank, world), shards(), QUICK)) {
                 batches(&mut rank, 3);
-                let planned = rank.upcoming(70).unwrap();
-                let mut got = rows(&batches(&mut rank, 70));
+                let planned = rank.upcoming().unwrap().rows(70, || true).unwrap().unwrap();
+                let mut got: Vec<i64> =
+                    rows(&batches(&mut rank, 70)).into_iter().map(|row| row as i64).collect();
                 got.truncate(70);
                 assert_eq!(planned, got, "{plan:?}");
             }
@@ -262,19 +263,27 @@ fn seeking_and_skipping_take_batches_out_of_their_places() {
         // The state keeps what lies ahead.
         let mut resumed = engine(plan.clone(), shards(), SOME_BAD);
         resumed.restore(skipping.position()).unwrap();
-        assert_eq!(resumed.position().skip, [4..5]);
+        assert_eq!(resumed.position().skip, if plan.infinite { vec![4..5] } else { vec![1..2, 4..5] });
         assert_eq!(rows(&batches(&mut resumed, 3)), rows(&kept[2..5]));
         assert_eq!(batches(&mut skipping, kept.len() - 2), kept[2..]);
-        let many: Vec<_> = (0..17).map(|i| 1000 + 2 * i..1001 + 2 * i).collect();
-        assert_eq!(skipping.skip(&many).unwrap_err().kind, ErrorKind::Config);
+        for wrong in [vec![0..1 << 63], (0..9).map(|i| 2 * i..2 * i + 1).collect()] {
+            assert_eq!(skipping.skip(&wrong).unwrap_err().kind, ErrorKind::Config);
+        }
+        skipping.skip(&[]).unwrap();
+        skipping.seek(0).unwrap();
+        assert_eq!(batches(&mut skipping, n), expected, "no ranges undo the ones before");
     }
 }
 
 #[test]
 fn a_pass_may_end_in_a_skip() {
     let mut engine = engine(plan(), shards(), QUICK);
-    engine.skip(&[2..1000]).unwrap();
-    assert_eq!(batches(&mut engine, 100).len(), 2);
+    assert_eq!(engine.skip(&[2..1000]).unwrap_err().kind, ErrorKind::Config);
+    engine.skip(&[2..18]).unwrap();
+    assert_eq!(batches(&mut engine, 2).len(), 2);
+    // So the pass is over, and the state stands at the next one.
+    assert_eq!((engine.batch(), engine.position().epoch, engine.position().batch), (18, 1, 0));
+    assert_eq!(next(&mut engine), None);
     engine.rewind().unwrap();
     assert_eq!((engine.epoch(), batches(&mut engine, 100).len()), (1, 18), "the next pass is whole");
 }
@@ -299,7 +308,88 @@ fn too_many_streams_for_the_rows_are_told() {
     let wide = Plan { batch_size: 64, n_streams: Some(64), infinite: true, ..plan() };
     let error = Engine::new(std::sync::Arc::new(toy(&[10])), QUICK, wide).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
-    assert!(error.message.contains("n_streams is 64") && error.message.contains("10 rows"), "{error}");
+    assert!(error.message.contains("64 streams") && error.message.contains("10 rows"), "{error}");
+}
+
+#[test]
+fn a_batch_that_was_fetched_is_still_to_come() {
+    for plan in plans() {
+        let mut engine = engine(plan, shards(), QUICK);
+        engine.seek(2).unwrap();
+        assert!(matches!(engine.fetch(toy::SOON).unwrap(), Step::Batch(2, ())));
+        assert_eq!((engine.batch(), engine.position().batch, engine.stats().batches), (2, 2, 0));
+        engine.rewind().unwrap(); // it stands where it was sought
+        assert_eq!(engine.take().unwrap().0, 2);
+        assert_eq!(engine.batch(), 3);
+        assert!(engine.take().is_none());
+        engine.fetch(toy::SOON).unwrap();
+        engine.seek(0).unwrap();
+        assert!(engine.take().is_none(), "of the place that was left");
+        assert!(matches!(engine.next(toy::SOON).unwrap(), Step::Batch(0, _)));
+    }
+}
+
+#[test]
+fn a_place_that_was_chosen_outlasts_iter_and_the_same_epoch() {
+    let mut whole = engine(plan(), shards(), QUICK);
+    let expected = batches(&mut whole, 100);
+    let mut first = engine(plan(), shards(), QUICK);
+    batches(&mut first, 5);
+    let mut resumed = engine(plan(), shards(), QUICK);
+    resumed.restore(first.position()).unwrap();
+    resumed.set_epoch(0).unwrap();
+    resumed.rewind().unwrap();
+    assert_eq!(batches(&mut resumed, 2), expected[5..7]);
+    resumed.seek(7).unwrap(); // where it stands
+    resumed.rewind().unwrap();
+    assert_eq!(batches(&mut resumed, 100), expected[7..]);
+    resumed.set_epoch(0).unwrap();
+    assert_eq!(batches(&mut resumed, 100), expected, "it has gone on, so the pass begins anew");
+}
+
+#[test]
+fn states_that_no_engine_wrote_are_refused() {
+    let plan = Plan { infinite: true, batch_size: 16, ..plan() };
+    let good = engine(plan.clone(), shards(), QUICK).position();
+    let canon = |n_streams, world_size| Position { canon: Canon { n_streams, world_size }, ..good.clone() };
+    let wrong = [
+        canon(0, 1),
+        canon(3, 1),
+        canon(17, 1),
+        canon(64, 1),
+        canon(1, 0),
+        canon(1, u64::MAX),
+        Position { epoch: 5, ..good.clone() },
+        Position { batch: u64::MAX, ..good.clone() },
+        Position { skip: vec![0..u64::MAX], ..good.clone() },
+        Position { skip: (0..1000).map(|i| 2 * i..2 * i + 1).collect(), ..good.clone() },
+    ];
+    let mut engine = engine(plan, shards(), QUICK);
+    for position in wrong {
+        assert_eq!(engine.restore(position.clone()).unwrap_err().kind, ErrorKind::State, "{position:?}");
+    }
+    assert_eq!(engine.position(), good);
+}
+
+#[test]
+fn a_pass_without_batches_is_refused() {
+    let empty = Plan { drop_last: true, batch_size: 1000, ..plan() };
+    let error = Engine::new(std::sync::Arc::new(shards()), QUICK, empty).err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Config);
+    assert!(error.message.contains("140 rows") && error.message.contains("1000"), "{error}");
+}
+
+#[test]
+fn a_rank_without_rows_is_at_peace() {
+    let has_positions = |plan: &Plan| !plan.infinite && plan.mixture.is_none() && plan.order != Order::Window;
+    for plan in plans().into_iter().filter(has_positions) {
+        for _ in 0..50 {
+            let one = Plan { rank: 0, world_size: 2, batch_size: 2, prefetch_batches: 1, ..plan.clone() };
+            let mut rank = engine(one, toy(&[1]), QUICK);
+            assert_eq!(next(&mut rank), Some(vec![]));
+            assert_eq!(next(&mut rank), None);
+        }
+    }
 }
 
 #[test]

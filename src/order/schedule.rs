@@ -152,7 +152,7 @@ impl Schedule {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "n_streams is {}, but there are only {rows} rows; lower n_streams or world_size, or use order=\"global\"",
+                    "there are {} streams (n_streams, else world_size), but only {rows} rows; lower them, or use order=\"global\"",
                     rules.layout.n_streams
                 ),
             ));

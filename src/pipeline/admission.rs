@@ -93,6 +93,10 @@ impl Admission {
     }
 
     fn is_demand_turn(&self) -> bool {
+        // So the window is not empty either.
+        if !self.demand_first {
+            return false;
+        }
         let size = self.window.size();
         let share = match self.admitted / size {
             0 => 2,
@@ -100,7 +104,7 @@ impl Admission {
             2 | 3 => 16,
             _ => return false,
         };
-        self.demand_first && self.admitted.is_multiple_of(share)
+        self.admitted.is_multiple_of(share)
     }
 
     /// The ticket whose turn it is in reading order.
@@ -211,6 +215,15 @@ mod tests {
             let admission = Admission::new(window(), Some(10_000), 10_000, 192, true);
             let (_, admissions) = run(admission, window(), 64, 0).unwrap();
             assert!(admissions <= 2 * 64, "{admissions}");
+        }
+    }
+
+    #[test]
+    fn a_stream_without_tickets_is_done() {
+        for demand_first in [false, true] {
+            let mut admission =
+                Admission::new(Window::new(1, 0, 0, 10, Some(0)), Some(0), 5, 3, demand_first);
+            assert_eq!(admission.next(0), Next::Done);
         }
     }
 

@@ -36,7 +36,6 @@ pub(super) struct Pass<C: Collate> {
     /// Empty only while it is dropped.
     made: Option<Receiver<Made<C::Batch>>>,
     n_batches: Option<u64>,
-    first: u64,
     next: u64,
     fatal: Option<Error>,
 }
@@ -66,7 +65,7 @@ impl<C: Collate + 'static> Pass<C> {
         run.threads.spawn("forebay-collator".into(), move || {
             guard(&shared, |_| make_ahead(consumer, &to_user, &ends.stopped));
         })?;
-        Ok(Self { run, made: Some(made), n_batches, first: batch, next: batch, fatal: None })
+        Ok(Self { run, made: Some(made), n_batches, next: batch, fatal: None })
     }
 }
 
@@ -81,9 +80,9 @@ impl<C: Collate> Pass<C> {
         self.next
     }
 
-    /// Whether nothing was handed out yet.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.next == self.first && self.fatal.is_none()
+    /// What ended the pass before its time.
+    pub(super) fn fatal(&self) -> Option<&Error> {
+        self.fatal.as_ref()
     }
 
     /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in the order of rows.

@@ -232,6 +232,6 @@ pub(super) fn exhausted(last: &Error) -> Error {
 }
 
 /// The error of a loader that was closed.
-pub(super) fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the loader is closed; make a new one to go on")
 }

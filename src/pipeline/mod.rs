@@ -20,6 +20,7 @@ mod collator;
 mod consumer;
 mod demand;
 mod inject;
+mod position;
 mod replay;
 mod run;
 mod stats;
@@ -39,6 +40,7 @@ use std::{
 pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
 pub use inject::delays as inject_delays;
+pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use stats::{Counters, Stats};
 pub use threads::JOIN_TIMEOUT;
@@ -50,6 +52,9 @@ use crate::{
     seed::{Purpose, hash},
 };
 use collator::Pass;
+#[cfg(feature = "python")]
+pub(crate) use consumer::closed;
+#[cfg(not(feature = "python"))]
 use consumer::closed;
 use run::Shared;
 use threads::Retired;
@@ -91,9 +96,6 @@ pub struct Plan {
     pub prefetch_batches: usize,
 }
 
-/// How many ranges of batches to skip may lie ahead.
-pub const SKIPS: usize = 16;
-
 /// How sources are mixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixturePlan {
@@ -125,38 +127,6 @@ impl Plan {
     }
 }
 
-/// What stays as it was at the first start, whatever the number of ranks becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Canon {
-    /// V, the streams that [`Order::Window`] is defined over; 1 in any other order.
-    pub n_streams: u64,
-    /// The world size then: it fixes how the window is shared among the streams.
-    pub world_size: u64,
-}
-
-impl Canon {
-    /// One stream, whatever the world: where the order is one of positions.
-    const ONE: Self = Self { n_streams: 1, world_size: 1 };
-
-    /// What a stream gets of a number that is meant for a rank of the first start.
-    fn per_stream(self, number: u64) -> u64 {
-        (u128::from(number) * u128::from(self.world_size) / u128::from(self.n_streams)) as u64
-    }
-}
-
-/// Where a loader stands: the number of the next batch, and what that number means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Position {
-    /// The pass of a finite loader; 0 for an endless one.
-    pub epoch: u64,
-    /// The next batch of the pass.
-    pub batch: u64,
-    /// What fixes the streams.
-    pub canon: Canon,
-    /// Batches of the pass that will be left out, in rising order, apart from one another.
-    pub skip: Vec<Range<u64>>,
-}
-
 type ExampleOf<K> = <<K as Task>::Stage as Stage>::Example;
 type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;
 
@@ -170,12 +140,12 @@ pub struct Engine<S: Source, K: Task> {
     epoch: u64,
     /// The batches of the pass; `None` without end.
     n_batches: Option<u64>,
-    /// The batch that the next run begins with.
+    /// The batch that the pass was started at, sought or restored at.
     start: u64,
     skip: Vec<Range<u64>>,
     pass: Option<Pass<K::Collate>>,
-    /// Batches that were given back, by number.
-    held: BTreeMap<u64, BatchOf<K>>,
+    /// A batch that came and was not taken yet, and its number.
+    held: Option<(u64, BatchOf<K>)>,
     /// Threads of passes that were left, on their way out.
     retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
@@ -270,7 +240,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             start: 0,
             skip: Vec::new(),
             pass: None,
-            held: BTreeMap::new(),
+            held: None,
             retired: Retired::default(),
             control: Arc::new(Control {
                 closed: AtomicBool::new(false),
@@ -285,17 +255,32 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(engine)
     }
 
-    /// Waits for the next batch, at most `timeout`. Starts the pass if it has not begun.
+    /// Waits for the next batch, at most `timeout`, and takes it.
+    ///
+    /// # Errors
+    /// As [`Engine::fetch`].
+    pub fn next(&mut self, timeout: Duration) -> Result<Step<BatchOf<K>>> {
+        Ok(match self.fetch(timeout)? {
+            Step::Batch(..) => {
+                self.take().map_or(Step::TimedOut, |(number, batch)| Step::Batch(number, batch))
+            }
+            Step::TimedOut => Step::TimedOut,
+            Step::End => Step::End,
+        })
+    }
+
+    /// Waits for the next batch, at most `timeout`, and keeps it for [`Engine::take`]; until then the position is before it. Starts
+    /// the pass if it has not begun.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] after [`Control::close`]; an error that ends the run, after all batches before it, again and again.
-    pub fn next(&mut self, timeout: Duration) -> Result<Step<BatchOf<K>>> {
+    pub fn fetch(&mut self, timeout: Duration) -> Result<Step<()>> {
         if self.control.is_closed() {
             return Err(closed());
         }
         self.skip_ahead()?;
-        if let Some((number, batch)) = self.held.pop_first() {
-            return Ok(Step::Batch(number, batch));
+        if let Some((number, _)) = self.held {
+            return Ok(Step::Batch(number, ()));
         }
         let pass = match &mut self.pass {
             Some(pass) => pass,
@@ -311,10 +296,23 @@ impl<S: Source, K: Task> Engine<S, K> {
                 bad.entry(index).or_insert(error);
             }
         });
-        if let Ok(Step::Batch(..)) = &step {
+        Ok(match step? {
+            Step::Batch(number, batch) => {
+                self.held = Some((number, batch));
+                Step::Batch(number, ())
+            }
+            Step::TimedOut => Step::TimedOut,
+            Step::End => Step::End,
+        })
+    }
+
+    /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
+    pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
+        let taken = self.held.take();
+        if taken.is_some() {
             Counters::add(&self.counters.batches);
         }
-        step
+        taken
     }
 
     /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
@@ -326,20 +324,39 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.plan.infinite {
             return Ok(());
         }
-        let is_ended = self.n_batches.is_some_and(|n| self.batch() >= n);
-        match &self.pass {
-            _ if is_ended => self.begin(self.epoch + 1),
-            Some(pass) if !pass.is_fresh() => {
-                self.leave(0);
-                Ok(())
-            }
-            _ => Ok(()),
+        if self.n_batches.is_some_and(|n| self.batch() >= n) {
+            return self.begin(self.epoch + 1);
         }
+        if !self.is_fresh() {
+            self.leave(0);
+        }
+        Ok(())
+    }
+
+    /// Whether the pass stands where it was started, sought or restored.
+    fn is_fresh(&self) -> bool {
+        self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) && self.next_batch() == self.start
+    }
+
+    /// The number of the next batch, be it one to skip.
+    fn next_batch(&self) -> u64 {
+        let next = self.pass.as_ref().map_or(self.start, Pass::batch);
+        self.held.as_ref().map_or(next, |&(number, _)| number)
     }
 
     /// Stands at the beginning of the pass `epoch`.
     fn begin(&mut self, epoch: u64) -> Result<()> {
         let schedule = self.schedule(epoch)?;
+        if schedule.n_batches() == Some(0) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "drop_last leaves no batch: there are {} rows, batches of all ranks have {}",
+                    schedule.positions(),
+                    self.global_batch()
+                ),
+            ));
+        }
         self.enter(epoch, 0, &schedule);
         Ok(())
     }
@@ -354,21 +371,16 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
 
-    /// Takes back a batch that could not be delivered: the next call for one gets it.
-    pub fn give_back(&mut self, number: u64, batch: BatchOf<K>) {
-        self.held.insert(number, batch);
-    }
-
     /// Leaves the pass without waiting for its threads; the next one begins at `batch`.
     fn leave(&mut self, batch: u64) {
         self.start = batch;
-        self.held.clear();
+        self.held = None;
         if let Some(pass) = self.pass.take() {
             self.retired.add(pass.retire());
         }
     }
 
-    /// Chooses the pass that the next `iter()` or `next()` begins.
+    /// Chooses the pass that the next `iter()` or `next()` begins. One that stands where it was restored or sought stays there.
     ///
     /// # Errors
     /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position. [`ErrorKind::Config`] above [`MAX_EPOCH`].
@@ -382,160 +394,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if epoch > MAX_EPOCH {
             return Err(epoch_out_of_range(epoch));
         }
-        let is_fresh = self.pass.as_ref().is_none_or(Pass::is_fresh);
-        if self.epoch == epoch && is_fresh && self.start == 0 { Ok(()) } else { self.begin(epoch) }
-    }
-
-    /// Makes `batch`, counted from the start of the pass, the next one.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] if the pass has fewer batches.
-    pub fn seek(&mut self, batch: u64) -> Result<()> {
-        self.check_batch(batch, true)?;
-        if self.batch() != batch || !self.held.is_empty() {
-            self.leave(batch);
-        }
-        Ok(())
-    }
-
-    /// Leaves out the batches of these numbers, counted from the start of the pass.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] if more than [`SKIPS`] ranges lie ahead, for a state is to stay small.
-    pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
-        let skip = merged(self.skip.iter().chain(ranges).cloned().collect(), 0);
-        let ahead = merged(skip.clone(), self.batch()).len();
-        if ahead > SKIPS {
-            let message = format!("{ahead} ranges to skip lie ahead, at most {SKIPS} may; join some");
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        self.skip = skip;
-        Ok(())
-    }
-
-    /// Passes over the batches that are to be left out.
-    fn skip_ahead(&mut self) -> Result<()> {
-        let batch = self.batch();
-        let Some(range) = self.skip.iter().find(|range| range.contains(&batch)) else { return Ok(()) };
-        let to = self.n_batches.map_or(range.end, |n| range.end.min(n));
-        self.seek(to)
-    }
-
-    /// The highest batch of an endless pass that can be chosen: no count of examples from there on overflows.
-    fn farthest(&self) -> u64 {
-        MAX_EPOCH / self.global_batch()
-    }
-
-    fn check_batch(&self, batch: u64, or_end: bool) -> Result<()> {
-        let most = self.n_batches.unwrap_or_else(|| self.farthest()) - u64::from(!or_end);
-        if batch <= most {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Config, format!("there is no batch {batch}, the last one is {most}")))
-    }
-
-    /// Where the engine stands. After the last batch of a pass that is the start of the next one.
-    pub fn position(&self) -> Position {
-        let (mut epoch, mut batch, mut skip) = (self.epoch, self.batch(), self.skip.clone());
-        if self.n_batches.is_some_and(|n| batch >= n) {
-            (epoch, batch, skip) = (epoch + 1, 0, Vec::new());
-        }
-        Position { epoch, batch, canon: self.canon, skip: merged(skip, batch) }
-    }
-
-    /// Goes on at a position, of this engine or of another one over the same data.
-    ///
-    /// # Errors
-    /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there can be no such batch.
-    pub fn restore(&mut self, position: Position) -> Result<()> {
-        let Position { epoch, batch, canon, skip } = position;
-        let wrong = |message| Err(Error::new(ErrorKind::State, message));
-        if epoch > MAX_EPOCH || batch > self.farthest() {
-            return wrong(format!(
-                "the state stands at batch {batch} of epoch {epoch}, which no loader reaches"
-            ));
-        }
-        let canon = if self.plan.order == Order::Window { canon } else { Canon::ONE };
-        let is_shared = self.plan.order != Order::Window || canon.n_streams % self.plan.world_size == 0;
-        if canon.n_streams == 0 || !is_shared {
-            return wrong(format!(
-                "the state has {} streams, which {} ranks cannot share evenly; choose a world_size that divides {}",
-                canon.n_streams, self.plan.world_size, canon.n_streams
-            ));
-        }
-        if self.plan.n_streams.is_some_and(|n| n != canon.n_streams) {
-            return wrong(format!(
-                "the state has {} streams, n_streams is {}; leave n_streams out to take the state's",
-                canon.n_streams,
-                self.plan.n_streams.unwrap_or_default()
-            ));
-        }
-        let before = std::mem::replace(&mut self.canon, canon);
-        let schedule = match self.schedule(epoch) {
-            Ok(schedule) if schedule.n_batches().is_none_or(|n| batch < n) => schedule,
-            found => {
-                self.canon = before;
-                return match found {
-                    Ok(_) => {
-                        wrong(format!("the state stands at batch {batch}, which the pass does not have"))
-                    }
-                    Err(error) => Err(error),
-                };
-            }
-        };
-        self.enter(epoch, batch, &schedule);
-        self.skip = merged(skip, batch);
-        Ok(())
-    }
-
-    /// The rows of the next `n` examples of this rank, as they will be unless records are bad; fewer if the pass ends before.
-    pub fn upcoming(&self, n: usize) -> Result<Vec<u64>> {
-        let mut schedule = self.schedule(self.epoch)?;
-        let mut batch = self.batch();
-        let mut windows = schedule.windows(batch);
-        let mut rows = Vec::with_capacity(n.min(1 << 20));
-        while rows.len() < n && self.n_batches.is_none_or(|end| batch < end) {
-            if let Some(range) = self.skip.iter().find(|range| range.contains(&batch)) {
-                batch = range.end;
-                windows = schedule.windows(batch);
-                continue;
-            }
-            for (stream, window) in windows.iter_mut().enumerate() {
-                let draws = schedule.draws_before(stream, batch + 1) - schedule.draws_before(stream, batch);
-                let tickets = std::iter::from_fn(|| window.draw()).take(draws as usize);
-                rows.extend(tickets.map(|ticket| schedule.assign(stream, ticket).row));
-            }
-            batch += 1;
-        }
-        rows.truncate(n);
-        Ok(rows)
-    }
-
-    /// A batch of this pass once more, or in advance, made on the side.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] if the pass has fewer batches, [`ErrorKind::Closed`].
-    pub fn replay(&self, batch: u64) -> Result<Replay<S, K>> {
-        if self.control.is_closed() {
-            return Err(closed());
-        }
-        self.check_batch(batch, false)?;
-        let schedule = self.schedule(self.epoch)?;
-        Ok(Replay { schedule, batch, source: self.source.clone(), task: self.task.clone() })
-    }
-
-    /// The number of the next batch, counted from the start of the pass.
-    pub fn batch(&self) -> u64 {
-        let next = self.pass.as_ref().map_or(self.start, Pass::batch);
-        self.held.keys().next().copied().unwrap_or(next)
-    }
-
-    /// The epoch of the next position, counted from 0: how often an infinite stream's length was drawn.
-    pub fn epoch(&self) -> u64 {
-        if !self.plan.infinite {
-            return self.epoch;
-        }
-        self.batch().saturating_mul(self.global_batch()) / self.rows()
+        if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
     }
 
     /// Rows of all shards.
@@ -575,7 +434,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Ends all threads, within [`JOIN_TIMEOUT`].
     pub fn close(&mut self) {
         self.control.close();
-        self.leave(self.batch());
+        self.leave(self.next_batch());
         self.retired.join();
     }
 
@@ -622,19 +481,4 @@ impl<S: Source, K: Task> Engine<S, K> {
         };
         Schedule::new(rules, &self.shard_rows, sources.transpose()?)
     }
-}
-
-/// Ranges in rising order, joined where they touch, without what lies before `from`.
-fn merged(mut ranges: Vec<Range<u64>>, from: u64) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut apart: Vec<Range<u64>> = Vec::new();
-    for range in
-        ranges.into_iter().map(|range| range.start.max(from)..range.end).filter(|range| !range.is_empty())
-    {
-        match apart.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => apart.push(range),
-        }
-    }
-    apart
 }

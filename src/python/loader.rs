@@ -33,7 +33,7 @@ use crate::{
     batch::AudioBatch,
     config::{MixtureConfig, shown},
     float_mode,
-    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, epoch_out_of_range},
+    pipeline::{AudioPlan, AudioTask, Counters, Engine, Step, closed, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
     state::Identity,
 };
@@ -282,24 +282,25 @@ impl Loader {
     /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         loop {
-            let step = self.with_engine(py, |engine| engine.next(SLICE))?;
-            // A signal that came while the batch was made, or a handler that raises, would lose it on the way to the caller.
-            let pause = logging::emit(py).and_then(|()| py.check_signals());
-            match (step, pause) {
-                (Ok(Step::Batch(number, batch)), Err(interrupt)) => {
-                    self.give_back(py, number, batch);
-                    return Err(interrupt);
-                }
-                (_, Err(interrupt)) => return Err(interrupt),
-                (Ok(Step::Batch(_, batch)), Ok(())) => return self.to_dict(py, batch).map(Some),
-                (Ok(Step::End), Ok(())) => return Ok(None),
-                (Ok(Step::TimedOut), Ok(())) => {}
-                (Err(error), Ok(())) => return Err(to_python(py, &error)),
+            let step = self.with_engine(py, |engine| engine.fetch(SLICE))?;
+            // What a signal's handler sees, and what is left if it raises: the batch is the engine's until nothing comes between.
+            logging::emit(py)?;
+            py.check_signals()?;
+            match step {
+                Ok(Step::Batch(..)) => {}
+                Ok(Step::End) => return Ok(None),
+                Ok(Step::TimedOut) => continue,
+                Err(error) => return Err(to_python(py, &error)),
+            }
+            // Another thread may have taken it, or a handler have sought.
+            if let Some((_, batch)) = self.take(py) {
+                return self.to_dict(py, batch).map(Some);
             }
         }
     }
 
-    /// The exact number of batches of a finite pass; an infinite loader has none and raises `TypeError`.
+    /// The exact number of batches of the finite pass under way (that of a mixture may differ from pass to pass if its blocks are
+    /// larger than a batch); an infinite loader has none and raises `TypeError`.
     fn __len__(&self) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
@@ -397,7 +398,7 @@ impl Loader {
         self.sources.names.clone()
     }
 
-    /// The number of the next batch: of the pass if finite, of all if infinite.
+    /// The number of the next batch that will come: of the pass if finite, of all if infinite. `batches_per_epoch` after the last.
     #[getter]
     fn batch(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_engine(py, |engine| engine.batch())
@@ -421,14 +422,16 @@ impl Loader {
             .map_err(|error| to_python(py, &error))
     }
 
-    /// Makes batch number `batch` the next one: of the pass if finite, of all if infinite. Raises `ConfigError` if there is none.
+    /// Makes batch number `batch` the next one (or, if it is to be skipped, the one behind it): of the pass if finite, of all if infinite.
+    /// Raises `ConfigError` if there is none.
     fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
         let batch = batch_number(py, batch)?;
         self.with_engine(py, |engine| engine.seek(batch))?.map_err(|error| to_python(py, &error))
     }
 
     /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in `seek`: those around a
-    /// loss spike, say. At most 16 ranges may lie ahead; the state keeps them.
+    /// loss spike, say. They take the place of ranges given before, so that none at all undoes them; the state keeps them, and the
+    /// next pass of a finite loader is whole again. Raises `ConfigError` for more than 8, or beyond the end of the pass.
     fn skip(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(py, &error))?;
         self.with_engine(py, |engine| engine.skip(&ranges))?.map_err(|error| to_python(py, &error))
@@ -444,11 +447,13 @@ impl Loader {
         let batch = batch_number(py, batch)?;
         let replay =
             self.with_engine(py, |engine| engine.replay(batch))?.map_err(|error| to_python(py, &error))?;
-        let made =
-            on_the_side(py, "forebay-replay", move |stop| replay.run(|| !stop.load(Ordering::Relaxed)))?;
+        let control = self.control.clone();
+        let made = on_the_side(py, "forebay-replay", move |stop| {
+            replay.run(|| !stop.load(Ordering::Relaxed) && !control.is_closed())
+        })?;
         match made {
             Some(batch) => self.to_dict(py, batch),
-            None => Err(to_python(py, &Error::new(ErrorKind::Closed, "the replay was stopped"))),
+            None => Err(to_python(py, &closed())),
         }
     }
 
@@ -459,18 +464,21 @@ impl Loader {
         py: Python<'py>,
         #[pyo3(from_py_with = int64)] n: i64,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let rows = match usize::try_from(n) {
-            Ok(n) if n <= 1 << 32 => self.with_engine(py, |engine| engine.upcoming(n))?,
-            _ => {
-                Err(Error::new(ErrorKind::Config, format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32)))
-            }
-        };
-        let rows = rows.map_err(|error| to_python(py, &error))?;
-        Ok(PyArray1::from_vec(py, rows.into_iter().map(|row| row as i64).collect()))
+        let n = usize::try_from(n).ok().filter(|&n| n <= 1 << 32).ok_or_else(|| {
+            let message = format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32);
+            to_python(py, &Error::new(ErrorKind::Config, message))
+        })?;
+        let upcoming =
+            self.with_engine(py, |engine| engine.upcoming())?.map_err(|error| to_python(py, &error))?;
+        let control = self.control.clone();
+        let rows = on_the_side(py, "forebay-plan", move |stop| {
+            upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
+        })?;
+        Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
     }
 
-    /// The epoch of the next position, counted from 0. An infinite loader's window mixes neighbouring epochs; its epoch says how
-    /// often as many examples as there are records were drawn.
+    /// The pass of a finite loader, counted from 0: the one under way until `iter()` begins the next. An infinite loader's window
+    /// mixes neighbouring epochs; its epoch says how often as many examples as there are records were drawn.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_engine(py, |engine| engine.epoch())
@@ -576,17 +584,16 @@ impl Loader {
         }
     }
 
-    /// Hands a batch back to the engine, whatever signals are pending.
-    fn give_back(&self, py: Python<'_>, number: u64, batch: AudioBatch) {
+    /// Takes the batch that was fetched, whatever signals are pending.
+    fn take(&self, py: Python<'_>) -> Option<(u64, AudioBatch)> {
         py.detach(|| {
             let mut turn = self.engine.queue();
             loop {
                 if let Some(mut engine) = turn.take(SLICE) {
-                    engine.give_back(number, batch);
-                    return;
+                    return engine.take();
                 }
             }
-        });
+        })
     }
 
     fn to_dict<'py>(&self, py: Python<'py>, batch: AudioBatch) -> PyResult<Bound<'py, PyDict>> {

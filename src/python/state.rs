@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyRecursionError, PyTypeError, PyValueError},
     prelude::*,
     types::{PyDict, PyString},
 };
@@ -22,21 +22,23 @@ pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &Arro
     put("order", resolved.into());
     put("global_batch_size", (config.batch_size * config.world_size).into());
     if resolved == "window" {
-        put("shuffle_min_size", config.shuffle_min_size.into());
+        put("shuffle_min_size", config.shuffle_min_size.max(1).into());
     }
     if resolved == "era" {
         put("era_length", config.era_length.into());
     }
     if let Some(mixture) = &config.mixture {
-        // Weights may be many; a number tells whether they are the same.
-        let text = format!(
-            "{:?} {:?} {:?} {:?}",
-            mixture.stages,
-            mixture.block,
-            mixture.stop,
-            source.group_starts()
-        );
-        put("mixture", hex(text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte))))));
+        // Weights may be many; a number tells whether they are the same. They count by their shares.
+        let shares = |weights: &[f64]| -> Vec<f64> {
+            let sum: f64 = weights.iter().sum();
+            weights.iter().map(|weight| (weight / sum * 1e9).round()).collect()
+        };
+        let stages: Vec<_> = mixture.stages.iter().map(|(from, weights)| (from, shares(weights))).collect();
+        put("weights", digest(&format!("{stages:?}")));
+        put("source_sizes", digest(&format!("{:?}", source.group_starts())));
+        put("mixture_block", mixture.block.unwrap_or(config.batch_size * config.world_size).into());
+        let stop = if config.infinite { "restart" } else { "first_exhausted" };
+        put("stop", mixture.stop.as_deref().unwrap_or(stop).into());
     }
     for (name, column) in ["audio_column", "label_column"].into_iter().zip(columns) {
         put(name, column.into());
@@ -57,6 +59,11 @@ pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &Arro
     Identity { kind: "forebay.Loader", config: parameters, data }
 }
 
+/// A number that tells texts apart.
+fn digest(text: &str) -> Value {
+    hex(text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte)))))
+}
+
 fn hex(number: u64) -> Value {
     json!(format!("{number:016x}"))
 }
@@ -68,9 +75,17 @@ pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyD
 
 /// The state of a dict.
 pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
-    let text = state.py().import("json")?.call_method1("dumps", (state,)).map_err(|error| {
+    let py = state.py();
+    let text = py.import("json")?.call_method1("dumps", (state,)).map_err(|error| {
+        // Not a KeyboardInterrupt, say.
+        let is_about_the_state = error.is_instance_of::<PyTypeError>(py)
+            || error.is_instance_of::<PyValueError>(py)
+            || error.is_instance_of::<PyRecursionError>(py);
+        if !is_about_the_state {
+            return error;
+        }
         let expected = PyTypeError::new_err("a state is a dict that state_dict() returned");
-        expected.set_cause(state.py(), Some(error));
+        expected.set_cause(py, Some(error));
         expected
     })?;
     let text = text.cast::<PyString>()?.to_str()?.to_owned();

@@ -1,0 +1,286 @@
+//! Where an engine stands, and how it gets elsewhere: resume, seek, skip, and a look ahead. All of it is arithmetic on the number of
+//! the next batch.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{Engine, MAX_EPOCH, Replay, consumer::closed};
+use crate::{
+    Error, ErrorKind, Result,
+    order::{Order, Schedule},
+    record::{Source, Task},
+};
+
+/// How many ranges of batches may be set to be skipped.
+pub const SKIPS: usize = 8;
+
+/// The largest world size that a state may have begun with.
+const MAX_WORLD: u64 = 1 << 20;
+
+/// What stays as it was at the first start, whatever the number of ranks becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Canon {
+    /// V, the streams that [`Order::Window`] is defined over; 1 in any other order.
+    pub n_streams: u64,
+    /// The world size then: it fixes how the window is shared among the streams.
+    pub world_size: u64,
+}
+
+impl Canon {
+    /// One stream, whatever the world: where the order is one of positions.
+    pub(super) const ONE: Self = Self { n_streams: 1, world_size: 1 };
+
+    /// What a stream gets of a number that is meant for a rank of the first start.
+    pub(super) fn per_stream(self, number: u64) -> u64 {
+        (u128::from(number) * u128::from(self.world_size) / u128::from(self.n_streams)) as u64
+    }
+}
+
+/// Where a loader stands: the number of the next batch, and what that number means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// The pass of a finite loader; 0 for an endless one.
+    pub epoch: u64,
+    /// The next batch of the pass.
+    pub batch: u64,
+    /// What fixes the streams.
+    pub canon: Canon,
+    /// Batches of the pass that are left out, in rising order, apart from one another.
+    pub skip: Vec<Range<u64>>,
+}
+
+impl<S: Source, K: Task> Engine<S, K> {
+    /// The number of the next batch, counted from the start of the pass; the number of batches, if it is over.
+    pub fn batch(&self) -> u64 {
+        past(&self.skip, self.next_batch(), self.n_batches)
+    }
+
+    /// The pass of a finite engine; of an infinite one how often as many examples were drawn as there are rows.
+    pub fn epoch(&self) -> u64 {
+        if !self.plan.infinite {
+            return self.epoch;
+        }
+        self.batch().saturating_mul(self.global_batch()) / self.rows()
+    }
+
+    /// Makes `batch`, counted from the start of the pass, the next one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the pass has fewer batches.
+    pub fn seek(&mut self, batch: u64) -> Result<()> {
+        self.check_batch(batch, true)?;
+        if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
+            // It stands there already, and from now on because it was sought.
+            self.start = batch;
+        } else {
+            self.leave(batch);
+        }
+        Ok(())
+    }
+
+    /// Leaves out the batches of these numbers, counted from the start of the pass, and no others; the next pass is whole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the pass has fewer batches, or the ranges are more than [`SKIPS`], for a state is to stay small.
+    pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
+        let skip = merged(ranges.to_vec(), 0);
+        self.check_skip(&skip, self.n_batches).map_err(|message| Error::new(ErrorKind::Config, message))?;
+        self.skip = skip;
+        Ok(())
+    }
+
+    fn check_skip(&self, skip: &[Range<u64>], n_batches: Option<u64>) -> Result<(), String> {
+        let most = n_batches.unwrap_or_else(|| self.farthest());
+        if let Some(range) = skip.iter().find(|range| range.end > most) {
+            return Err(format!(
+                "the batches {} to {} are to be skipped, but there are {most}",
+                range.start, range.end
+            ));
+        }
+        if skip.len() > SKIPS {
+            return Err(format!("{} ranges are to be skipped, at most {SKIPS} may; join some", skip.len()));
+        }
+        Ok(())
+    }
+
+    /// Passes over the batches that are to be left out.
+    pub(super) fn skip_ahead(&mut self) -> Result<()> {
+        let to = self.batch();
+        if to == self.next_batch() { Ok(()) } else { self.seek(to) }
+    }
+
+    /// The number of batches of an endless pass that can be chosen: no count of examples up to there overflows.
+    fn farthest(&self) -> u64 {
+        MAX_EPOCH / self.global_batch()
+    }
+
+    fn check_batch(&self, batch: u64, or_end: bool) -> Result<()> {
+        let most = self.n_batches.unwrap_or_else(|| self.farthest()) - u64::from(!or_end);
+        if batch <= most {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Config, format!("there is no batch {batch}, the last one is {most}")))
+    }
+
+    /// Where the engine stands. After the last batch of a pass that is the start of the next one.
+    pub fn position(&self) -> Position {
+        let (epoch, batch, canon) = (self.epoch, self.batch(), self.canon);
+        if self.n_batches.is_some_and(|n| batch >= n) {
+            return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new() };
+        }
+        // A pass may be begun anew; what an endless one has passed does not come again.
+        let skip = merged(self.skip.clone(), if self.plan.infinite { batch } else { 0 });
+        Position { epoch, batch, canon, skip }
+    }
+
+    /// Goes on at a position, of this engine or of another one over the same data.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there can be no such position.
+    pub fn restore(&mut self, position: Position) -> Result<()> {
+        let Position { epoch, batch, canon, skip } = position;
+        let wrong = |message| Err(Error::new(ErrorKind::State, message));
+        if epoch > MAX_EPOCH || batch > self.farthest() || self.plan.infinite && epoch > 0 {
+            return wrong(format!(
+                "the state stands at batch {batch} of epoch {epoch}, which no such loader reaches"
+            ));
+        }
+        let canon = if self.plan.order == Order::Window { canon } else { Canon::ONE };
+        if let Some(problem) = self.canon_problem(canon) {
+            return wrong(problem);
+        }
+        let before = std::mem::replace(&mut self.canon, canon);
+        let schedule = match self.schedule(epoch) {
+            Ok(schedule) if schedule.n_batches().is_none_or(|n| batch < n) => schedule,
+            found => {
+                self.canon = before;
+                return match found {
+                    Ok(_) => {
+                        wrong(format!("the state stands at batch {batch}, which the pass does not have"))
+                    }
+                    Err(error) => Err(error),
+                };
+            }
+        };
+        let skip = merged(skip, 0);
+        if let Err(problem) = self.check_skip(&skip, schedule.n_batches()) {
+            self.canon = before;
+            return wrong(format!("the state is none of this loader: {problem}"));
+        }
+        self.enter(epoch, batch, &schedule);
+        self.skip = skip;
+        Ok(())
+    }
+
+    /// Why the streams of a state are none for this engine.
+    fn canon_problem(&self, canon: Canon) -> Option<String> {
+        let Canon { n_streams, world_size } = canon;
+        let ranks = self.plan.world_size;
+        if n_streams == 0
+            || !(1..=MAX_WORLD).contains(&world_size)
+            || !self.global_batch().is_multiple_of(n_streams)
+        {
+            return Some(format!(
+                "the state has {n_streams} streams, first shared by {world_size} ranks, and batches of {}: no loader wrote that",
+                self.global_batch()
+            ));
+        }
+        if !n_streams.is_multiple_of(if self.plan.order == Order::Window { ranks } else { 1 }) {
+            return Some(format!(
+                "the state has {n_streams} streams, which {ranks} ranks cannot share evenly; choose a world_size that divides {n_streams}"
+            ));
+        }
+        let asked = self.plan.n_streams.filter(|&n| n != n_streams)?;
+        Some(format!(
+            "the state has {n_streams} streams, n_streams is {asked}; leave n_streams out to take the state's"
+        ))
+    }
+
+    /// A look at what comes next, that can be taken on any thread.
+    ///
+    /// # Errors
+    /// None that [`Engine::new`] would not have found.
+    pub fn upcoming(&self) -> Result<Upcoming> {
+        let schedule = self.schedule(self.epoch)?;
+        Ok(Upcoming { schedule, batch: self.batch(), n_batches: self.n_batches, skip: self.skip.clone() })
+    }
+
+    /// A batch of this pass once more, or in advance, made on the side.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the pass has fewer batches, [`ErrorKind::Closed`].
+    pub fn replay(&self, batch: u64) -> Result<Replay<S, K>> {
+        if self.control.is_closed() {
+            return Err(closed());
+        }
+        self.check_batch(batch, false)?;
+        let schedule = self.schedule(self.epoch)?;
+        let (source, task) = (Arc::clone(&self.source), Arc::clone(&self.task));
+        Ok(Replay { schedule, batch, source, task })
+    }
+}
+
+/// The examples that come next, as they will be unless records are bad.
+#[derive(Debug)]
+pub struct Upcoming {
+    schedule: Schedule,
+    batch: u64,
+    n_batches: Option<u64>,
+    skip: Vec<Range<u64>>,
+}
+
+impl Upcoming {
+    /// The rows of the next `n` examples of this rank; fewer if the pass ends before. `go_on` is asked before each batch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if there is none for so many. `None` if it was told not to go on.
+    pub fn rows(mut self, n: usize, go_on: impl Fn() -> bool) -> Result<Option<Vec<i64>>> {
+        let mut rows = Vec::new();
+        let mut batch = self.batch;
+        let mut windows = self.schedule.windows(batch);
+        while rows.len() < n && self.n_batches.is_none_or(|end| batch < end) {
+            if !go_on() {
+                return Ok(None);
+            }
+            let next = past(&self.skip, batch, self.n_batches);
+            if next != batch {
+                batch = next;
+                windows = self.schedule.windows(batch);
+                continue;
+            }
+            for (stream, window) in windows.iter_mut().enumerate() {
+                let draws =
+                    self.schedule.draws_before(stream, batch + 1) - self.schedule.draws_before(stream, batch);
+                rows.try_reserve(draws as usize).map_err(|cause| {
+                    Error::new(ErrorKind::Memory, format!("no memory for a plan of {n} rows; plan fewer"))
+                        .because(cause)
+                })?;
+                let tickets = std::iter::from_fn(|| window.draw()).take(draws as usize);
+                rows.extend(tickets.map(|ticket| self.schedule.assign(stream, ticket).row as i64));
+            }
+            batch += 1;
+        }
+        rows.truncate(n);
+        Ok(Some(rows))
+    }
+}
+
+/// `batch`, or the next one that is not to be skipped; not beyond the end of the pass.
+fn past(skip: &[Range<u64>], batch: u64, n_batches: Option<u64>) -> u64 {
+    let to = skip.iter().find(|range| range.contains(&batch)).map_or(batch, |range| range.end);
+    n_batches.map_or(to, |n| to.min(n))
+}
+
+/// Ranges in rising order, joined where they touch, without what lies before `from`.
+fn merged(mut ranges: Vec<Range<u64>>, from: u64) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut apart: Vec<Range<u64>> = Vec::new();
+    for range in
+        ranges.into_iter().map(|range| range.start.max(from)..range.end).filter(|range| !range.is_empty())
+    {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
