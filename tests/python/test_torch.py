@@ -110,6 +110,7 @@ def test_a_dataset_for_a_dataloader(loader: forebay.Loader, tiny_shards: list[Pa
         assert [[of(batch) for batch in batches] for _ in range(2)] == [expected[:n], expected[n:]]
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if test_jax.py was run before
 @pytest.mark.parametrize(("context", "n"), [("fork", 1), ("fork", 2), ("spawn", 1)])
 def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: int) -> None:
     next(finite)
