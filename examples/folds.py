@@ -1,7 +1,7 @@
 """Bundled samples of four kinds of sound as shards, so that training can hold some out.
 
 46 recordings (tests/data/samples): ambient sounds, synthesised basses, kick drums, a tabla. Fold k holds out every
-third of each kind, beginning with number k. Held-out recordings are others than those of training; the tabla is the same one.
+third of each kind, beginning with number k. No recording is in both parts; the tabla is one and the same.
 """
 
 from dataclasses import dataclass

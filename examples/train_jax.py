@@ -78,7 +78,9 @@ def run(fold: Fold, steps: int, sharding: NamedSharding) -> tuple[int, int, int]
                 *(np.concatenate([s.data for s in batch[name].addressable_shards]) for name in ("spectrogram", "label"))
             )
             if number % 20 == 0:
-                print(f"  process {jax.process_index()}  step {number:>3}  loss {float(loss):.6f}", flush=True)
+                print(
+                    f"  process {jax.process_index()}  step {number:>3}  loss {float(loss):.6f}\n", end="", flush=True
+                )
     net = jax.tree.map(lambda array: array.addressable_data(0), net)
     batch = held_out(fold)
     predicted, label = np.asarray(logits(net, batch["spectrogram"]).argmax(axis=1)), batch["label"]
