@@ -92,8 +92,10 @@ impl Demand {
             }
             match wants.next() {
                 Ok(errand) => {
-                    // There may be more to do for the others.
-                    if wants.waiting > 0 {
+                    // There may be more to do for the others, who want the lock.
+                    let wake = wants.waiting > 0;
+                    drop(wants);
+                    if wake {
                         self.changed.notify_one();
                     }
                     return Some(errand);

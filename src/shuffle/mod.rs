@@ -115,7 +115,10 @@ impl<T> ConcurrentShuffleBuffer<T> {
         state.inside.insert(ticket, outcome);
         state.pushed = state.pushed.max(ticket + 1);
         // A consumer waits only after it has asked the window, so `wanted` is known whenever a wake-up is due.
-        if state.wanted == Some(ticket) {
+        let wake = state.wanted == Some(ticket);
+        // Who is woken wants the lock.
+        drop(state);
+        if wake {
             self.arrived.notify_all();
         }
         true
