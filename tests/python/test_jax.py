@@ -105,6 +105,11 @@ def test_row_numbers_that_do_not_fit() -> None:
         assert _to_device(row, None)["index"].tolist() == [2**31]
 
 
+def test_frameworks_are_not_imported_unasked() -> None:
+    script = "import sys, forebay; sys.exit(bool({'jax', 'torch'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_one_process() -> None:
     assert rank_and_world_size() == {"rank": 0, "world_size": 1}
 
