@@ -1,5 +1,6 @@
 # make demo   build and install the package in .venv, run the demo, write demo.png
 # make test   everything that CI runs, fastest first, in a virtual environment of its own
+# make test-torch  after it, the tests of forebay.torch; fetches some GB
 # make soak   the same tests with 20 times the repetitions
 # make bench  criterion benches of each stage
 # make bench-peers  the loaders that a user would pick instead, on the same files
@@ -19,7 +20,7 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Nothing is fetched while the tests and the demo run.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test soak bench bench-peers clean rust models wheel lint pytest examples
+.PHONY: demo test test-torch soak bench bench-peers clean rust models wheel lint pytest examples
 
 demo:
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
@@ -67,6 +68,13 @@ examples:
 	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
 	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
+	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20
+
+# After `make wheel`, in the same environment; what needs a GPU is skipped without one.
+test-torch:
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
+	$(OFFLINE) $(BIN)/python -m pytest tests/python/test_torch.py
+	$(OFFLINE) $(BIN)/python examples/train_torch.py
 
 pytest:
 	$(OFFLINE) $(BIN)/python -m pytest

@@ -1,0 +1,74 @@
+"""A small convolutional net in PyTorch learns four kinds of sound, and is asked about recordings that it never heard.
+
+    python examples/train_torch.py
+
+Three times two thirds of the 46 bundled recordings are trained on and the others held out; see folds.py. With the
+defaults the net tells about 75 % of the recordings it never heard right, the nearest mean about 50 %; chance is 25 %.
+"""
+
+import argparse
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+from folds import KINDS, Fold, NearestMean, held_out, report, train_loader, write_folds
+from torch import nn
+
+from forebay.torch import DevicePrefetcher, rank_and_world_size, to_tensors
+
+
+def make_net() -> nn.Module:
+    """Three convolutions, the mean over what is left of time, and one linear layer."""
+    layers: list[nn.Module] = []
+    for channels_in, channels_out in ((1, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(channels_in, channels_out, 3, 2, 1), nn.BatchNorm2d(channels_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d((6, 1)), nn.Flatten(), nn.Linear(6 * 64, len(KINDS)))
+
+
+def scaled(spectrogram: torch.Tensor) -> torch.Tensor:
+    """Logarithms from -23 (silence) to about 7, brought near 0; one channel."""
+    return (spectrogram[:, None] + 8) / 8
+
+
+def run(fold: Fold, steps: int, device: str) -> tuple[int, int, int]:
+    """Trains on one fold; how many of its held-out recordings the net and the baseline tell right, of how many."""
+    torch.manual_seed(0)
+    net, baseline = make_net().to(device), NearestMean()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    with train_loader(fold, batch_size=32, **rank_and_world_size()) as loader:
+        for step, batch in enumerate(islice(DevicePrefetcher(loader, device), steps)):
+            loss = nn.functional.cross_entropy(net(scaled(batch["spectrogram"])), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            baseline.learn(batch["spectrogram"].cpu().numpy(), batch["label"].cpu().numpy())
+            if step % 20 == 19:
+                print(f"  step {step + 1:>3}  loss {loss.item():.3f}")
+    batch = held_out(fold)
+    net.eval()
+    with torch.no_grad():
+        predicted = net(scaled(to_tensors(batch)["spectrogram"].to(device))).argmax(dim=1).cpu().numpy()
+    label = batch["label"]
+    return (predicted == label).sum(), (baseline.predict(batch["spectrogram"]) == label).sum(), len(label)
+
+
+def main() -> None:
+    """Runs every fold."""
+    parser = argparse.ArgumentParser(description="Train a small net on bundled recordings.")
+    parser.add_argument("--steps", type=int, default=60, help="batches of 32 clips for each fold")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # a net this small gains nothing from more, and the loader has use for the other cores
+    start, totals = time.perf_counter(), [0, 0, 0]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, fold in enumerate(write_folds(Path(folder))):
+            print(f"fold {number}")
+            totals = [a + int(b) for a, b in zip(totals, run(fold, arguments.steps, arguments.device), strict=True)]
+    report(*totals)
+    print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

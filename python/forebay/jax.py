@@ -1,0 +1,95 @@
+"""JAX: batches as arrays, on one device or over the devices of many processes.
+
+>>> import forebay, forebay.jax
+>>> ranks = forebay.jax.rank_and_world_size()
+>>> loader = forebay.Loader.train(files, **ranks)  # doctest: +SKIP
+>>> sharding = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec("data"))  # doctest: +SKIP
+>>> for batch in forebay.jax.batches(loader, sharding):  # doctest: +SKIP
+...     state = step(state, batch["spectrogram"], batch["label"])
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from forebay._core import ConfigError, Loader
+
+__all__ = ["Ranks", "batches", "rank_and_world_size"]
+
+
+class Ranks(TypedDict):
+    """Parameters of `Loader`."""
+
+    rank: int
+    world_size: int
+
+
+def rank_and_world_size() -> Ranks:
+    """Where `jax.distributed` has this process, for `Loader(files, **rank_and_world_size())`; 0 of 1 if it is alone."""
+    return {"rank": jax.process_index(), "world_size": jax.process_count()}
+
+
+def batches(
+    loader: Loader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The batches of `loader` as `jax.Array`s: one pass, or without end.
+
+    Without `sharding` they go to the default device. With one, the first axis of its `PartitionSpec` is that of the
+    examples, and each process gives its devices the rows that its own loader made, `rank` and `world_size` as
+    `rank_and_world_size` has them: together `[batch_size * processes, ...]`. Fields of fewer dimensions take as much of
+    the spec as they have.
+
+    `pad_to` fills shorter batches up with rows of zeros, -1 in integers, so that a compiled step sees one shape. A
+    finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and devices share
+    evenly.
+
+    No batch is taken ahead, so `loader.state_dict()` is that of the last batch returned. Without `jax_enable_x64`
+    integers become int32; `OverflowError` tells of one that does not fit.
+    """
+    if sharding is not None and pad_to is None and _is_finite(loader):
+        raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
+    return (_to_device(_padded(batch, pad_to), sharding) for batch in loader)
+
+
+def _is_finite(loader: Loader) -> bool:
+    try:
+        len(loader)
+    except TypeError:
+        return False
+    return True
+
+
+def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
+    """The batch with at least `rows` rows."""
+    found = len(batch["index"])
+    if rows is None or rows == found:
+        return batch
+    if rows < found:
+        raise ConfigError(f"pad_to is {rows}, must be batch_size, and there is a batch of {found}")
+
+    def padded(value: Any) -> Any:
+        filler = -1 if value.dtype.kind == "i" else 0
+        return np.concatenate([value, np.full((rows - found, *value.shape[1:]), filler, value.dtype)])
+
+    return {name: padded(value) for name, value in batch.items()}
+
+
+def _to_device(batch: Mapping[str, Any], sharding: NamedSharding | None) -> dict[str, Any]:
+    return {name: _put(name, value, sharding) for name, value in batch.items()}
+
+
+def _put(name: str, value: Any, sharding: NamedSharding | None) -> Any:
+    narrow = jax.dtypes.canonicalize_dtype(value.dtype)
+    if narrow != value.dtype and value.dtype.kind in "iu":
+        if value.size and value.max() > np.iinfo(narrow).max:
+            raise OverflowError(f"{name} {value.max()} does not fit {narrow}; set jax_enable_x64")
+        value = value.astype(narrow)
+    if sharding is None:
+        return jax.device_put(value)
+    of_field = NamedSharding(
+        sharding.mesh, PartitionSpec(*sharding.spec[: value.ndim]), memory_kind=sharding.memory_kind
+    )
+    return jax.make_array_from_process_local_data(of_field, value)

@@ -1,0 +1,276 @@
+"""PyTorch: batches as tensors, in pinned memory, on a device; a dataset for `DataLoader`; ranks.
+
+>>> import forebay, forebay.torch
+>>> ranks = forebay.torch.rank_and_world_size()
+>>> loader = forebay.Loader.train(files, **ranks)  # doctest: +SKIP
+>>> for batch in forebay.torch.DevicePrefetcher(loader, "cuda"):  # doctest: +SKIP
+...     step(batch["spectrogram"], batch["label"])
+
+A loader has threads of its own, so nothing here starts a process or a thread.
+"""
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self, TypedDict
+
+import numpy as np
+import torch
+import torch.distributed
+import torch.utils.data
+
+from forebay._core import ConfigError, Loader
+
+__all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors"]
+
+Batch = dict[str, Any]
+"""Tensors by field, and whatever is no array as it was."""
+
+ALIGNMENT = 64
+"""Bytes; where the fields of a pinned batch begin."""
+
+
+def to_tensors(batch: Mapping[str, Any]) -> Batch:
+    """The fields as tensors that share the arrays' memory; what is no array of numbers passes as it is."""
+    return {name: _to_tensor(value) for name, value in batch.items()}
+
+
+def _to_tensor(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.name == "bfloat16":  # ml_dtypes', of which torch knows nothing
+        return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
+
+
+class Ranks(TypedDict):
+    """Parameters of `Loader`."""
+
+    rank: int
+    world_size: int
+
+
+def rank_and_world_size(group: Any = None) -> Ranks:
+    """Where `torch.distributed` has this process, for `Loader(files, **rank_and_world_size())`; 0 of 1 if it is alone.
+
+    With a model that itself lies on several devices, `group` is the process group among which data is shared.
+
+    Raises `RuntimeError` if a launcher started several processes that have not joined a group yet: each would train on
+    all data.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        rank, world_size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+        if rank < 0:
+            raise RuntimeError("this process is not in the group; pass a group that it shares data with")
+        return {"rank": rank, "world_size": world_size}
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if launched > 1:
+        raise RuntimeError(
+            f"WORLD_SIZE is {launched} but torch.distributed is not initialised: call init_process_group() first, "
+            "or give the loader rank and world_size yourself"
+        )
+    return {"rank": 0, "world_size": 1}
+
+
+class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[misc]
+    """A loader as a dataset whose items are batches of tensors.
+
+    For `torch.utils.data.DataLoader(dataset, batch_size=None)`, and `torchdata`'s `StatefulDataLoader` likewise:
+    batches come as the loader made them, and `num_workers` stays 0. The state is that of the last batch returned.
+
+    With `pin_memory=True` each batch is copied into one new block from torch's caching host allocator, for copies to a
+    device with `non_blocking=True`; the allocator, not forebay, knows when the block may be used again. Keeping one
+    field keeps the block. Without CUDA a warning says that nothing is pinned.
+    """
+
+    def __init__(self, loader: Loader, *, pin_memory: bool = False) -> None:
+        self.loader = loader
+        self.pin_memory = pin_memory and torch.cuda.is_available()
+        if pin_memory and not self.pin_memory:
+            warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Goes on with an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
+        worker = torch.utils.data.get_worker_info()
+        if worker is not None:
+            raise ConfigError(
+                f"num_workers is {worker.num_workers}, must be 0: the loader decodes in threads of its own, and every "
+                "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
+                "and Loader(..., n_workers=8)"
+            )
+        return map(_pinned if self.pin_memory else to_tensors, iter(self.loader))
+
+    def __len__(self) -> int:
+        """The batches of a pass; `TypeError` if the loader is infinite."""
+        return len(self.loader)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the loader of `state` stood."""
+        self.loader.load_state_dict(state)
+
+
+def _block_size(tensors: Mapping[str, Any]) -> int:
+    """Bytes that hold the tensors, each at a multiple of the alignment."""
+    return sum(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors.values())
+
+
+def _copied_into(block: Any, tensors: Mapping[str, Any]) -> Batch:
+    """Copies of the tensors, one behind the other in a block of bytes."""
+    copies, start = {}, 0
+    for name, tensor in tensors.items():
+        place = block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        copies[name] = place.copy_(tensor)
+        start += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+    return copies
+
+
+def _pinned(batch: Mapping[str, Any]) -> Batch:
+    """The batch in pinned memory: one allocation."""
+    fields = to_tensors(batch)
+    tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
+    block = torch.empty(_block_size(tensors), dtype=torch.uint8, pin_memory=True)
+    return fields | _copied_into(block, tensors)
+
+
+class _Slot:
+    """Pinned memory that one copy to the device after the other goes through."""
+
+    def __init__(self) -> None:
+        self.block = torch.empty(0, dtype=torch.uint8, pin_memory=True)
+        self.copied: Any = None
+
+    def stage(self, tensors: Mapping[str, Any]) -> Batch:
+        """The tensors in this slot, once the last copy out of it is done."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        if self.block.nbytes < (size := _block_size(tensors)):
+            self.block = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return _copied_into(self.block, tensors)
+
+
+class DevicePrefetcher:
+    """Batches on a device, `depth` of them copied, or being copied, while the model works on the one returned last.
+
+    `batches` is a `Loader`, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run on a
+    stream of their own, out of `depth + 1` pinned slots; a slot is written again only after the event of its last copy.
+    The current stream waits for the copy of the batch that `next()` returns, so that it is used and dropped like any
+    tensors. On the CPU batches pass through.
+
+    An iterable with a length is a pass, and iterating again begins one; an iterable without is a stream, and goes on.
+    `state_dict()` is that of the last batch returned, whatever has been prefetched; `load_state_dict` here, not the
+    loader's, moves a stream. An error comes after the batches before it.
+    """
+
+    def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
+        self._source: Any = batches
+        self._device = torch.device(device)
+        if self._device.type not in ("cpu", "cuda"):
+            raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
+        if depth < 1:
+            raise ConfigError(f"depth is {depth}, must be at least 1")
+        self._depth = 0
+        self._begin: Any = None  # states of the source: where this pass began, and after the last batch returned
+        self._state: Any = None
+        if self._device.type == "cuda":
+            self._depth = depth
+            self._stream = torch.cuda.Stream(self._device)
+            self._device = self._stream.device  # with its number
+            self._slots = deque(_Slot() for _ in range(depth + 1))
+        self._reset()
+
+    def _reset(self) -> None:
+        self._iterator: Iterator[Mapping[str, Any]] | None = None
+        self._pulled: Mapping[str, Any] | None = None  # kept, should Ctrl-C come while it is copied
+        self._ahead: deque[tuple[Batch, Any, Any]] = deque()  # batch, event of its copy, state behind it
+        self._end: Exception | None = None
+
+    def __len__(self) -> int:
+        """That of `batches`."""
+        return len(self._source)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Self:
+        """Begins a pass, the same one again if it was left early; a stream goes on."""
+        if self._iterator is None or self._is_finite():
+            if self._ahead and self._begin is not None and self._source_state() == self._ahead[-1][2]:
+                self._source.load_state_dict(self._begin)  # it may be through with a pass that the consumer is not
+            self._reset()
+            self._iterator = iter(self._source)
+            self._begin = self._state = self._source_state()
+        return self
+
+    def __next__(self) -> Batch:
+        if self._iterator is None:
+            iter(self)
+        while self._end is None and len(self._ahead) <= self._depth:
+            self._pull()
+        if not self._ahead:
+            assert self._end is not None
+            end, self._end = self._end, None  # asked again, the source says it again
+            raise end
+        batch, copied, self._state = self._ahead.popleft()
+        if copied is not None:
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_event(copied)
+            for value in batch.values():
+                if isinstance(value, torch.Tensor):
+                    value.record_stream(stream)  # else its memory could be written again before the model has read it
+        return batch
+
+    def _pull(self) -> None:
+        """Takes one batch from the source and starts its copy."""
+        try:
+            if self._pulled is None:
+                self._pulled = next(self._iterator)  # type: ignore[arg-type]
+        except Exception as end:  # StopIteration too
+            self._end = end
+            return
+        batch, copied = self._copy(to_tensors(self._pulled))
+        self._ahead.append((batch, copied, self._source_state()))
+        self._pulled = None
+
+    def _copy(self, batch: Batch) -> tuple[Batch, Any]:
+        """The batch on the device, and the event after which it is there."""
+        if self._device.type == "cpu":
+            return batch, None
+        tensors = {name: value for name, value in batch.items() if isinstance(value, torch.Tensor)}
+        pageable = {name: tensor for name, tensor in tensors.items() if not tensor.is_pinned()}
+        slot = self._slots[0]
+        staged = tensors | slot.stage(pageable)
+        with torch.cuda.stream(self._stream):
+            copies = {name: tensor.to(self._device, non_blocking=True) for name, tensor in staged.items()}
+        slot.copied = self._stream.record_event()
+        self._slots.rotate(-1)
+        return batch | copies, slot.copied
+
+    def _is_finite(self) -> bool:
+        try:
+            len(self._source)
+        except TypeError:
+            return False
+        return True
+
+    def _source_state(self) -> Any:
+        return self._source.state_dict() if hasattr(self._source, "state_dict") else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where `batches` stood after the last batch returned; it must have a `state_dict`."""
+        state: dict[str, Any] = self._source.state_dict() if self._iterator is None else self._state
+        if state is None:
+            raise TypeError(f"{type(self._source).__name__} has no state_dict")
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the prefetcher, or the loader, of `state` stood; what was prefetched is dropped."""
+        self._source.load_state_dict(state)
+        self._reset()

@@ -1,0 +1,169 @@
+"""`forebay.jax`, in one process with two devices and in two processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from digests import digest
+from recordings import TINY
+
+jax = pytest.importorskip("jax")
+jax.config.update("jax_num_cpu_devices", 2)
+
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+from forebay.jax import batches, rank_and_world_size  # noqa: E402
+
+SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
+
+
+@pytest.fixture(scope="module")
+def sharding() -> Any:
+    """Examples over two devices."""
+    return NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+
+
+def narrow(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: values.astype(np.int32) if values.dtype == np.int64 else values for name, values in batch.items()}
+
+
+def of(batch: dict[str, Any]) -> str:
+    return digest({name: np.asarray(array) for name, array in batch.items()})
+
+
+def digests(files: list[Path], n: int, **overrides: Any) -> list[str]:
+    with forebay.Loader(files, **{**SMALL, **overrides}) as loader:
+        return [digest(narrow(batch)) for batch in islice(loader, n)]
+
+
+def test_kept_arrays_never_change(tiny_shards: list[Path]) -> None:
+    """On the CPU they may share memory with the loader's, which is then not used again."""
+    with forebay.Loader(tiny_shards, **{**SMALL, "batch_size": 300, "n_mels": 64}) as loader:
+        kept = list(islice(batches(loader), 12))
+    assert {name: str(array.dtype) for name, array in kept[0].items()} == {
+        "spectrogram": "float32",
+        "label": "int32",
+        "index": "int32",
+    }
+    assert [of(batch) for batch in kept] == digests(tiny_shards, 12, batch_size=300, n_mels=64)
+
+
+def test_over_two_devices(tiny_shards: list[Path], sharding: Any) -> None:
+    with forebay.Loader(tiny_shards, **SMALL) as loader:
+        found = list(islice(batches(loader, sharding), 5))
+    for batch in found:
+        for array in batch.values():
+            assert [shard.data.shape[0] for shard in array.addressable_shards] == [8, 8]
+            assert {shard.device for shard in array.addressable_shards} == set(jax.devices())
+    assert [of(batch) for batch in found] == digests(tiny_shards, 5)
+
+
+def test_the_state_is_that_of_the_batch_returned(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **SMALL) as loader:
+        list(islice(batches(loader), 7))
+        state = json.loads(json.dumps(loader.state_dict()))
+    with forebay.Loader(tiny_shards, **SMALL) as resumed:
+        resumed.load_state_dict(state)
+        assert [of(batch) for batch in islice(batches(resumed), 5)] == digests(tiny_shards, 12)[7:]
+
+
+def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> None:
+    """Every 20th row of the 300 is bad, so that most batches are short."""
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
+        with pytest.raises(forebay.ConfigError, match="pad_to is None"):
+            batches(loader, sharding)
+        with pytest.raises(forebay.ConfigError, match="pad_to is 3, must be batch_size, and there is a batch of 1"):
+            list(batches(loader, pad_to=3))
+        expected, found = list(loader), list(batches(loader, sharding, pad_to=16))
+        again = list(batches(loader, pad_to=16))
+    assert len(found) == len(again) == len(expected) == 19
+    assert {batch["spectrogram"].shape for batch in found} == {(16, 8, 6)}
+    real = [np.asarray(batch["index"]) >= 0 for batch in found]
+    rows = np.concatenate([np.asarray(batch["index"])[keep] for batch, keep in zip(found, real, strict=True)])
+    assert sorted(rows) == sorted(set(range(300)) - set(range(7, 300, 20)))
+    for batch, keep in zip(found, real, strict=True):
+        assert (np.asarray(batch["label"])[~keep] == -1).all()
+        assert (np.asarray(batch["spectrogram"])[~keep] == 0).all()
+
+
+def test_row_numbers_that_do_not_fit() -> None:
+    from forebay.jax import _to_device
+
+    row = {"index": np.array([2**31])}
+    with pytest.raises(OverflowError, match="index 2147483648 does not fit int32; set jax_enable_x64"):
+        _to_device(row, None)
+    with jax.enable_x64(True):
+        assert _to_device(row, None)["index"].tolist() == [2**31]
+
+
+def test_frameworks_are_not_imported_unasked() -> None:
+    script = "import sys, forebay; sys.exit(bool({'jax', 'torch'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_one_process() -> None:
+    assert rank_and_world_size() == {"rank": 0, "world_size": 1}
+
+
+SCRIPT = """
+import json, sys
+from itertools import islice
+files, parameters, address, rank = json.loads(sys.argv[1])
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize(address, num_processes=2, process_id=rank)
+from jax.sharding import NamedSharding, PartitionSpec
+import forebay, forebay.jax
+sharding = NamedSharding(jax.make_mesh((4,), ("data",)), PartitionSpec("data"))
+ranks = forebay.jax.rank_and_world_size()
+assert ranks == {"rank": rank, "world_size": 2}
+mean = jax.jit(lambda batch: batch["spectrogram"].mean(axis=(1, 2)) * batch["index"])
+with forebay.Loader(files, **parameters, **ranks) as loader:
+    for batch in islice(forebay.jax.batches(loader, sharding), 3):
+        assert batch["spectrogram"].shape == (16, 8, 6)
+        rows = [shard.data.tolist() for shard in batch["index"].addressable_shards]
+        print(json.dumps([rows, float(mean(batch).sum())]))
+"""
+
+
+def test_two_processes(tiny_shards: list[Path]) -> None:
+    """Each holds its own rows of the batch that one process would have made, and both see the same whole."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    parameters = {**SMALL, "order": "global"}
+
+    def start(rank: int) -> subprocess.Popen[str]:
+        arguments = json.dumps([[str(path) for path in tiny_shards], {**parameters, "batch_size": 8}, address, rank])
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        return subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, arguments], env=environment, stdout=subprocess.PIPE, text=True
+        )
+
+    processes = [start(rank) for rank in range(2)]
+    try:
+        outputs = [process.communicate(timeout=100)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0]
+    with forebay.Loader(tiny_shards, **parameters) as loader:
+        whole = list(islice(loader, 3))
+    first, second = (
+        [json.loads(line) for line in output.splitlines() if line.startswith("[[")]  # Gloo has things to say, too
+        for output in outputs
+    )
+    for batch, (rows, mean), (other_rows, other_mean) in zip(whole, first, second, strict=True):
+        assert [*rows, *other_rows] == batch["index"].reshape(4, 4).tolist()
+        assert (
+            mean == other_mean == pytest.approx((batch["spectrogram"].mean(axis=(1, 2)) * batch["index"]).sum(), 1e-4)
+        )

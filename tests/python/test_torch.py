@@ -1,0 +1,310 @@
+"""`forebay.torch`; what needs a GPU is skipped without one."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from digests import digest
+from recordings import TINY
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from forebay.torch import DevicePrefetcher, IterableDataset, rank_and_world_size, to_tensors  # noqa: E402
+
+SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def of(batch: dict[str, Any]) -> str:
+    """A number for all that is in a batch of tensors."""
+    return digest({name: tensor.cpu().numpy() for name, tensor in batch.items()})
+
+
+@pytest.fixture(params=[True, False], ids=["infinite", "finite"])
+def loader(request: pytest.FixtureRequest, tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
+    with forebay.Loader(tiny_shards, **SMALL, infinite=request.param) as loader:
+        yield loader
+
+
+def is_infinite(loader: forebay.Loader) -> bool:
+    try:
+        len(loader)
+    except TypeError:
+        return True
+    return False
+
+
+@pytest.fixture
+def finite(tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
+        yield loader
+
+
+def digests(files: list[Path], n: int, **overrides: Any) -> list[str]:
+    """Of the first `n` batches, straight from a loader."""
+    with forebay.Loader(files, **{**SMALL, **overrides}) as loader:
+        found: list[str] = []
+        while len(found) < n:
+            found.extend(digest(batch) for batch in islice(loader, n - len(found)))
+        return found
+
+
+def test_tensors_share_memory(loader: forebay.Loader) -> None:
+    batch = next(loader)
+    tensors = to_tensors(batch)
+    assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {
+        "spectrogram": "torch.float32",
+        "label": "torch.int64",
+        "index": "torch.int64",
+    }
+    for name, tensor in tensors.items():
+        assert tensor.data_ptr() == batch[name].ctypes.data
+        assert tensor.is_contiguous()
+    tensors["spectrogram"][0, 0, 0] = 7
+    assert batch["spectrogram"][0, 0, 0] == 7
+
+
+def test_other_fields_pass() -> None:
+    fields: dict[str, Any] = {"path": ["a", "b"], "name": np.array(["a", "b"]), "clean": np.array([True, False])}
+    tensors = to_tensors(fields)
+    assert tensors["path"] is fields["path"]
+    assert tensors["name"] is fields["name"]
+    assert tensors["clean"].tolist() == [True, False]
+
+
+def test_bfloat16() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    tensor = to_tensors({"x": np.array([1.5, -2.0], ml_dtypes.bfloat16)})["x"]
+    assert tensor.dtype == torch.bfloat16
+    assert tensor.tolist() == [1.5, -2.0]
+
+
+def test_kept_tensors_never_change(tiny_shards: list[Path]) -> None:
+    """Their arrays are gone, but their memory is not used again."""
+    with forebay.Loader(tiny_shards, **{**SMALL, "batch_size": 300, "n_mels": 64}) as loader:
+        kept = [batch for batch, _ in zip(IterableDataset(loader), range(12), strict=False)]
+    assert [of(batch) for batch in kept] == digests(tiny_shards, 12, batch_size=300, n_mels=64)
+
+
+def test_a_dataset_for_a_dataloader(loader: forebay.Loader, tiny_shards: list[Path]) -> None:
+    batches = DataLoader(IterableDataset(loader), batch_size=None)
+    n = loader.batches_per_epoch
+    if is_infinite(loader):
+        with pytest.raises(TypeError, match="infinite"):
+            len(batches)
+        assert [of(batch) for batch in islice(batches, n + 3)] == digests(tiny_shards, n + 3)
+    else:
+        assert len(batches) == n
+        expected = digests(tiny_shards, 2 * n, infinite=False)
+        assert [of(batch) for batch in islice(batches, 3)] == expected[:3]
+        assert [[of(batch) for batch in batches] for _ in range(2)] == [expected[:n], expected[n:]]
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if test_jax.py was run before
+@pytest.mark.parametrize(("context", "n"), [("fork", 1), ("fork", 2), ("spawn", 1)])
+def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: int) -> None:
+    next(finite)
+    workers = DataLoader(IterableDataset(finite), batch_size=None, num_workers=n, multiprocessing_context=context)
+    with pytest.raises(forebay.ConfigError, match=rf"num_workers is {n}, must be 0: .*batch_size=None, num_workers=0"):
+        next(iter(workers))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")  # torchdata 0.11 calls it
+@pytest.mark.parametrize("at", [0, 1, 7, 18, 19, 20, 25])
+def test_a_stateful_dataloader_goes_on(loader: forebay.Loader, tiny_shards: list[Path], at: int) -> None:
+    """`at` batches after the start, across the 19 of a pass, in a new loader."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 40, infinite=infinite)
+    batches = stateful.StatefulDataLoader(IterableDataset(loader), batch_size=None)
+    taken: list[str] = []
+    while len(taken) < at:
+        for batch in islice(batches, at - len(taken)):
+            taken.append(of(batch))
+            state = batches.state_dict()
+    if not at:
+        state = batches.state_dict()
+    assert taken == expected[:at]
+    with forebay.Loader(tiny_shards, **SMALL, infinite=infinite) as resumed:
+        batches = stateful.StatefulDataLoader(IterableDataset(resumed), batch_size=None)
+        batches.load_state_dict(json.loads(json.dumps(state)))
+        found: list[str] = []
+        while len(found) < 8:
+            found.extend(of(batch) for batch in islice(batches, 8 - len(found)))
+        assert found == expected[at : at + 8]
+
+
+def test_pickling_a_dataset(loader: forebay.Loader) -> None:
+    next(loader)
+    copy = pickle.loads(pickle.dumps(IterableDataset(loader)))
+    with copy.loader:
+        assert of(next(iter(copy))) == digest(next(iter(loader)) if is_infinite(loader) else next(loader))
+
+
+def test_pinning_without_a_gpu_warns(loader: forebay.Loader) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.warns(UserWarning, match="no CUDA device"):
+        dataset = IterableDataset(loader, pin_memory=True)
+    assert of(next(iter(dataset)))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_fields_in_one_block(rows: int) -> None:
+    """The copy that pinning makes, here in ordinary memory."""
+    from forebay.torch import _block_size, _copied_into
+
+    tensors = {
+        "spectrogram": torch.rand(rows, 3, 7),
+        "label": torch.arange(rows),
+        "half": torch.rand(rows, 1).half(),
+        "one": torch.tensor(3.0),
+    }
+    block = torch.empty(_block_size(tensors), dtype=torch.uint8)
+    copies = _copied_into(block, tensors)
+    for name, tensor in tensors.items():
+        assert torch.equal(copies[name], tensor)
+        assert copies[name].untyped_storage().data_ptr() == block.data_ptr()
+        assert copies[name].data_ptr() % 64 == block.data_ptr() % 64
+
+
+@pytest.fixture(params=[0, 1, 3])
+def depth(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def prefetcher(batches: Any, depth: int) -> DevicePrefetcher:
+    """One for the CPU that keeps the books as one for a GPU does."""
+    made = DevicePrefetcher(batches, "cpu")
+    made._depth = depth
+    return made
+
+
+def test_a_prefetcher_returns_the_same_batches(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
+    batches = prefetcher(loader, depth)
+    if is_infinite(loader):
+        expected = digests(tiny_shards, 30)
+        assert [of(batch) for batch in islice(batches, 7)] == expected[:7]
+        assert [of(batch) for batch in islice(batches, 23)] == expected[7:]
+    else:
+        n = len(batches)
+        expected = digests(tiny_shards, 2 * n, infinite=False)
+        for left_after in (0, 1, 5, n - 3, n - 2, n - 1):
+            assert [of(batch) for batch in islice(batches, left_after)] == expected[:left_after]
+        assert [of(batch) for batch in batches] == expected[:n]
+        assert [of(batch) for batch in batches] == expected[n:]
+
+
+@pytest.mark.parametrize("at", [0, 1, 6, 17, 18, 19, 21])
+def test_the_state_is_that_of_the_batch_returned(
+    loader: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
+) -> None:
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 40, infinite=infinite)
+    batches = prefetcher(IterableDataset(loader), depth)
+    taken = 0
+    while taken < at:
+        for _ in islice(batches, at - taken):
+            taken += 1
+    state = json.loads(json.dumps(batches.state_dict()))
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[at]
+    with forebay.Loader(tiny_shards, **SMALL, infinite=infinite) as resumed:
+        again = prefetcher(resumed, depth)
+        again.load_state_dict(state)
+        found: list[str] = []
+        while len(found) < 8:
+            found.extend(of(batch) for batch in islice(again, 8 - len(found)))
+        assert found == expected[at : at + 8]
+
+
+def test_an_epoch_set_between_passes_is_kept(finite: forebay.Loader, tiny_shards: list[Path]) -> None:
+    batches = prefetcher(finite, 2)
+    next(batches)
+    finite.set_epoch(1)
+    n = len(finite)
+    assert [of(batch) for batch in batches] == digests(tiny_shards, 2 * n, infinite=False)[n:]
+
+
+def test_errors_come_after_the_batches_before_them() -> None:
+    def batches() -> Iterator[dict[str, Any]]:
+        yield {"x": np.zeros(1)}
+        yield {"x": np.ones(1)}
+        raise OSError("disk")
+
+    taken = prefetcher(batches(), 3)
+    assert [next(taken)["x"].item() for _ in range(2)] == [0, 1]
+    with pytest.raises(OSError, match="disk"):
+        next(taken)
+    with pytest.raises(TypeError, match="generator has no state_dict"):
+        taken.state_dict()
+
+
+def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:
+    with pytest.raises(forebay.ConfigError, match="device is meta"):
+        DevicePrefetcher(loader, "meta")
+    with pytest.raises(forebay.ConfigError, match="depth is 0"):
+        DevicePrefetcher(loader, "cpu", depth=0)
+
+
+def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert rank_and_world_size() == {"rank": 0, "world_size": 1}
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(RuntimeError, match=r"WORLD_SIZE is 4 .* init_process_group"):
+        rank_and_world_size()
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        assert rank_and_world_size() == {"rank": 0, "world_size": 1}
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@needs_gpu
+def test_pinned_batches(loader: forebay.Loader, tiny_shards: list[Path]) -> None:
+    """Their memory goes around in torch's allocator, which waits for copies that are under way."""
+    infinite = is_infinite(loader)
+    delay, found = torch.cuda.Stream(), []
+    for batch in islice(IterableDataset(loader, pin_memory=True), 15):
+        assert all(tensor.is_pinned() for tensor in batch.values())
+        with torch.cuda.stream(delay):
+            torch.cuda._sleep(20_000_000)
+            found.append({name: tensor.to("cuda", non_blocking=True) for name, tensor in batch.items()})
+        del batch
+    torch.cuda.synchronize()
+    assert [of(batch) for batch in found] == digests(tiny_shards, 15, infinite=infinite)
+
+
+@needs_gpu
+@pytest.mark.parametrize("pin_memory", [False, True])
+@pytest.mark.parametrize("slow", ["copies", "compute", "neither"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_batches_dropped_at_once(tiny_shards: list[Path], slow: str, n: int, pin_memory: bool) -> None:
+    """A stream lags behind by many batches; no slot and no device memory is written again too early."""
+    parameters = {**SMALL, "batch_size": 300, "n_mels": 64}
+    with forebay.Loader(tiny_shards, **parameters) as loader:
+        batches = DevicePrefetcher(IterableDataset(loader, pin_memory=pin_memory), "cuda", depth=n)
+        found = []
+        for _ in range(20):
+            if slow == "copies":
+                with torch.cuda.stream(batches._stream):
+                    torch.cuda._sleep(20_000_000)
+            batch = next(batches)
+            assert batch["spectrogram"].device == torch.device("cuda", torch.cuda.current_device())
+            if slow == "compute":
+                torch.cuda._sleep(20_000_000)
+            found.append({name: tensor + 0 for name, tensor in batch.items()})
+            del batch
+        torch.cuda.synchronize()
+    assert [of(batch) for batch in found] == digests(tiny_shards, 20, batch_size=300, n_mels=64)
