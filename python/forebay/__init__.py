@@ -5,6 +5,8 @@
 ...     step(batch["spectrogram"], batch["label"])
 """
 
+from forebay._async import AsyncDataLoader, BatchResult
+from forebay._buffers import BufferPool
 from forebay._core import (
     ConfigError,
     DecodeError,
@@ -18,6 +20,9 @@ from forebay._core import (
 from forebay.quality import ShuffleQuality, shuffle_quality
 
 __all__ = [
+    "AsyncDataLoader",
+    "BatchResult",
+    "BufferPool",
     "ConfigError",
     "DecodeError",
     "ForebayError",

@@ -17,6 +17,7 @@ __all__ = [
     "__version__",
     "_close_all",
     "_inject_delays",
+    "_permutation",
     "_presets",
     "decode",
 ]
@@ -225,5 +226,6 @@ def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = No
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""
 
 def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
+def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
 def _close_all() -> None: ...

@@ -9,6 +9,7 @@ mod decode;
 mod errors;
 mod loader;
 mod logging;
+mod permutation;
 mod sources;
 mod spectrogram;
 mod state;
@@ -82,6 +83,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;
+    module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     py.import("atexit")?.call_method1("register", (module.getattr("_close_all")?,))?;
     Ok(())
 }

@@ -1,0 +1,726 @@
+"""`AsyncDataLoader` and `BufferPool`: order, memory, errors, and that nothing hangs or stays behind.
+
+Scenes play in a process of their own, which prints what it measured as JSON. Times are asserted at three times the goal
+(150 ms for Ctrl-C, 500 ms for threads): machines that test are busy.
+"""
+
+import contextlib
+import gc
+import json
+import pickle
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import forebay
+from forebay import AsyncDataLoader, BatchResult, BufferPool, _core
+from recordings import TINY
+
+INTERRUPT_LIMIT_S = 3 * 0.15
+END_LIMIT_S = 3 * 0.5
+ROW = (16, 64)  # 32 KB of float64 a batch of 4
+
+
+class Reader:
+    """Row i is the number i."""
+
+    def __init__(self, n: int) -> None:
+        self.metadata = np.arange(n)
+        self.storage_state = {"scale": 0.5}
+
+    def __len__(self) -> int:
+        return len(self.metadata)
+
+
+class Pipeline:
+    """Writes a row's number into `label`, half of it all over `x`; takes up to `jitter_s`, fails at the rows `bad`."""
+
+    output_specs: Mapping[str, Any] = {"x": (ROW, np.float64), "label": ((), "int64")}
+
+    def __init__(self, jitter_s: float = 0, bad: Mapping[int, BaseException] | None = None) -> None:
+        self.jitter_s = jitter_s
+        self.bad = bad or {}
+        self.calls = 0
+
+    def __call__(
+        self, indices: NDArray[np.int64], metadata: Any, storage_state: Any, buffers: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self.calls += 1
+        if self.jitter_s:
+            time.sleep(random.random() * self.jitter_s)
+        for row in indices.tolist():
+            if row in self.bad:
+                raise self.bad[row]
+        buffers["x"][:] = metadata[indices, None, None] * storage_state["scale"]
+        buffers["label"][:] = metadata[indices]
+        indices[:] = -1  # its own to change
+
+
+def loader(n: int = 103, batch_size: int = 4, pipeline: Pipeline | None = None, **parameters: Any) -> AsyncDataLoader:
+    return AsyncDataLoader(Reader(n), pipeline or Pipeline(), batch_size, **parameters)
+
+
+def assert_right(batch: BatchResult) -> None:
+    rows = len(batch.indices)
+    assert batch.data["x"].shape == (rows, *ROW)
+    assert (batch.data["x"] == 0.5 * batch.indices[:, None, None]).all()
+    assert batch.data["label"].tolist() == batch.indices.tolist()
+
+
+def rows(batches: Any) -> list[list[int]]:
+    """The rows of each batch, whose values must be right."""
+    found = []
+    for batch in batches:
+        assert_right(batch)
+        found.append(batch.indices.tolist())
+    return found
+
+
+def expected(n: int = 103, batch_size: int = 4, epoch: int = 0, seed: int = 42) -> list[list[int]]:
+    order = _core._permutation(seed, epoch, n).tolist()
+    return [order[i : i + batch_size] for i in range(0, n, batch_size)]
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("forebay-async")]
+
+
+def seconds_to_end() -> float:
+    """How long it takes until no thread of a loader is left."""
+    start = time.perf_counter()
+    while threads() and time.perf_counter() - start < 10:
+        time.sleep(0.002)
+    return time.perf_counter() - start
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert seconds_to_end() < END_LIMIT_S
+
+
+# The order.
+
+
+def test_permutation_is_the_one_it_was() -> None:
+    assert _core._permutation(42, 0, 10).tolist() == [0, 3, 7, 1, 4, 5, 2, 6, 8, 9]
+    assert _core._permutation(42, 3, 1000, 5, 9).tolist() == [148, 728, 803, 854]
+    assert _core._permutation(2**64 - 1, 2**62, 2**62, 2**62 - 1).shape == (1,)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 64, 65, 1000])
+def test_permutation_is_one_and_its_parts_are_parts(n: int) -> None:
+    whole = _core._permutation(7, 5, n)
+    assert whole.dtype == np.int64
+    assert sorted(whole.tolist()) == list(range(n))
+    assert whole[n // 3 : n // 2].tolist() == _core._permutation(7, 5, n, n // 3, n // 2).tolist()
+
+
+def test_permutation_is_that_of_the_global_order(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, order="global", infinite=False, seed=9, **TINY) as audio:
+        audio.set_epoch(2)
+        assert audio.plan(300).tolist() == _core._permutation(9, 2, 300).tolist()
+
+
+@pytest.mark.parametrize("part", [(2, 1), (0, 11), (11, 11)])
+def test_permutation_refuses_what_is_not_there(part: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="expected 0 <= start <= stop <= n"):
+        _core._permutation(0, 0, 10, *part)
+
+
+@pytest.mark.parametrize("num_workers", [1, 4, 16])
+@pytest.mark.parametrize("buffers_ahead", [1, 3, 9])
+def test_batches_come_in_schedule_order(num_workers: int, buffers_ahead: int) -> None:
+    pipeline = Pipeline(jitter_s=0.002)
+    batches = loader(num_workers=num_workers, buffers_ahead=buffers_ahead, pipeline=pipeline)
+    assert len(batches) == 26
+    found = list(batches)
+    assert rows(found) == expected()
+    assert [batch.buffer_id for batch in found] == [number % buffers_ahead for number in range(26)]
+    assert [type(value) for value in found[0]] == [dict, np.ndarray, int]
+    assert found[-1].data["x"].shape == (3, *ROW)
+
+
+def test_without_shuffle_rows_are_as_they_are() -> None:
+    assert [*chain(*rows(loader(shuffle=False)))] == list(range(103))
+
+
+@pytest.mark.parametrize(
+    ("n", "batch_size", "sizes"), [(0, 4, []), (1, 4, [1]), (4, 4, [4]), (5, 4, [4, 1]), (3, 1, [1] * 3)]
+)
+def test_sizes(n: int, batch_size: int, sizes: list[int]) -> None:
+    batches = loader(n, batch_size)
+    assert len(batches) == len(sizes)
+    for _ in range(2):
+        assert [len(batch.indices) for batch in batches] == sizes
+
+
+def test_epochs() -> None:
+    batches = loader()
+    assert [rows(batches) for _ in range(3)] == [expected(epoch=epoch) for epoch in range(3)]
+    assert expected(epoch=0) != expected(epoch=1)
+    assert (batches.epoch, batches.batch) == (3, 0)
+    batches.set_epoch(1)
+    assert rows(batches) == expected(epoch=1)
+    assert rows(loader(seed=1)) == expected(seed=1)
+
+
+def test_a_pass_that_was_left_begins_anew() -> None:
+    batches = loader(pipeline=Pipeline(jitter_s=0.002))
+    for _ in range(5):
+        assert rows(islice(batches, 7)) == expected()[:7]
+    assert rows(batches) == expected()
+    assert rows(batches) == expected(epoch=1)
+
+
+def test_an_older_iterator_is_over() -> None:
+    batches = loader()
+    older = iter(batches)
+    assert rows(islice(older, 2)) == expected()[:2]
+    newer = iter(batches)
+    with pytest.raises(forebay.ForebayError, match="began another"):
+        next(older)
+    del older
+    assert rows(newer) == expected()
+    assert list(newer) == []
+
+
+# State.
+
+
+def test_goes_on_anywhere_with_other_threads() -> None:
+    batches = loader()
+    states = [batches.state_dict()]
+    for _ in range(2):
+        for _batch in batches:
+            states.append(json.loads(json.dumps(batches.state_dict())))
+    whole = expected() + expected(epoch=1)
+    for number, state in enumerate(states):
+        other = loader(num_workers=1 + number % 3, buffers_ahead=1 + number % 5)
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        iter(other)  # which returns nothing, so that nothing is lost
+        assert rows(other) == whole[number : 26 * (1 + number // 26)] or number == 52
+        assert rows(other) == expected(epoch=number // 26 + 1)
+
+
+def test_goes_on_in_another_process() -> None:
+    batches = loader()
+    for _batch in islice(batches, 9):
+        pass
+    scene = """
+        batches = loader(num_workers=2, buffers_ahead=7)
+        batches.load_state_dict(json.loads(sys.argv[1]))
+        report(rows=rows(batches))
+    """
+    assert play(scene, json.dumps(batches.state_dict()))["rows"] == expected()[9:]
+
+
+def test_pickle_goes_on() -> None:
+    batches = loader(seed=3, shuffle=True)
+    for _batch in islice(batches, 9):
+        pass
+    assert rows(pickle.loads(pickle.dumps(batches))) == expected(seed=3)[9:]
+
+
+@pytest.mark.parametrize("other", [{"n": 102}, {"batch_size": 5}, {"seed": 1}, {"shuffle": False}])
+def test_another_loaders_state_is_refused(other: dict[str, Any]) -> None:
+    [name] = other
+    with pytest.raises(forebay.StateError, match={"n": "num_records is 102, here 103"}.get(name, name)):
+        loader().load_state_dict(loader(**other).state_dict())
+
+
+@pytest.mark.parametrize("change", [{"batch": 26}, {"batch": -1}, {"epoch": "1"}, {"version": 2}, {"kind": None}])
+def test_a_damaged_state_is_refused(change: dict[str, Any]) -> None:
+    batches = loader()
+    with pytest.raises(forebay.StateError, match=str(*change.values())):
+        batches.load_state_dict(batches.state_dict() | change)
+
+
+# Memory.
+
+
+def address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize("buffers_ahead", [1, 3])
+def test_batches_that_are_kept_do_not_change(buffers_ahead: int) -> None:
+    batches = list(loader(buffers_ahead=buffers_ahead))
+    assert rows(batches) == expected()
+    assert len({address(batch.data["x"]) for batch in batches}) == 26
+
+
+def test_memory_goes_round() -> None:
+    batches = loader(4000)
+    used = Counter(address(batch.data["x"]) for batch in batches)
+    assert used.total() == 1000
+    assert len(used) < 10
+
+
+@pytest.mark.parametrize("keep", ["slice", "reshaped", "view", "memoryview", "item"])
+def test_what_is_kept_of_a_batch_does_not_change(keep: str) -> None:
+    part_of: Any = {
+        "slice": lambda x: x[1:, 2::3],
+        "reshaped": lambda x: x.reshape(-1)[5:],
+        "view": lambda x: x.view(np.int64)[::2].view(np.float64),
+        "memoryview": lambda x: memoryview(x[1:]),
+        "item": lambda x: x[-1],
+    }[keep]
+    kept = [part_of(batch.data["x"]) for batch in loader(400)]
+    now = [np.array(part).tobytes() for part in kept]
+    fresh = {float(value) for part in kept for value in np.unique(np.asarray(part))}
+    assert len(fresh) > 90
+    more = list(loader(400))
+    assert [np.array(part).tobytes() for part in kept] == now
+    del more
+
+
+def test_a_label_that_is_kept_keeps_no_more() -> None:
+    labels, used = [], set()
+    for batch in loader(4000):
+        labels.append(batch.data["label"])
+        used.add(address(batch.data["x"]))
+    assert np.concatenate(labels).tolist() == [*chain(*expected(4000))]
+    assert len(used) < 10
+
+
+def test_memory_of_a_window_of_batches_goes_round() -> None:
+    window: list[BatchResult] = []
+    used = set()
+    for batch in loader(4000):
+        window = [*window[-19:], batch]
+        used.add(address(batch.data["x"]))
+        assert_right(window[0])
+    assert len(used) < 30
+
+
+def test_no_more_batches_are_made_than_asked_for() -> None:
+    pipeline = Pipeline()
+    batches = iter(loader(buffers_ahead=3, pipeline=pipeline))
+    for taken in range(1, 9):
+        next(batches)
+        until = time.monotonic() + 10
+        while pipeline.calls < taken + 3 and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(0.01)
+        assert pipeline.calls == taken + 3
+
+
+def test_types_and_shapes() -> None:
+    class Odd:
+        output_specs: Mapping[str, Any] = {
+            "half": ((3,), np.float16),
+            "when": ([2], "datetime64[s]"),
+            "pair": ((), [("a", "i4"), ("b", "f8", 2)]),
+            "sub": ((2,), np.dtype((np.int16, (3,)))),
+            "text": ((), "S5"),
+            "none": ((0, 4), bool),
+        }
+
+        def __call__(self, _indices: Any, _metadata: Any, _storage: Any, buffers: Mapping[str, NDArray[Any]]) -> None:
+            buffers["text"][:] = b"abc"
+
+    [batch] = AsyncDataLoader(Reader(5), Odd(), 8)
+    shapes = {name: (array.shape, array.dtype.str) for name, array in batch.data.items()}
+    assert shapes == {
+        "half": ((5, 3), "<f2"),
+        "when": ((5, 2), "<M8[s]"),
+        "pair": ((5,), "|V20"),
+        "sub": ((5, 2, 3), "<i2"),
+        "text": ((5,), "|S5"),
+        "none": ((5, 0, 4), "|b1"),
+    }
+    for array in batch.data.values():
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        assert array.flags.aligned
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("error", [ValueError("bad row"), SystemExit(3), KeyError("x")])
+@pytest.mark.parametrize("number", [0, 5, 25])
+def test_an_error_comes_in_its_place(error: BaseException, number: int) -> None:
+    bad = expected()[number]
+    pipeline = Pipeline(jitter_s=0.002, bad={bad[1]: error})
+    batches = loader(pipeline=pipeline)
+    found: list[BatchResult] = []
+    with pytest.raises(type(error)) as raised:
+        found.extend(batches)  # which keeps what came before
+    assert raised.value is error
+    assert f"in batch {number} of epoch 0, indices {bad}" in "".join(traceback.format_exception(error))
+    assert rows(found) == expected()[:number]
+    assert not threads()
+    assert (batches.epoch, batches.batch) == (0, number)
+    pipeline.bad = {}
+    assert rows(batches) == expected()
+
+
+def test_after_an_error_the_pass_is_over() -> None:
+    batches = iter(loader(pipeline=Pipeline(bad={expected()[0][0]: ValueError("bad row")})))
+    with pytest.raises(ValueError, match="bad row"):
+        next(batches)
+    assert list(batches) == []
+
+
+def test_stop_iteration_ends_no_pass_in_silence() -> None:
+    with pytest.raises(RuntimeError, match=r"raised StopIteration in batch 2 of epoch 0, indices \["):
+        list(loader(pipeline=Pipeline(bad={expected()[2][0]: StopIteration()})))
+
+
+def test_an_error_keeps_nothing() -> None:
+    class Failing(Pipeline):
+        def __call__(self, *arguments: Any) -> None:
+            seen.append(weakref.ref(arguments[3]["x"]))
+            raise ValueError("bad row")
+
+    seen: list[Any] = []
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            next(iter(loader(pipeline=Failing())))
+        assert seconds_to_end() < END_LIMIT_S
+        assert seen
+        assert all(reference() is None for reference in seen)
+    finally:
+        gc.enable()
+
+
+def test_a_buffer_is_filled_and_not_replaced() -> None:
+    class Replacing(Pipeline):
+        def __call__(self, indices: Any, _metadata: Any, _storage: Any, buffers: Any) -> None:
+            buffers["x"] = np.zeros((len(indices), *ROW))
+
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        list(loader(pipeline=Replacing()))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"batch_size": 0, "num_workers": -1}, "batch_size is 0, must be 1 to .*; num_workers is -1, must be"),
+        ({"buffers_ahead": 0}, "buffers_ahead is 0, must be 1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616, must be 0 to 18446744073709551615"),
+    ],
+)
+def test_parameters_out_of_range(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(forebay.ConfigError, match=message):
+        loader(**parameters)
+
+
+@pytest.mark.parametrize("spec", [((-1,), "f4"), ((2,), object), ((2,), "V0"), ((2,), "S0")])
+def test_specs_that_no_memory_can_hold(spec: Any) -> None:
+    class Wrong(Pipeline):
+        output_specs: Mapping[str, Any] = {"x": spec}
+
+    with pytest.raises(forebay.ConfigError, match="output_specs\\['x'\\] is"):
+        loader(pipeline=Wrong())
+
+
+def test_types_of_parameters() -> None:
+    with pytest.raises(TypeError, match="num_workers: a whole number is expected, not a bool"):
+        loader(num_workers=True)
+    with pytest.raises(TypeError):
+        loader(batch_size=1.5)  # type: ignore[arg-type]
+    assert rows(loader(batch_size=np.int64(4), num_workers=np.uint8(2))) == expected()  # type: ignore[arg-type]
+
+
+# Threads.
+
+
+def test_threads_end_with_the_loop() -> None:
+    batches = loader()
+    for _batch in batches:
+        assert len(threads()) == 3
+    assert not threads()
+    for _batch in batches:
+        break
+    assert seconds_to_end() < END_LIMIT_S
+    with batches:
+        left = iter(batches)
+        next(left)
+    assert not threads()
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        next(left)
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        iter(batches)
+    batches.close()
+    assert batches.closed
+    assert repr(batches) == "<forebay.AsyncDataLoader: 103 rows, batches of 4, closed>"
+
+
+def test_threads_end_when_all_is_dropped() -> None:
+    batches = iter(loader())
+    next(batches)
+    del batches
+    assert seconds_to_end() < END_LIMIT_S
+
+
+def test_dropping_the_loader_alone_ends_nothing() -> None:
+    assert rows(iter(loader())) == expected()
+
+
+def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+
+    class Busy(Pipeline):
+        def __call__(self, *_arguments: Any) -> None:
+            go_on.wait(10)
+
+    batches = loader(pipeline=Busy())
+    iterator = iter(batches)
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(iterator)
+        except forebay.ForebayError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.05)
+    start = time.perf_counter()
+    batches.close()
+    waiting.join(10)
+    assert time.perf_counter() - start < END_LIMIT_S
+    assert "closed" in str(*raised)
+    assert "3 threads are still in the pipeline" in caplog.text
+    go_on.set()
+
+
+def test_the_pipeline_may_close_the_loader() -> None:
+    class Closing(Pipeline):
+        def __call__(self, *_arguments: Any) -> None:
+            batches.close()
+
+    batches = loader(pipeline=Closing())
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        list(batches)
+
+
+def test_stats() -> None:
+    batches = loader(40, pipeline=Pipeline(jitter_s=0.01), num_workers=1)
+    assert batches.stats() == {"batches": 0, "ready_s": 0, "starved_s": 0}
+    list(batches)
+    starving = batches.stats()
+    assert starving["batches"] == 10
+    assert starving["starved_s"] > starving["ready_s"] >= 0
+    batches = loader(40)
+    for _batch in batches:
+        time.sleep(0.01)
+    assert batches.stats()["ready_s"] > 0.06
+    assert batches.stats()["starved_s"] < batches.stats()["ready_s"]
+
+
+PRELUDE = f"""
+import collections, gc, json, os, random, signal, sys, threading, time, warnings
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import forebay
+from test_async import Pipeline, Reader, expected, loader, rows, seconds_to_end, threads
+
+def interrupt_after(delay_s):
+    times = []
+    def send():
+        time.sleep(delay_s)
+        times.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=send, daemon=True).start()
+    return times
+
+def report(**measured):
+    print(json.dumps(measured), flush=True)
+"""
+
+
+def start(scene: str, *arguments: object) -> subprocess.Popen[str]:
+    script = PRELUDE + textwrap.dedent(scene)
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def play(scene: str, *arguments: object) -> dict[str, Any]:
+    """Runs a scene that must end well and say nothing but its report."""
+    process = start(scene, *arguments)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    measured: dict[str, Any] = json.loads(out)
+    return measured
+
+
+def test_interrupt_in_next() -> None:
+    scene = """
+        gate = threading.Event()
+        class Gated(Pipeline):
+            def __call__(self, *arguments):
+                gate.wait()
+                super().__call__(*arguments)
+        batches = iter(loader(pipeline=Gated()))
+        times = interrupt_after(0.2)
+        try:
+            next(batches)
+            outcome = "batch"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        late = time.perf_counter() - times[0]
+        gate.set()
+        report(outcome=outcome, late=late, same=rows(batches) == expected())
+    """
+    measured = play(scene)
+    assert measured["outcome"] == "interrupted"
+    assert measured["late"] < INTERRUPT_LIMIT_S
+    assert measured["same"]
+
+
+def test_interrupts_lose_nothing(soak: int) -> None:
+    """Many interrupts at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    scene = """
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        rng = random.Random(0)
+        batches = loader(4000 * int(sys.argv[1]), 1, Pipeline(jitter_s=0.0005), buffers_ahead=2)
+        iterator = iter(batches)
+        found, interrupts = [], 0
+        while len(found) < len(batches):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + 0.01 * rng.random())
+                collections.deque(map(found.append, iterator), maxlen=0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupts += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        report(same=rows(found) == expected(len(batches), 1), interrupts=interrupts, end=seconds_to_end())
+    """
+    measured = play(scene, soak)
+    assert measured["same"]
+    assert measured["interrupts"] > 20
+    assert measured["end"] < END_LIMIT_S
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "raise SystemExit('out')", "del batches", "gc.collect()"])
+def test_process_ends(ending: str) -> None:
+    scene = f"""
+        batches = loader(pipeline=Pipeline(jitter_s=0.02), buffers_ahead=20)
+        iterator = iter(batches)
+        next(iterator)
+        report(running=len(threads()))
+        {ending}
+    """
+    with start(scene) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["running"] == 4
+        began = time.perf_counter()
+        process.wait(timeout=30)
+        assert time.perf_counter() - began < END_LIMIT_S
+        assert process.returncode == ("out" in ending)
+
+
+def test_process_ends_without_making_what_nobody_waits_for() -> None:
+    """A hundred batches of 0.2 s are ordered."""
+    scene = """
+        random.random = lambda: 1
+        iterator = iter(loader(400, pipeline=Pipeline(jitter_s=0.2), buffers_ahead=100, num_workers=1))
+        next(iterator)
+        report()
+    """
+    began = time.perf_counter()
+    play(scene)
+    assert time.perf_counter() - began < 5
+
+
+def test_fork() -> None:
+    """The pass stays in the parent; the child is told, and may begin its own."""
+    scene = """
+        warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork in a process with threads
+        batches = loader(pipeline=Pipeline(jitter_s=0.001))
+        iterator = iter(batches)
+        found, statuses = [], collections.Counter()
+        for _ in range(10):
+            found.append(next(iterator))
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    next(iterator)
+                except forebay.ForebayError as error:
+                    status = 0 if "before a fork" in str(error) and rows(batches) == expected() else 2
+                del iterator
+                batches.close()
+                gc.collect()
+                os._exit(status + 4 * len(threads()))
+            statuses[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+        report(statuses=list(statuses.items()), same=rows(found) + rows(iterator) == expected())
+    """
+    assert play(scene) == {"statuses": [[0, 10]], "same": True}
+
+
+# The pool.
+
+
+def test_pool_lends_and_takes_back() -> None:
+    pool = BufferPool(2, (3, 4), np.float32)
+    lent = [pool.acquire(), pool.acquire(timeout=1)]
+    assert sorted(number for number, _ in lent) == [0, 1]
+    assert all(buffer.shape == (3, 4) and buffer.dtype == np.float32 for _, buffer in lent)
+    assert not np.shares_memory(lent[0][1], lent[1][1])
+    for timeout in [0, 0.02]:
+        with pytest.raises(TimeoutError, match="none of 2 buffers came back within"):
+            pool.acquire(timeout)
+    number, buffer = lent[0]
+    pool.release(number)
+    assert pool.acquire()[1] is buffer
+
+
+def test_pool_refuses_what_it_has_not_lent() -> None:
+    pool = BufferPool(1, 5, "u1")
+    number, _ = pool.acquire()
+    pool.release(number)
+    for wrong in [number, 1, -1]:
+        with pytest.raises(forebay.StateError, match=f"buffer {wrong} is not lent"):
+            pool.release(wrong)
+    with pytest.raises(forebay.ConfigError, match="num_buffers is 0, must be 1"):
+        BufferPool(0, (1,), "u1")
+
+
+def test_pool_wakes_who_waits() -> None:
+    pool = BufferPool(1, (), "f8")
+    number, _ = pool.acquire()
+    threading.Timer(0.05, pool.release, [number]).start()
+    assert pool.acquire(timeout=10)[0] == number
+
+
+def test_pool_lends_a_buffer_to_one_at_a_time() -> None:
+    pool = BufferPool(3, (8,), "i8")
+    torn = []
+
+    def work(me: int) -> None:
+        for _ in range(300):
+            number, buffer = pool.acquire()
+            buffer[:] = me
+            time.sleep(0)
+            if (buffer != me).any():
+                torn.append(number)
+            pool.release(number)
+
+    working = [threading.Thread(target=work, args=(me,)) for me in range(8)]
+    for thread in working:
+        thread.start()
+    for thread in working:
+        thread.join(20)
+    assert not torn
