@@ -19,11 +19,14 @@ mod budget;
 mod collator;
 mod consumer;
 mod demand;
+mod headspace;
 mod inject;
+mod meter;
 mod replay;
 mod run;
 mod stats;
 mod threads;
+mod verdict;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -38,9 +41,11 @@ use std::{
 #[cfg(feature = "audio")]
 pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
+pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
+pub use meter::Times;
 pub use replay::Replay;
-pub use stats::{Counters, Stats};
+pub use stats::{Counters, Queues, Report, StageTimes, Stats};
 pub use threads::JOIN_TIMEOUT;
 
 use crate::{
@@ -207,6 +212,12 @@ impl<E> Control<E> {
         self.batches_per_epoch.load(Ordering::Relaxed)
     }
 
+    /// What lies between the stages; nothing if no pass is under way.
+    pub fn queues(&self) -> Queues {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        current.map(|shared| shared.queues()).unwrap_or_default()
+    }
+
     /// Whether [`Control::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -243,6 +254,11 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// [`ErrorKind::Config`] if the source has no rows, or fewer than there are streams, or its sources cannot be mixed as
     /// planned, or its rows cannot be read in the order planned.
     pub fn new(source: Arc<S>, task: K, plan: Plan) -> Result<Self> {
+        Self::over(source, Arc::new(task), plan)
+    }
+
+    /// An engine over a task that others may use as well.
+    fn over(source: Arc<S>, task: Arc<K>, plan: Plan) -> Result<Self> {
         let shard_rows = source.shard_rows();
         if shard_rows.iter().sum::<u64>() == 0 {
             return Err(Error::new(
@@ -261,10 +277,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         };
         let mut engine = Self {
             canon,
+            counters: Arc::new(Counters::new(&plan)),
             plan,
             shard_rows,
             source,
-            task: Arc::new(task),
+            task,
             epoch: 0,
             n_batches: None,
             start: 0,
@@ -277,7 +294,6 @@ impl<S: Source, K: Task> Engine<S, K> {
                 batches_per_epoch: AtomicU64::new(0),
                 current: Mutex::new(Weak::new()),
             }),
-            counters: Arc::default(),
             bad: BTreeMap::new(),
             told: HashMap::new(),
         };
@@ -305,16 +321,12 @@ impl<S: Source, K: Task> Engine<S, K> {
             }
         };
         let (bad, told) = (&mut self.bad, &mut self.told);
-        let step = pass.next(timeout, |error| {
+        pass.next(timeout, |error| {
             tell(told, &error);
             if let Some(index) = error.place.index {
                 bad.entry(index).or_insert(error);
             }
-        });
-        if let Ok(Step::Batch(..)) = &step {
-            Counters::add(&self.counters.batches);
-        }
-        step
+        })
     }
 
     /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
@@ -524,6 +536,19 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(Replay { schedule, batch, source: self.source.clone(), task: self.task.clone() })
     }
 
+    /// Another engine that stands where this one does, with threads and counts of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`].
+    pub fn aside(&self) -> Result<Self> {
+        if self.control.is_closed() {
+            return Err(closed());
+        }
+        let mut aside = Self::over(self.source.clone(), self.task.clone(), self.plan.clone())?;
+        aside.restore(self.position())?;
+        Ok(aside)
+    }
+
     /// The number of the next batch, counted from the start of the pass.
     pub fn batch(&self) -> u64 {
         let next = self.pass.as_ref().map_or(self.start, Pass::batch);
@@ -583,6 +608,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.control.is_closed() {
             return Err(closed());
         }
+        self.counters.asked();
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
