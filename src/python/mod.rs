@@ -12,6 +12,7 @@ mod logging;
 mod sources;
 mod spectrogram;
 mod state;
+mod stats;
 mod whole;
 
 use std::{
