@@ -196,7 +196,7 @@ class Loader:
         """The records that were skipped, each with its index and the reason."""
 
     def stats(self) -> _Stats:
-        """Counts and times by stage since construction, depths of the queues, and a verdict on what limits the loader."""
+        """Counts, times by stage, depths of the queues, and a verdict on what limits the loader."""
 
     def headspace(self, seconds: float = 2.0) -> _Headspace:
         """How fast the loader is if the loop does nothing, measured on a copy at the same place."""

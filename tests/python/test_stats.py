@@ -49,7 +49,9 @@ def test_slow_workers(tiny_shards: list[Path]) -> None:
         assert stats["verdict"] in repr(loader)
         assert stats["stages"]["decode"]["busy_share"] > 0.8
         assert stats["stages"]["decode"]["p50_s"] > 0.0035
-        assert stats["batch_times"]["starved_p50_s"] > 0.004
+        # Batches may come in pairs, so not each was waited for.
+        assert stats["batch_times"]["starved_p99_s"] > 0.004
+        assert stats["stages"]["consumer"]["blocked_s"] > 0.1
     assert loader.stats()["verdict"] == stats["verdict"], "counts can be asked for after close()"
 
 
