@@ -73,6 +73,61 @@ class _Shard(TypedDict):
     num_rows: int
     damage: str | None
 
+@type_check_only
+class _StageStats(TypedDict):
+    threads: int
+    items: int
+    busy_s: float
+    blocked_s: float
+    blocked_on: dict[str, float]
+    p50_s: float
+    p99_s: float
+    items_per_s: float
+    busy_share: float
+
+@type_check_only
+class _Stages(TypedDict):
+    read: _StageStats
+    decode: _StageStats
+    collate: _StageStats
+    consumer: _StageStats
+
+@type_check_only
+class _Queues(TypedDict):
+    records: int
+    record_bytes: int
+    examples: int
+    batches: int
+
+@type_check_only
+class _BatchTimes(TypedDict):
+    start_s: float
+    ready_p50_s: float
+    ready_p99_s: float
+    starved_p50_s: float
+    starved_p99_s: float
+
+@type_check_only
+class _Stats(TypedDict):
+    records_read: int
+    records_decoded: int
+    records_failed: int
+    substitutes: int
+    batches: int
+    decoded_at_first_batch: int
+    verdict: str
+    stages: _Stages
+    queues: _Queues
+    batch_times: _BatchTimes
+
+@type_check_only
+class _Headspace(TypedDict):
+    examples_per_s: float
+    decoded_per_s: float
+    handover_per_s: float
+    seconds: float
+    verdict: str
+
 class ForebayError(Exception):
     """The base of forebay's errors; itself raised by a loader that is closed or was made before a fork."""
 
@@ -141,8 +196,11 @@ class Loader:
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
 
-    def stats(self) -> dict[str, int]:
-        """Counts since construction: records read, decoded, failed, substitutes, batches, decoded at first batch."""
+    def stats(self) -> _Stats:
+        """Counts, times by stage, depths of the queues, and a verdict on what limits the loader."""
+
+    def headspace(self, seconds: float = 2.0) -> _Headspace:
+        """How fast the loader is if the loop does nothing, measured on a copy at the same place."""
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as a dict that JSON can hold."""

@@ -1,11 +1,23 @@
 //! A bound in bytes on what waits in the channel, beside its bound in records.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
+    records: usize,
     closed: bool,
+}
+
+impl Held {
+    fn fits(&self, bytes: usize, limit: usize) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= limit
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.records += 1;
+    }
 }
 
 /// Bytes that are in the channel. One record is always admitted, however large.
@@ -22,26 +34,49 @@ impl ByteBudget {
         Self { limit, held: Mutex::default(), freed: Condvar::new() }
     }
 
+    /// Takes `bytes` if they fit, or nothing else is held.
+    pub fn try_acquire(&self, bytes: usize) -> bool {
+        let mut held = self.lock();
+        let fits = !held.closed && held.fits(bytes, self.limit);
+        if fits {
+            held.add(bytes);
+        }
+        fits
+    }
+
     /// Waits until `bytes` fit, or nothing else is held; returns false once closed.
     pub fn acquire(&self, bytes: usize) -> bool {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        while !held.closed && held.bytes > 0 && held.bytes.saturating_add(bytes) > self.limit {
+        let mut held = self.lock();
+        while !held.closed && !held.fits(bytes, self.limit) {
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
-        held.bytes += bytes;
+        held.add(bytes);
         !held.closed
     }
 
     /// Gives back what [`ByteBudget::acquire`] took.
     pub fn release(&self, bytes: usize) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).bytes -= bytes;
+        let mut held = self.lock();
+        held.bytes -= bytes;
+        held.records -= 1;
+        drop(held);
         self.freed.notify_one();
     }
 
     /// Wakes the waiting thread for good.
     pub fn close(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.lock().closed = true;
         self.freed.notify_all();
+    }
+
+    /// Records and bytes that are held.
+    pub fn held(&self) -> (usize, usize) {
+        let held = self.lock();
+        (held.records, held.bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,14 +4,17 @@
 //! bad records that belong to it. What is asked for here is a batch that lies ready, in the usual case: a hand-over of some
 //! pointers, whatever its size. Errors come in their place, after the batches before them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, select};
 
 use super::{
     Plan,
     consumer::{Consumer, Step, closed},
-    run::{Run, guard},
+    run::{Run, Shared, guard},
     stats::Counters,
     threads::Threads,
 };
@@ -28,6 +31,8 @@ const SLICE: Duration = Duration::from_millis(50);
 struct Made<B> {
     outcome: Result<(u64, B)>,
     bad: Vec<Error>,
+    /// When it was complete.
+    at: Instant,
 }
 
 /// A pass under way, from the batch at which it was started.
@@ -38,6 +43,10 @@ pub(super) struct Pass<C: Collate> {
     n_batches: Option<u64>,
     next: u64,
     fatal: Option<Error>,
+    /// When the last batch was handed out, until the next one is asked for.
+    handed: Option<Instant>,
+    /// How long the batch that is asked for was waited for so far.
+    starved: Duration,
 }
 
 impl<C: Collate + 'static> Pass<C> {
@@ -63,9 +72,17 @@ impl<C: Collate + 'static> Pass<C> {
         let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches - 1);
         let shared = run.shared.clone();
         run.threads.spawn("forebay-collator".into(), move || {
-            guard(&shared, |_| make_ahead(consumer, &to_user, &ends.stopped));
+            guard(&shared, |shared| make_ahead(shared, consumer, &to_user, &ends.stopped));
         })?;
-        Ok(Self { run, made: Some(made), n_batches, next: batch, fatal: None })
+        Ok(Self {
+            run,
+            made: Some(made),
+            n_batches,
+            next: batch,
+            fatal: None,
+            handed: None,
+            starved: Duration::ZERO,
+        })
     }
 }
 
@@ -94,11 +111,26 @@ impl<C: Collate> Pass<C> {
             return Ok(Step::End);
         }
         let Some(made) = &self.made else { return Err(closed()) };
-        match made.recv_timeout(timeout) {
-            Ok(Made { outcome, bad }) => {
+        let counters = self.run.shared.counters.clone();
+        let asked = Instant::now();
+        if let Some(handed) = self.handed.take() {
+            counters.meters.consumer.add(asked.duration_since(handed));
+        }
+        let received = match made.try_recv() {
+            Err(TryRecvError::Empty) => {
+                let received = made.recv_timeout(timeout);
+                self.starved += asked.elapsed();
+                received
+            }
+            received => received.map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(Made { outcome, bad, at }) => {
+                self.run.shared.ready.fetch_sub(1, Ordering::Relaxed);
                 bad.into_iter().for_each(report);
                 match outcome {
                     Ok((number, batch)) => {
+                        self.hand_out(&counters, at);
                         self.next = number + 1;
                         Ok(Step::Batch(number, batch))
                     }
@@ -114,6 +146,22 @@ impl<C: Collate> Pass<C> {
                 Err(self.run.shared.fatal().cloned().unwrap_or_else(closed))
             }
         }
+    }
+
+    /// Takes down the times of a batch that is handed out now and was complete `at`.
+    fn hand_out(&mut self, counters: &Counters, at: Instant) {
+        let now = Instant::now();
+        let (meters, starved) = (&counters.meters, std::mem::take(&mut self.starved));
+        meters.ready.add(now.duration_since(at));
+        if self.handed.is_none() {
+            meters.starts.add(starved);
+        } else {
+            meters.batches.add(starved);
+            meters.starved.add(starved);
+        }
+        Counters::add(&counters.batches);
+        counters.handed_out(now);
+        self.handed = Some(now);
     }
 
     /// Stops the run; its threads end on their own.
@@ -133,6 +181,7 @@ impl<C: Collate> Drop for Pass<C> {
 
 /// Makes batches until the pass ends, fails, or is stopped.
 fn make_ahead<C: Collate>(
+    shared: &Shared<C::Example>,
     mut consumer: Consumer<C>,
     to_user: &Sender<Made<C::Batch>>,
     stopped: &Receiver<()>,
@@ -146,14 +195,19 @@ fn make_ahead<C: Collate>(
             Err(error) => Err(error),
         };
         let is_over = outcome.is_err();
-        let made = Made { outcome, bad };
+        let meters = &shared.counters.meters;
+        let at = consumer.watch.item(&meters.collate);
+        shared.ready.fetch_add(1, Ordering::Relaxed);
+        let made = Made { outcome, bad, at };
         let goes_on = match to_user.try_send(made) {
             Ok(()) => true,
             Err(TrySendError::Disconnected(_)) => false,
-            Err(TrySendError::Full(made)) => select! {
-                send(to_user, made) -> sent => sent.is_ok(),
-                recv(stopped) -> _ => false,
-            },
+            Err(TrySendError::Full(made)) => consumer.watch.wait(&meters.room, || {
+                select! {
+                    send(to_user, made) -> sent => sent.is_ok(),
+                    recv(stopped) -> _ => false,
+                }
+            }),
         };
         if is_over || !goes_on {
             return;

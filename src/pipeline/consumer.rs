@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{
     demand::Substitute,
+    meter::Stopwatch,
     run::{Shared, Substituted},
     stats::Counters,
 };
@@ -57,6 +58,8 @@ pub(super) struct Consumer<C: Collate> {
     /// Errors of substitutes that end the run once all substitutes of the batch have come, by row.
     ending: Vec<(usize, Error)>,
     fatal: Option<Error>,
+    /// The time of the thread that makes the batches.
+    pub(super) watch: Stopwatch,
 }
 
 impl<C: Collate> Consumer<C> {
@@ -83,6 +86,7 @@ impl<C: Collate> Consumer<C> {
             bad: Vec::new(),
             ending: Vec::new(),
             fatal: None,
+            watch: Stopwatch::start(),
         }
     }
 
@@ -140,7 +144,14 @@ impl<C: Collate> Consumer<C> {
             if left.is_zero() && has_drawn {
                 return Ok(false);
             }
-            let popped = self.shared.buffers[stream].try_pop(left);
+            let buffer = &self.shared.buffers[stream];
+            let popped = match buffer.try_pop(Duration::ZERO) {
+                Popped::TimedOut => {
+                    let waited = &self.shared.counters.meters.examples;
+                    self.watch.wait(waited, || buffer.try_pop(left))
+                }
+                popped => popped,
+            };
             if self.shared.is_stopped() {
                 return Err(self.stopped());
             }
@@ -169,7 +180,8 @@ impl<C: Collate> Consumer<C> {
     fn await_substitutes(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.substituted.recv_timeout(left) {
+            let waited = &self.shared.counters.meters.examples;
+            match self.watch.wait(waited, || self.substituted.recv_timeout(left)) {
                 Ok((substitute, outcome)) => {
                     self.pending -= 1;
                     match outcome {

@@ -5,7 +5,10 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use super::admission::{Admission, Next};
+use super::{
+    admission::{Admission, Next},
+    meter::{Stopwatch, Total},
+};
 use crate::order::Draw;
 
 /// A record that stands in for the bad record of a draw.
@@ -83,8 +86,8 @@ impl Demand {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do; `None` when stopped, or when nothing can be asked for any more.
-    pub fn errand(&self) -> Option<Errand> {
+    /// Waits for something to do, and adds the time to `waited`; `None` when stopped, or when nothing can be asked for any more.
+    pub(super) fn errand(&self, watch: &mut Stopwatch, waited: &Total) -> Option<Errand> {
         let mut wants = self.lock();
         loop {
             if wants.stopped {
@@ -106,7 +109,8 @@ impl Demand {
                 }
                 Err(Idle::Wait) => {
                     wants.waiting += 1;
-                    wants = self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner);
+                    wants = watch
+                        .wait(waited, || self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner));
                     wants.waiting -= 1;
                 }
             }

@@ -19,12 +19,15 @@ mod budget;
 mod collator;
 mod consumer;
 mod demand;
+mod headspace;
 mod inject;
+mod meter;
 mod position;
 mod replay;
 mod run;
 mod stats;
 mod threads;
+mod verdict;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -39,10 +42,12 @@ use std::{
 #[cfg(feature = "audio")]
 pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
+pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
+pub use meter::Times;
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
-pub use stats::{Counters, Stats};
+pub use stats::{Counters, Queues, Report, StageTimes, Stats};
 pub use threads::JOIN_TIMEOUT;
 
 use crate::{
@@ -177,6 +182,12 @@ impl<E> Control<E> {
         self.batches_per_epoch.load(Ordering::Relaxed)
     }
 
+    /// What lies between the stages; nothing if no pass is under way.
+    pub fn queues(&self) -> Queues {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        current.map(|shared| shared.queues()).unwrap_or_default()
+    }
+
     /// Whether [`Control::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -213,6 +224,11 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// [`ErrorKind::Config`] if the source has no rows, or fewer than there are streams, or its sources cannot be mixed as
     /// planned, or its rows cannot be read in the order planned.
     pub fn new(source: Arc<S>, task: K, plan: Plan) -> Result<Self> {
+        Self::over(source, Arc::new(task), plan)
+    }
+
+    /// An engine over a task that others may use as well.
+    fn over(source: Arc<S>, task: Arc<K>, plan: Plan) -> Result<Self> {
         let shard_rows = source.shard_rows();
         if shard_rows.iter().sum::<u64>() == 0 {
             return Err(Error::new(
@@ -231,10 +247,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         };
         let mut engine = Self {
             canon,
+            counters: Arc::new(Counters::new(&plan)),
             plan,
             shard_rows,
             source,
-            task: Arc::new(task),
+            task,
             epoch: 0,
             n_batches: None,
             start: 0,
@@ -247,7 +264,6 @@ impl<S: Source, K: Task> Engine<S, K> {
                 batches_per_epoch: AtomicU64::new(0),
                 current: Mutex::new(Weak::new()),
             }),
-            counters: Arc::default(),
             bad: BTreeMap::new(),
             told: HashMap::new(),
         };
@@ -308,11 +324,7 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
-        let taken = self.held.take();
-        if taken.is_some() {
-            Counters::add(&self.counters.batches);
-        }
-        taken
+        self.held.take()
     }
 
     /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
@@ -442,6 +454,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.control.is_closed() {
             return Err(closed());
         }
+        self.counters.asked();
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };

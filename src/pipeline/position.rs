@@ -204,6 +204,19 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(Upcoming { schedule, batch: self.batch(), n_batches: self.n_batches, skip: self.skip.clone() })
     }
 
+    /// Another engine that stands where this one does, with threads and counts of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`].
+    pub fn aside(&self) -> Result<Self> {
+        if self.control.is_closed() {
+            return Err(closed());
+        }
+        let mut aside = Self::over(Arc::clone(&self.source), Arc::clone(&self.task), self.plan.clone())?;
+        aside.restore(self.position())?;
+        Ok(aside)
+    }
+
     /// A batch of this pass once more, or in advance, made on the side.
     ///
     /// # Errors

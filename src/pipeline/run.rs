@@ -7,11 +7,11 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
 
 use super::{
     ExampleOf, Plan,
@@ -19,7 +19,8 @@ use super::{
     budget::ByteBudget,
     demand::{Demand, Errand, Substitute},
     inject::Delays,
-    stats::Counters,
+    meter::Stopwatch,
+    stats::{Counters, Queues},
     threads::Threads,
 };
 use crate::{
@@ -35,6 +36,8 @@ pub(super) struct Shared<E> {
     pub(super) buffers: Vec<ConcurrentShuffleBuffer<E>>,
     pub(super) demand: Demand,
     pub(super) counters: Arc<Counters>,
+    /// Batches that are complete and were not taken.
+    pub(super) ready: AtomicUsize,
     bytes: ByteBudget,
     stopped: AtomicBool,
     /// Dropped to end a wait for the channel.
@@ -54,6 +57,13 @@ impl<E> Shared<E> {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    /// What lies between the threads.
+    pub(super) fn queues(&self) -> Queues {
+        let (records, record_bytes) = self.bytes.held();
+        let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
+        Queues { records, record_bytes, examples, batches: self.ready.load(Ordering::Relaxed) }
     }
 
     /// What ended the run, if it was not the user.
@@ -166,6 +176,7 @@ impl<E: Send + 'static> Run<E> {
             demand: Demand::new(accounts),
             bytes: ByteBudget::new(plan.channel_bytes),
             counters: counters.clone(),
+            ready: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             open: Mutex::new(Some(open)),
             fatal: OnceLock::new(),
@@ -263,7 +274,10 @@ struct Reader<S: Source, K: Task> {
 
 impl<S: Source, K: Task> Reader<S, K> {
     fn run(mut self) {
-        while let Some(errand) = self.shared.demand.errand() {
+        let counters = self.shared.counters.clone();
+        let meters = &counters.meters;
+        let mut watch = Stopwatch::start();
+        while let Some(errand) = self.shared.demand.errand(&mut watch, &meters.credit) {
             let (slot, stream, Assignment { row, run, seed }) = match errand {
                 Errand::Ticket { stream, ticket, in_order } => {
                     let assigned = self.schedule.assign(stream, ticket);
@@ -285,31 +299,37 @@ impl<S: Source, K: Task> Reader<S, K> {
             match self.records[stream].read(row, run, &excerpt) {
                 Err(error) => {
                     if error.kind.is_record() {
-                        Counters::add(&self.shared.counters.records_failed);
+                        Counters::add(&counters.records_failed);
                     }
                     answer.give(Err(located(error, &*self.source, row)));
                 }
                 Ok(RawRecord { bytes, label }) => {
-                    Counters::add(&self.shared.counters.records_read);
+                    Counters::add(&counters.records_read);
                     let size = bytes.len();
                     let record = Record { bytes, label, index: row, seed };
-                    if !self.shared.bytes.acquire(size) || !self.send(Admitted { record, answer }) {
+                    let bytes = &self.shared.bytes;
+                    let is_admitted =
+                        bytes.try_acquire(size) || watch.wait(&meters.bytes, || bytes.acquire(size));
+                    if !is_admitted || !self.send(Admitted { record, answer }, &mut watch) {
                         return;
                     }
                 }
             }
+            watch.item(&meters.read);
         }
     }
 
     /// Waits for room in the channel; false if the run was stopped.
-    fn send(&self, admitted: Admitted<ExampleOf<K>>) -> bool {
+    fn send(&self, admitted: Admitted<ExampleOf<K>>, watch: &mut Stopwatch) -> bool {
         match self.to_workers.try_send(admitted) {
             Ok(()) => true,
             Err(TrySendError::Disconnected(_)) => false,
-            Err(TrySendError::Full(admitted)) => select! {
-                send(self.to_workers, admitted) -> sent => sent.is_ok(),
-                recv(self.stopped) -> _ => false,
-            },
+            Err(TrySendError::Full(admitted)) => watch.wait(&self.shared.counters.meters.channel, || {
+                select! {
+                    send(self.to_workers, admitted) -> sent => sent.is_ok(),
+                    recv(self.stopped) -> _ => false,
+                }
+            }),
         }
     }
 }
@@ -323,7 +343,14 @@ fn work<S: Source, K: Task>(
     delays: Delays,
 ) {
     let mut stage = task.stage();
-    while let Ok(Admitted { record, answer }) = records.recv() {
+    let meters = &shared.counters.meters;
+    let mut watch = Stopwatch::start();
+    loop {
+        let received = match records.try_recv() {
+            Err(TryRecvError::Empty) => watch.wait(&meters.records, || records.recv().ok()),
+            received => received.ok(),
+        };
+        let Some(Admitted { record, answer }) = received else { return };
         shared.bytes.release(record.bytes.len());
         if shared.is_stopped() {
             return;
@@ -340,6 +367,7 @@ fn work<S: Source, K: Task>(
         };
         Counters::add(counter);
         answer.give(outcome.map_err(|error| located(error, source, record.index)));
+        watch.item(&meters.decode);
     }
 }
 

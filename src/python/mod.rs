@@ -13,6 +13,7 @@ mod permutation;
 mod sources;
 mod spectrogram;
 mod state;
+mod stats;
 mod whole;
 
 use std::{

@@ -1,0 +1,198 @@
+//! Where the threads of a stage spend their time: totals, and a histogram of the time per item.
+//!
+//! A [`Stopwatch`] splits the time of one thread: what it is told to be a wait is one, the rest was work. It looks at the clock once
+//! per item, and twice more around each wait that really happens. [`Meter`]s are atomics that all threads of a stage add
+//! to, and that anybody may read at any time, so figures read together may be an item apart. A wait counts when it ends.
+//!
+//! The histogram is log-scale: four buckets to the octave from 1 ns to 2^40 ns (18 minutes), so a percentile is within 12 % of
+//! the true one. 1.3 KB, no allocation, no lock.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// Octaves of the histogram.
+const OCTAVES: usize = 40;
+/// Buckets of an octave.
+const PARTS: usize = 4;
+const BUCKETS: usize = OCTAVES * PARTS;
+
+/// The bucket of a time.
+fn bucket(nanoseconds: u64) -> usize {
+    let octave = nanoseconds.max(1).ilog2() as usize;
+    // The two bits behind the leading one.
+    let part = ((u128::from(nanoseconds.max(1)) << 2) >> octave) as usize - PARTS;
+    (octave * PARTS + part).min(BUCKETS - 1)
+}
+
+/// The middle of a bucket, in nanoseconds.
+fn middle(bucket: usize) -> f64 {
+    let (octave, part) = (bucket / PARTS, bucket % PARTS);
+    (1u64 << octave) as f64 * (1.0 + (part as f64 + 0.5) / PARTS as f64)
+}
+
+/// How often something took how long.
+#[derive(Debug)]
+pub(super) struct Histogram([AtomicU64; BUCKETS]);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; BUCKETS])
+    }
+}
+
+impl Histogram {
+    /// Counts one more.
+    pub(super) fn add(&self, time: Duration) {
+        self.0[bucket(nanoseconds(time))].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts so far.
+    pub(super) fn read(&self) -> Times {
+        let counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let total: u64 = counts.iter().sum();
+        let percentile = |share: f64| {
+            let rank = (share * total as f64).ceil().max(1.0) as u64;
+            let mut below = 0;
+            let at = counts.iter().position(|count| {
+                below += count;
+                below >= rank
+            });
+            at.map_or(0.0, |at| middle(at) / 1e9)
+        };
+        Times { count: total, p50_s: percentile(0.5), p99_s: percentile(0.99) }
+    }
+}
+
+/// What a histogram says.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Times {
+    /// How many there were.
+    pub count: u64,
+    /// Half took at most as long, in seconds; 0 if there were none.
+    pub p50_s: f64,
+    /// 99 of 100 took at most as long, in seconds.
+    pub p99_s: f64,
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A sum of times.
+#[derive(Debug, Default)]
+pub(super) struct Total(AtomicU64);
+
+impl Total {
+    pub(super) fn add(&self, time: Duration) {
+        self.0.fetch_add(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// The sum in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.0.load(Ordering::Relaxed) as f64 / 1e9
+    }
+}
+
+/// The work of one stage.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    busy: Total,
+    times: Histogram,
+}
+
+impl Meter {
+    /// One more item, which took so long.
+    pub(super) fn add(&self, time: Duration) {
+        self.busy.add(time);
+        self.times.add(time);
+    }
+
+    /// Seconds of work.
+    pub(super) fn busy_s(&self) -> f64 {
+        self.busy.seconds()
+    }
+
+    /// What an item took.
+    pub(super) fn times(&self) -> Times {
+        self.times.read()
+    }
+}
+
+/// Splits a thread's time into work and waits.
+#[derive(Debug)]
+pub(super) struct Stopwatch {
+    lap: Instant,
+    waited: Duration,
+}
+
+impl Stopwatch {
+    pub(super) fn start() -> Self {
+        Self { lap: Instant::now(), waited: Duration::ZERO }
+    }
+
+    /// Waits; the time goes to `total`.
+    pub(super) fn wait<T>(&mut self, total: &Total, wait: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let outcome = wait();
+        let time = begin.elapsed();
+        total.add(time);
+        self.waited += time;
+        outcome
+    }
+
+    /// Ends an item: what was no wait since the last one was work on it. Returns the time it is.
+    pub(super) fn item(&mut self, meter: &Meter) -> Instant {
+        let now = Instant::now();
+        meter.add(now.duration_since(self.lap).saturating_sub(self.waited));
+        (self.lap, self.waited) = (now, Duration::ZERO);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::thread;
+
+    proptest! {
+        #[test]
+        fn a_percentile_is_within_an_eighth(mut times in proptest::collection::vec(1u64..1 << 39, 1..300)) {
+            let histogram = Histogram::default();
+            times.iter().for_each(|&time| histogram.add(Duration::from_nanos(time)));
+            times.sort_unstable();
+            let read = histogram.read();
+            prop_assert_eq!(read.count, times.len() as u64);
+            for (share, found) in [(0.5, read.p50_s), (0.99, read.p99_s)] {
+                let rank = (share * times.len() as f64).ceil() as usize;
+                let exact = times[rank.max(1) - 1] as f64 / 1e9;
+                prop_assert!((found / exact - 1.0).abs() <= 0.126, "{found} for {exact}");
+            }
+        }
+
+        #[test]
+        fn longer_times_are_in_later_buckets(one: u64, other: u64) {
+            prop_assert_eq!(bucket(one) <= bucket(other), one <= other || bucket(one) == bucket(other));
+        }
+    }
+
+    #[test]
+    fn nothing_is_too_short_or_too_long() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.read(), Times::default());
+        [Duration::ZERO, Duration::MAX].into_iter().for_each(|time| histogram.add(time));
+        assert_eq!(histogram.read().count, 2);
+    }
+
+    #[test]
+    fn waits_are_no_work() {
+        let (meter, total) = (Meter::default(), Total::default());
+        let mut watch = Stopwatch::start();
+        watch.wait(&total, || thread::sleep(Duration::from_millis(30)));
+        watch.item(&meter);
+        assert!(total.seconds() >= 0.03 && meter.busy_s() < 0.03, "{}", meter.busy_s());
+        assert_eq!(meter.times().count, 1);
+    }
+}

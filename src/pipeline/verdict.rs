@@ -1,0 +1,202 @@
+//! What the figures of a loader say: who waits for whom, and which parameter would change it.
+//!
+//! A pure function. If the loop seldom waits, the loop is the limit. Otherwise it is the stage whose threads work the largest
+//! part of the time; if none of them works much, what holds them back is how far they may be ahead.
+
+use std::ops::Sub;
+
+/// What one stage did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spent {
+    /// Items that it finished.
+    pub items: u64,
+    /// Seconds of work, over all its threads.
+    pub busy_s: f64,
+    /// Seconds of waiting, over all its threads.
+    pub blocked_s: f64,
+}
+
+/// What the stages did between two hand-overs of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Figures {
+    /// Seconds between them.
+    pub elapsed_s: f64,
+    /// The I/O threads.
+    pub read: Spent,
+    /// The workers.
+    pub decode: Spent,
+    /// The collator.
+    pub collate: Spent,
+    /// Whoever takes batches: its own work, and its waits in `next()`.
+    pub consumer: Spent,
+}
+
+/// What the verdict must know of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// I/O threads.
+    pub n_readers: usize,
+    /// Whether each record is a read of its own.
+    pub is_scattered: bool,
+    /// Worker threads.
+    pub n_workers: usize,
+    /// Cores of the machine.
+    pub cores: usize,
+}
+
+impl Sub for Spent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            items: self.items.saturating_sub(before.items),
+            busy_s: self.busy_s - before.busy_s,
+            blocked_s: self.blocked_s - before.blocked_s,
+        }
+    }
+}
+
+impl Sub for Figures {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            elapsed_s: self.elapsed_s - before.elapsed_s,
+            read: self.read - before.read,
+            decode: self.decode - before.decode,
+            collate: self.collate - before.collate,
+            consumer: self.consumer - before.consumer,
+        }
+    }
+}
+
+/// Batches before which nothing is said: the first ones lay ready, or cost a start.
+const FEW: u64 = 4;
+/// The share of the loop's time in `next()` up to which nobody minds.
+const SELDOM: f64 = 0.05;
+/// The share of its time that a stage works at least if it is the limit.
+const MUCH: f64 = 0.5;
+
+/// What limits the loader, and what to change. `asked`: whether a batch was ever asked for.
+pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
+    if !asked {
+        return "idle: no batch was asked for yet".into();
+    }
+    let Figures { elapsed_s, read, decode, collate, consumer } = figures;
+    if consumer.items < FEW || *elapsed_s <= 0.0 {
+        return "starting: too few batches yet to tell".into();
+    }
+    let starved = consumer.blocked_s / (consumer.blocked_s + consumer.busy_s).max(f64::MIN_POSITIVE);
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
+    let waits = percent(starved);
+    if starved <= SELDOM {
+        return format!(
+            "consumer-bound: next() waits {waits} of the time, the loop is the limit; nothing to change here, fewer n_workers \
+             ({}) may do",
+            setting.n_workers
+        );
+    }
+    let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
+    let (reading, decoding, collating) =
+        (share(read, setting.n_readers), share(decode, setting.n_workers), share(collate, 1));
+    let most = reading.max(decoding).max(collating);
+    if most < MUCH {
+        format!(
+            "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; raise shuffle_buffer_size, \
+             so that more may be ahead",
+            percent(most)
+        )
+    } else if most == decoding {
+        let remedy = if setting.n_workers < setting.cores {
+            format!("raise n_workers ({}, of {} cores)", setting.n_workers, setting.cores)
+        } else {
+            format!(
+                "n_workers ({}) has all {} cores already: make examples cheaper (sample_rate, clip_seconds, a format that decodes \
+                 faster)",
+                setting.n_workers, setting.cores
+            )
+        };
+        format!(
+            "CPU-bound (decoding): workers work {} of the time, next() waits {waits}; {remedy}",
+            percent(decoding)
+        )
+    } else if most == reading {
+        let remedy = if setting.is_scattered {
+            format!("raise n_readers ({})", setting.n_readers)
+        } else {
+            "shards without compression or on a faster disk, arrow_files on local storage".into()
+        };
+        format!(
+            "I/O-bound: reading takes {} of the time, workers work {}, next() waits {waits}; {remedy}",
+            percent(reading),
+            percent(decoding)
+        )
+    } else {
+        format!(
+            "CPU-bound (collating): one thread copies examples into batches {} of the time, next() waits {waits}; make examples \
+             smaller (n_mels, clip_seconds, hop_length)",
+            percent(collating)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTING: Setting = Setting { n_readers: 1, is_scattered: false, n_workers: 4, cores: 16 };
+
+    /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for `starved` of it.
+    fn figures(read: f64, decode: f64, collate: f64, starved: f64) -> Figures {
+        let spent = |busy_s: f64, of_s: f64| Spent { items: 100, busy_s, blocked_s: of_s - busy_s };
+        Figures {
+            elapsed_s: 10.0,
+            read: spent(10.0 * read, 10.0),
+            decode: spent(40.0 * decode, 40.0),
+            collate: spent(10.0 * collate, 10.0),
+            consumer: spent(10.0 * (1.0 - starved), 10.0),
+        }
+    }
+
+    #[test]
+    fn each_limit_is_named_with_what_to_change() {
+        for (numbers, limit, remedy) in [
+            ((0.1, 0.5, 0.1, 0.02), "consumer-bound: ", "fewer n_workers (4)"),
+            ((0.1, 0.97, 0.1, 0.6), "CPU-bound (decoding): ", "raise n_workers (4, of 16 cores)"),
+            ((0.95, 0.9, 0.1, 0.6), "I/O-bound: ", "faster disk"),
+            ((0.99, 0.03, 0.01, 0.99), "I/O-bound: ", "faster disk"),
+            ((0.2, 0.6, 0.95, 0.3), "CPU-bound (collating): ", "n_mels"),
+            ((0.1, 0.2, 0.1, 0.5), "buffer-bound: ", "raise shuffle_buffer_size"),
+        ] {
+            let (read, decode, collate, starved) = numbers;
+            let said = verdict(true, &figures(read, decode, collate, starved), &SETTING);
+            assert!(said.starts_with(limit) && said.contains(remedy), "{numbers:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_remedy_knows_the_configuration() {
+        let all = Setting { n_workers: 4, cores: 4, ..SETTING };
+        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &all);
+        assert!(said.contains("make examples cheaper") && !said.contains("raise"), "{said}");
+        let scattered = Setting { is_scattered: true, n_readers: 1, ..SETTING };
+        assert!(verdict(true, &figures(0.97, 0.2, 0.1, 0.6), &scattered).contains("raise n_readers (1)"));
+    }
+
+    #[test]
+    fn nothing_is_said_before_there_is_something_to_say() {
+        assert!(verdict(false, &Figures::default(), &SETTING).starts_with("idle"));
+        assert!(verdict(true, &Figures::default(), &SETTING).starts_with("starting"));
+        let mut few = figures(0.1, 0.9, 0.1, 0.9);
+        few.consumer.items = FEW - 1;
+        assert!(verdict(true, &few, &SETTING).starts_with("starting"));
+    }
+
+    #[test]
+    fn odd_numbers_make_words_as_well() {
+        for odd in [0.0, -1.0, 1e300] {
+            let said = verdict(true, &figures(odd, odd, odd, odd), &SETTING);
+            assert!(said.contains(": ") && !said.contains("NaN %"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The figures of a loader as dicts.
+
+use pyo3::{prelude::*, types::PyDict};
+
+use crate::pipeline::{Counters, Queues, Report, StageTimes, Times};
+
+/// What `Loader.stats()` returns.
+pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResult<Bound<'py, PyDict>> {
+    let stats = counters.read();
+    let Report { stages, ready, starved, start_s, verdict } = counters.report();
+    let dict = PyDict::new(py);
+    dict.set_item("records_read", stats.records_read)?;
+    dict.set_item("records_decoded", stats.records_decoded)?;
+    dict.set_item("records_failed", stats.records_failed)?;
+    dict.set_item("substitutes", stats.substitutes)?;
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;
+    dict.set_item("verdict", verdict)?;
+    let by_name = PyDict::new(py);
+    for stage in &stages {
+        by_name.set_item(stage.name, stage_dict(py, stage)?)?;
+    }
+    dict.set_item("stages", by_name)?;
+    let Queues { records, record_bytes, examples, batches } = queues;
+    let queues = PyDict::new(py);
+    queues.set_item("records", records)?;
+    queues.set_item("record_bytes", record_bytes)?;
+    queues.set_item("examples", examples)?;
+    queues.set_item("batches", batches)?;
+    dict.set_item("queues", queues)?;
+    let times = PyDict::new(py);
+    times.set_item("start_s", start_s)?;
+    for (name, Times { p50_s, p99_s, .. }) in [("ready", ready), ("starved", starved)] {
+        times.set_item(format!("{name}_p50_s"), p50_s)?;
+        times.set_item(format!("{name}_p99_s"), p99_s)?;
+    }
+    dict.set_item("batch_times", times)?;
+    Ok(dict)
+}
+
+fn stage_dict<'py>(py: Python<'py>, stage: &StageTimes) -> PyResult<Bound<'py, PyDict>> {
+    let StageTimes { threads, items, busy_s, waits, times, items_per_s, busy_share, .. } = stage;
+    let blocked_on = PyDict::new(py);
+    for (name, seconds) in waits {
+        blocked_on.set_item(format!("{name}_s"), seconds)?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("threads", threads)?;
+    dict.set_item("items", items)?;
+    dict.set_item("busy_s", busy_s)?;
+    dict.set_item("blocked_s", waits.iter().map(|(_, seconds)| seconds).sum::<f64>())?;
+    dict.set_item("blocked_on", blocked_on)?;
+    dict.set_item("p50_s", times.p50_s)?;
+    dict.set_item("p99_s", times.p99_s)?;
+    dict.set_item("items_per_s", items_per_s)?;
+    dict.set_item("busy_share", busy_share)?;
+    Ok(dict)
+}

@@ -1,0 +1,110 @@
+"""`stats()`, `repr()` and `headspace()` say what limits the loader."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay import _core
+from recordings import TINY
+
+WINDOW: dict[str, Any] = {"shuffle_buffer_size": 100, "shuffle_min_size": 20, "batch_size": 8, "n_workers": 2}
+KEYS = {"threads", "items", "busy_s", "blocked_s", "blocked_on", "p50_s", "p99_s", "items_per_s", "busy_share"}
+
+
+def test_keys(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
+        before = loader.stats()
+        assert before["verdict"].startswith("idle")
+        for _ in range(3):
+            next(loader)
+        stats = loader.stats()
+    assert set(stats) == set(before)
+    assert set(stats["stages"]) == {"read", "decode", "collate", "consumer"}
+    stages = stats["stages"]
+    for stage in (stages["read"], stages["decode"], stages["collate"], stages["consumer"]):
+        assert set(stage) == KEYS
+        assert stage["blocked_s"] == pytest.approx(sum(stage["blocked_on"].values()))
+    assert set(stats["stages"]["read"]["blocked_on"]) == {"credit_s", "bytes_s", "channel_s"}
+    assert stats["stages"]["consumer"]["items"] == stats["batches"] == 3
+    assert stats["stages"]["decode"]["items"] == stats["records_decoded"]
+    assert set(stats["queues"]) == {"records", "record_bytes", "examples", "batches"}
+    assert set(stats["batch_times"]) == {"start_s", "ready_p50_s", "ready_p99_s", "starved_p50_s", "starved_p99_s"}
+    assert stats["verdict"].startswith("starting")
+
+
+def test_slow_workers(tiny_shards: list[Path]) -> None:
+    _core._inject_delays(fixed_ms=4)
+    with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
+        assert "bound" not in repr(loader)
+        for _ in range(20):
+            next(loader)
+        stats = loader.stats()
+        assert stats["verdict"].startswith("CPU-bound (decoding)")
+        assert "n_workers" in stats["verdict"]
+        assert stats["verdict"] in repr(loader)
+        assert stats["stages"]["decode"]["busy_share"] > 0.8
+        assert stats["stages"]["decode"]["p50_s"] > 0.0035
+        # Batches may come in pairs, so not each was waited for.
+        assert stats["batch_times"]["starved_p99_s"] > 0.004
+        assert stats["stages"]["consumer"]["blocked_s"] > 0.1
+    assert loader.stats()["verdict"] == stats["verdict"], "counts can be asked for after close()"
+
+
+def test_slow_loop(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
+        for _ in range(15):
+            next(loader)
+            time.sleep(0.02)
+        stats = loader.stats()
+        assert stats["verdict"].startswith("consumer-bound")
+        assert "consumer-bound" in repr(loader)
+        assert stats["batch_times"]["ready_p50_s"] > 0.017
+        assert stats["stages"]["consumer"]["p50_s"] > 0.017
+        assert stats["queues"]["examples"] >= 20 - 8
+
+
+def test_headspace(tiny_shards: list[Path]) -> None:
+    _core._inject_delays(fixed_ms=2)
+    with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
+        next(loader)
+        state, batches = loader.state_dict(), loader.stats()["batches"]
+        begin = time.perf_counter()
+        measured = loader.headspace(0.5)
+        assert time.perf_counter() - begin < 5
+        assert loader.state_dict() == state
+        assert loader.stats()["batches"] == batches
+        assert measured["seconds"] >= 0.5
+        # Two workers, 2 ms each.
+        assert 200 < measured["decoded_per_s"] < 1000
+        assert 100 < measured["examples_per_s"] < 1000
+        assert measured["handover_per_s"] > 5 * measured["decoded_per_s"]
+        assert measured["verdict"].startswith("CPU-bound")
+        with pytest.raises(forebay.ConfigError, match="seconds is -1, must be 0 to 3600"):
+            loader.headspace(-1)
+        with pytest.raises(forebay.ConfigError, match="seconds"):
+            loader.headspace(float("nan"))
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        loader.headspace()
+
+
+def test_headspace_of_a_short_pass(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards[0], **TINY, **WINDOW, infinite=False) as loader:
+        assert loader.headspace(0.2)["examples_per_s"] > 0
+        assert sum(len(batch["index"]) for batch in loader) == 57
+
+
+def test_headspace_is_interrupted(tiny_shards: list[Path]) -> None:
+    with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
+        timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+        timer.start()
+        begin = time.perf_counter()
+        with pytest.raises(KeyboardInterrupt):
+            loader.headspace(60)
+        assert time.perf_counter() - begin < 1.5
+        timer.join()
+        assert len(next(loader)["index"]) == 8
