@@ -41,6 +41,7 @@ pub(super) struct Pass<C: Collate> {
     /// Empty only while it is dropped.
     made: Option<Receiver<Made<C::Batch>>>,
     n_batches: Option<u64>,
+    first: u64,
     next: u64,
     fatal: Option<Error>,
     /// When the last batch was handed out, until the next one is asked for.
@@ -78,6 +79,7 @@ impl<C: Collate + 'static> Pass<C> {
             run,
             made: Some(made),
             n_batches,
+            first: batch,
             next: batch,
             fatal: None,
             handed: None,
@@ -153,7 +155,7 @@ impl<C: Collate> Pass<C> {
         let now = Instant::now();
         let (meters, starved) = (&counters.meters, std::mem::take(&mut self.starved));
         meters.ready.add(now.duration_since(at));
-        if self.handed.is_none() {
+        if self.next == self.first {
             meters.starts.add(starved);
         } else {
             meters.batches.add(starved);
