@@ -1,4 +1,7 @@
-//! A bound in bytes on what waits in the channel, beside its bound in records.
+//! A bound in bytes on what waits in the channel, beside its bound in records; and a rest for whoever finds it full.
+//!
+//! A thread that finds the channel full rests until half of it was emptied, and not until there is room for one: it is woken once
+//! for many records, where waking costs more than handing over.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -6,6 +9,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 struct Held {
     bytes: usize,
     records: usize,
+    /// Threads that wait for bytes, and for room in the channel.
+    starved: usize,
+    resting: usize,
+    /// How often something was given back.
+    released: u64,
     closed: bool,
 }
 
@@ -20,18 +28,20 @@ impl Held {
     }
 }
 
-/// Bytes that are in the channel. One record is always admitted, however large.
+/// What is in the channel, or in the hands of a thread that is about to send it. One record is always admitted, however large.
 #[derive(Debug)]
-pub struct ByteBudget {
+pub struct Budget {
     limit: usize,
+    /// Records at which a resting thread goes on.
+    half: usize,
     held: Mutex<Held>,
     freed: Condvar,
 }
 
-impl ByteBudget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Self { limit, held: Mutex::default(), freed: Condvar::new() }
+impl Budget {
+    /// A budget of `limit` bytes for a channel of `channel_size` records that so many threads send to.
+    pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
+        Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Takes `bytes` if they fit, or nothing else is held.
@@ -48,19 +58,43 @@ impl ByteBudget {
     pub fn acquire(&self, bytes: usize) -> bool {
         let mut held = self.lock();
         while !held.closed && !held.fits(bytes, self.limit) {
+            held.starved += 1;
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
+            held.starved -= 1;
         }
         held.add(bytes);
         !held.closed
     }
 
-    /// Gives back what [`ByteBudget::acquire`] took.
+    /// How often something was given back, to be asked before the channel is.
+    pub fn released(&self) -> u64 {
+        self.lock().released
+    }
+
+    /// For a thread that found the channel full: waits until something was given back since [`Budget::released`] was asked, and half
+    /// of the channel is empty. Returns false once closed.
+    pub fn rest(&self, released: u64) -> bool {
+        let mut held = self.lock();
+        while !held.closed && (held.released == released || held.records > self.half) {
+            held.resting += 1;
+            held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
+            held.resting -= 1;
+        }
+        !held.closed
+    }
+
+    /// Gives back what [`Budget::acquire`] took.
     pub fn release(&self, bytes: usize) {
         let mut held = self.lock();
         held.bytes -= bytes;
         held.records -= 1;
+        held.released += 1;
+        // Waking nobody is a system call as well.
+        let wake = held.starved > 0 || held.resting > 0 && held.records <= self.half;
         drop(held);
-        self.freed.notify_one();
+        if wake {
+            self.freed.notify_all();
+        }
     }
 
     /// Wakes the waiting thread for good.
@@ -87,7 +121,7 @@ mod tests {
 
     #[test]
     fn one_record_always_fits_and_the_next_waits() {
-        let budget = Arc::new(ByteBudget::new(10));
+        let budget = Arc::new(Budget::new(10, 8, 1));
         assert!(budget.acquire(100));
         let waiter = thread::spawn({
             let budget = budget.clone();
@@ -101,7 +135,7 @@ mod tests {
 
     #[test]
     fn close_wakes() {
-        let budget = Arc::new(ByteBudget::new(1));
+        let budget = Arc::new(Budget::new(1, 8, 1));
         assert!(budget.acquire(1));
         let waiter = thread::spawn({
             let budget = budget.clone();
@@ -109,5 +143,28 @@ mod tests {
         });
         budget.close();
         assert!(!waiter.join().unwrap());
+    }
+
+    #[test]
+    fn a_rest_ends_when_half_of_the_channel_is_empty() {
+        let budget = Arc::new(Budget::new(1000, 8, 1));
+        (0..9).for_each(|_| assert!(budget.acquire(1)));
+        let rester = thread::spawn({
+            let budget = budget.clone();
+            move || budget.rest(budget.released())
+        });
+        thread::sleep(Duration::from_millis(20));
+        (0..3).for_each(|_| budget.release(1));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!rester.is_finished(), "six are held");
+        budget.release(1);
+        assert!(rester.join().unwrap());
+        (0..9).for_each(|_| assert!(budget.acquire(1)));
+        let rester = thread::spawn({
+            let budget = budget.clone();
+            move || budget.rest(budget.released())
+        });
+        budget.close();
+        assert!(!rester.join().unwrap());
     }
 }

@@ -11,12 +11,12 @@ use std::{
     },
 };
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 use super::{
     ExampleOf, Plan,
     admission::Admission,
-    budget::ByteBudget,
+    budget::Budget,
     demand::{Demand, Errand, Substitute},
     inject::Delays,
     meter::Stopwatch,
@@ -38,7 +38,7 @@ pub(super) struct Shared<E> {
     pub(super) counters: Arc<Counters>,
     /// Batches that are complete and were not taken.
     pub(super) ready: AtomicUsize,
-    bytes: ByteBudget,
+    bytes: Budget,
     stopped: AtomicBool,
     /// Dropped to end a wait for the channel.
     open: Mutex<Option<Sender<()>>>,
@@ -158,7 +158,7 @@ impl<E: Send + 'static> Run<E> {
     where
         K::Stage: Stage<Example = E>,
     {
-        let scattered = schedule.rules().order.is_scattered();
+        let n_readers = if schedule.rules().order.is_scattered() { plan.n_readers } else { 1 };
         let look_ahead = 3 * schedule.per_batch() as usize;
         let demand_first = source.random_access();
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
@@ -174,7 +174,7 @@ impl<E: Send + 'static> Run<E> {
         let shared = Arc::new(Shared {
             buffers,
             demand: Demand::new(accounts),
-            bytes: ByteBudget::new(plan.channel_bytes),
+            bytes: Budget::new(plan.channel_bytes, plan.channel_size, n_readers),
             counters: counters.clone(),
             ready: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
@@ -185,7 +185,7 @@ impl<E: Send + 'static> Run<E> {
         let (substituted_tx, substituted) = crossbeam_channel::unbounded();
         // Dropped on error, `run` ends what was started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
-        for n in 0..if scattered { plan.n_readers } else { 1 } {
+        for n in 0..n_readers {
             let reader = Reader {
                 task: task.clone(),
                 source: source.clone(),
@@ -193,7 +193,6 @@ impl<E: Send + 'static> Run<E> {
                 schedule: schedule.clone(),
                 shared: shared.clone(),
                 to_workers: to_workers.clone(),
-                stopped: stopped.clone(),
                 substituted: substituted_tx.clone(),
             };
             let shared = shared.clone();
@@ -267,8 +266,6 @@ struct Reader<S: Source, K: Task> {
     schedule: Schedule,
     shared: Arc<Shared<ExampleOf<K>>>,
     to_workers: Sender<Admitted<ExampleOf<K>>>,
-    /// Disconnected when the run is stopped.
-    stopped: Receiver<()>,
     substituted: Sender<Substituted<ExampleOf<K>>>,
 }
 
@@ -320,16 +317,20 @@ impl<S: Source, K: Task> Reader<S, K> {
     }
 
     /// Waits for room in the channel; false if the run was stopped.
-    fn send(&self, admitted: Admitted<ExampleOf<K>>, watch: &mut Stopwatch) -> bool {
-        match self.to_workers.try_send(admitted) {
-            Ok(()) => true,
-            Err(TrySendError::Disconnected(_)) => false,
-            Err(TrySendError::Full(admitted)) => watch.wait(&self.shared.counters.meters.channel, || {
-                select! {
-                    send(self.to_workers, admitted) -> sent => sent.is_ok(),
-                    recv(self.stopped) -> _ => false,
-                }
-            }),
+    fn send(&self, mut admitted: Admitted<ExampleOf<K>>, watch: &mut Stopwatch) -> bool {
+        let Shared { bytes, counters, .. } = &*self.shared;
+        let mut released = 0;
+        loop {
+            admitted = match self.to_workers.try_send(admitted) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(admitted)) => admitted,
+            };
+            // The first time this returns at once, and the channel is asked again.
+            if !watch.wait(&counters.meters.channel, || bytes.rest(released)) {
+                return false;
+            }
+            released = bytes.released();
         }
     }
 }

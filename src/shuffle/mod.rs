@@ -62,6 +62,8 @@ struct State<T> {
     draws: u64,
     /// One more than the highest ticket pushed.
     pushed: u64,
+    /// Pushes that wait for room.
+    waiting: usize,
     closed: bool,
 }
 
@@ -96,6 +98,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
             wanted: None,
             inside: HashMap::default(),
             pushed: 0,
+            waiting: 0,
             closed: false,
         };
         Ok(Self { capacity, state: Mutex::new(state), arrived: Condvar::new(), room: Condvar::new() })
@@ -107,7 +110,9 @@ impl<T> ConcurrentShuffleBuffer<T> {
     pub fn push(&self, ticket: u64, outcome: Result<T>) -> bool {
         let mut state = self.lock();
         while !state.closed && ticket >= state.draws.saturating_add(self.capacity) {
+            state.waiting += 1;
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
         if state.closed {
             return false;
@@ -138,8 +143,12 @@ impl<T> ConcurrentShuffleBuffer<T> {
             if let Some(outcome) = state.inside.remove(&ticket) {
                 state.wanted = None;
                 state.draws += 1;
+                // Waking nobody is a system call as well.
+                let wake = state.waiting > 0;
                 drop(state);
-                self.room.notify_all();
+                if wake {
+                    self.room.notify_all();
+                }
                 return outcome.map_or_else(|error| Popped::Failed { ticket, error }, Popped::Item);
             }
             if state.closed {
