@@ -2,15 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::RecvTimeoutError;
 use numpy::PyArray1;
 use pyo3::{
     IntoPyObjectExt,
@@ -24,16 +19,18 @@ use super::{
     arrays::array,
     baton::Baton,
     errors::to_python,
-    logging, remember,
+    logging,
+    parameters::{batch_number, preset, to_dict},
+    remember,
+    side::on_the_side,
     sources::Sources,
     state, stats,
     whole::{int64, int128, optional_int64},
 };
 use crate::{
-    Error, ErrorKind, LoaderConfig, Result,
+    Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
     config::{MixtureConfig, shown},
-    float_mode,
     pipeline::{AudioPlan, AudioTask, Counters, Engine, Queues, Step, closed, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
     state::Identity,
@@ -701,80 +698,4 @@ fn open(
     on_the_side(py, "forebay-index", move |stop| {
         Ok((AudioTask::new(plan)?, ArrowSource::open_groups(&groups, &options, stop)?))
     })
-}
-
-/// Works on a thread of its own, such that Ctrl-C works however slow the file system is: then `work` is told to stop.
-fn on_the_side<T: Send + 'static>(
-    py: Python<'_>,
-    name: &str,
-    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
-) -> PyResult<T> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let (done_tx, done) = crossbeam_channel::bounded(1);
-    thread::Builder::new().name(name.into()).spawn({
-        let stop = stop.clone();
-        move || {
-            float_mode::set_default();
-            // Whoever asked may have been interrupted.
-            let _ = done_tx.send(work(&stop));
-        }
-    })?;
-    loop {
-        if let Err(interrupt) = py.check_signals() {
-            stop.store(true, Ordering::Relaxed);
-            return Err(interrupt);
-        }
-        match py.detach(|| done.recv_timeout(SLICE)) {
-            Ok(made) => return made.map_err(|error| to_python(py, &error)),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                let lost = format!("{name} panicked: a bug of forebay, please report it");
-                return Err(to_python(py, &Error::new(ErrorKind::Panic, lost)));
-            }
-        }
-    }
-}
-
-fn batch_number(py: Python<'_>, batch: i64) -> PyResult<u64> {
-    u64::try_from(batch).map_err(|_| {
-        let message = format!("batch is {}, must be 0 or more", shown(batch));
-        to_python(py, &Error::new(ErrorKind::Config, message))
-    })
-}
-
-/// Calls the class with a preset's parameters, overridden.
-fn preset<'py>(
-    class: &Bound<'py, PyType>,
-    arrow_files: &Bound<'py, PyAny>,
-    config: &LoaderConfig,
-    overrides: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let parameters = positional(class.py(), config)?;
-    if let Some(overrides) = overrides {
-        parameters.update(overrides.as_mapping())?;
-    }
-    class.call((arrow_files,), Some(&parameters))
-}
-
-/// The parameters as keywords, but for files, mixture and columns.
-fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
-    let dict = positional(py, config)?;
-    macro_rules! set {
-        ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), &config.$parameter)?;)* };
-    }
-    set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches }
-    Ok(dict)
-}
-
-/// The parameters that may be given by position, as keywords.
-pub fn positional<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    macro_rules! set {
-        ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), config.$parameter)?;)* };
-    }
-    set! {
-        seed batch_size shuffle_buffer_size shuffle_min_size sample_rate clip_seconds n_mels n_fft hop_length n_workers
-        raw_channel_size infinite augment
-    }
-    Ok(dict)
 }

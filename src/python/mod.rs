@@ -9,7 +9,9 @@ mod decode;
 mod errors;
 mod loader;
 mod logging;
+mod parameters;
 mod permutation;
+mod side;
 mod sources;
 mod spectrogram;
 mod state;
@@ -65,7 +67,10 @@ fn _inject_delays(fixed_ms: f64, random_ms: f64) {
 #[pyfunction]
 fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
     use crate::LoaderConfig;
-    Ok((loader::positional(py, &LoaderConfig::train())?, loader::positional(py, &LoaderConfig::eval())?))
+    Ok((
+        parameters::positional(py, &LoaderConfig::train())?,
+        parameters::positional(py, &LoaderConfig::eval())?,
+    ))
 }
 
 /// The Rust core of forebay.

@@ -1,3 +1,5 @@
+//! Mixtures beside a plain simulation, one position after the other.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,0 +1,47 @@
+//! Work on a thread of its own, while the caller's looks at signals.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use crossbeam_channel::RecvTimeoutError;
+use pyo3::prelude::*;
+
+use super::{SLICE, errors::to_python};
+use crate::{Error, ErrorKind, Result, float_mode};
+
+/// Works on a thread of its own, such that Ctrl-C works however slow the file system is: then `work` is told to stop.
+pub fn on_the_side<T: Send + 'static>(
+    py: Python<'_>,
+    name: &str,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (done_tx, done) = crossbeam_channel::bounded(1);
+    thread::Builder::new().name(name.into()).spawn({
+        let stop = stop.clone();
+        move || {
+            float_mode::set_default();
+            // Whoever asked may have been interrupted.
+            let _ = done_tx.send(work(&stop));
+        }
+    })?;
+    loop {
+        if let Err(interrupt) = py.check_signals() {
+            stop.store(true, Ordering::Relaxed);
+            return Err(interrupt);
+        }
+        match py.detach(|| done.recv_timeout(SLICE)) {
+            Ok(made) => return made.map_err(|error| to_python(py, &error)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let lost = format!("{name} panicked: a bug of forebay, please report it");
+                return Err(to_python(py, &Error::new(ErrorKind::Panic, lost)));
+            }
+        }
+    }
+}
