@@ -132,8 +132,10 @@ impl Plan {
     }
 }
 
-type ExampleOf<K> = <<K as Task>::Stage as Stage>::Example;
-type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;
+/// What a task's workers make.
+pub type ExampleOf<K> = <<K as Task>::Stage as Stage>::Example;
+/// What a task's collator makes.
+pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;
 
 /// Loads batches: order, run, batches under way and the account of bad records.
 pub struct Engine<S: Source, K: Task> {

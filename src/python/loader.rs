@@ -3,7 +3,6 @@
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
 };
 
 use numpy::PyArray1;
@@ -15,29 +14,24 @@ use pyo3::{
 };
 
 use super::{
-    Control, SLICE,
     arrays::array,
-    baton::Baton,
     errors::to_python,
+    face::{Face, shards},
     logging,
     parameters::{batch_number, preset, to_dict},
-    remember,
     side::on_the_side,
     sources::Sources,
-    state, stats,
+    state,
     whole::{int64, int128, optional_int64},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
     config::{MixtureConfig, shown},
-    pipeline::{AudioPlan, AudioTask, Counters, Engine, Queues, Step, closed, epoch_out_of_range},
+    pipeline::{AudioPlan, AudioTask, Engine, closed, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
     state::Identity,
 };
-
-/// How long the hand-over of a cached batch is measured at most.
-const HANDOVER: Duration = Duration::from_millis(200);
 
 type AudioEngine = Engine<ArrowSource, AudioTask>;
 
@@ -110,16 +104,13 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// replaced, `MemoryError` if a batch cannot be had, and `ForebayError` once the loader is closed.
 #[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
 pub struct Loader {
-    engine: Baton<AudioEngine>,
-    control: Arc<Control>,
+    face: Face<ArrowSource, AudioTask>,
     source: Arc<ArrowSource>,
-    counters: Arc<Counters>,
     config: LoaderConfig,
     identity: Identity,
     shape: [usize; 2],
     sources: Sources,
     columns: [Option<String>; 2],
-    process: u32,
 }
 
 #[pymethods]
@@ -231,20 +222,15 @@ impl Loader {
                 _ => error,
             })
         })?;
-        let control = engine.control();
-        remember(Arc::downgrade(&control));
         logging::emit(py)?;
         Ok(Self {
-            control,
-            counters: engine.counters(),
+            face: Face::new(engine),
             identity: state::identity(&config, columns.each_ref().map(Option::as_deref), &source),
             config,
             shape,
             sources,
             columns,
             source,
-            process: std::process::id(),
-            engine: Baton::new(engine),
         })
     }
 
@@ -276,28 +262,13 @@ impl Loader {
     /// `load_state_dict` or `seek` it goes on there.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
-        slf.get().with_engine(py, AudioEngine::rewind)?.map_err(|error| to_python(py, &error))?;
+        slf.get().face.ask(py, AudioEngine::rewind)?;
         Ok(slf.clone())
     }
 
     /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        loop {
-            let step = self.with_engine(py, |engine| engine.fetch(SLICE))?;
-            // What a signal's handler sees, and what is left if it raises: the batch is the engine's until nothing comes between.
-            logging::emit(py)?;
-            py.check_signals()?;
-            match step {
-                Ok(Step::Batch(..)) => {}
-                Ok(Step::End) => return Ok(None),
-                Ok(Step::TimedOut) => continue,
-                Err(error) => return Err(to_python(py, &error)),
-            }
-            // Another thread may have taken it, or a handler have sought.
-            if let Some((_, batch)) = self.take(py) {
-                return self.to_dict(py, batch).map(Some);
-            }
-        }
+        self.face.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
     }
 
     /// The exact number of batches of the finite pass under way (that of a mixture may differ from pass to pass if its blocks are
@@ -328,43 +299,21 @@ impl Loader {
     /// Ends all threads within half a second. A `next()` that waits in another thread raises `ForebayError`, as every later one does.
     /// Counts and errors can still be asked for. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_forked() {
-            return Ok(());
-        }
-        // Before the engine is asked for: it wakes a thread that has it.
-        py.detach(|| self.control.close());
-        self.with_engine(py, AudioEngine::close)?;
-        logging::emit(py)
+        self.face.close(py)
     }
 
     /// Whether `close()` was called.
     #[getter]
     fn closed(&self) -> bool {
-        self.control.is_closed()
+        self.face.control().is_closed()
     }
 
     /// The bad records met so far, each once, in row order: dicts with `index` (row over all files), `shard`, `row` (within the
     /// shard), `path` (the recording's own, if the shard has one), `kind` and `reason`.
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        logging::emit(py)?;
-        let bad: Vec<Error> = self.with_engine(py, |engine| engine.errors().cloned().collect())?;
         let mut reader = self.source.reader();
-        let list = PyList::empty(py);
-        for error in bad {
-            let index = error.place.index;
-            // A path that cannot be read is no path; why the record is bad is in `reason`.
-            py.check_signals()?;
-            let path = py.detach(|| index.and_then(|index| reader.path(index).ok().flatten()));
-            let dict = PyDict::new(py);
-            dict.set_item("index", index)?;
-            dict.set_item("shard", error.place.shard.as_ref().map(|shard| shard.display().to_string()))?;
-            dict.set_item("row", error.place.row)?;
-            dict.set_item("path", path)?;
-            dict.set_item("kind", error.kind.name())?;
-            dict.set_item("reason", error.reason())?;
-            list.append(dict)?;
-        }
-        Ok(list)
+        // A path that cannot be read is no path; why the record is bad is in `reason`.
+        self.face.errors(py, move |index| reader.path(index).ok().flatten())
     }
 
     /// What went through, where the time goes, and what that says. Totals are since construction.
@@ -380,9 +329,7 @@ impl Loader {
     /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`, `starved_p99_s`, how long `next()`
     ///   waited for it, without the first of a pass; `start_s`, all waits for these.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // After a fork a lock may be locked for good.
-        let queues = if self.is_forked() { Queues::default() } else { py.detach(|| self.control.queues()) };
-        stats::dict(py, &self.counters, queues)
+        self.face.stats(py)
     }
 
     /// How fast the loader is if the loop does nothing: measured for `seconds` (0 to 3600) on a copy that begins at the same
@@ -394,42 +341,7 @@ impl Loader {
     /// the loader; one far below it does not.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
-        if !(0.0..=3600.0).contains(&seconds) {
-            let message = format!("seconds is {seconds}, must be 0 to 3600");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        let length = Duration::from_secs_f64(seconds);
-        let aside = self.with_engine(py, |engine| engine.aside())?.map_err(|error| to_python(py, &error))?;
-        remember(Arc::downgrade(&aside.control()));
-        let control = self.control.clone();
-        let measured = on_the_side(py, "forebay-headspace", move |stop| {
-            let go_on = || !stop.load(Ordering::Relaxed) && !control.is_closed();
-            aside.headspace(length, go_on, |batch| batch.index.len())
-        })?;
-        let Some((measured, batch)) = measured else {
-            let message = "there was no batch to measure; the loader was closed, or its passes are empty";
-            return Err(to_python(py, &Error::new(ErrorKind::State, message)));
-        };
-        let rows = batch.index.len();
-        let cached = self.to_dict(py, batch)?;
-        let begin = Instant::now();
-        let mut handed_out = 0u64;
-        while handed_out == 0 || begin.elapsed() < length.min(HANDOVER) {
-            self.with_engine(py, |engine| engine.batch())?;
-            logging::emit(py)?;
-            let views = PyDict::new(py);
-            for (field, values) in &cached {
-                views.set_item(field, values.call_method0("view")?)?;
-            }
-            handed_out += 1;
-        }
-        let dict = PyDict::new(py);
-        dict.set_item("examples_per_s", measured.examples as f64 / measured.elapsed_s)?;
-        dict.set_item("decoded_per_s", measured.decoded as f64 / measured.elapsed_s)?;
-        dict.set_item("handover_per_s", (handed_out * rows as u64) as f64 / begin.elapsed().as_secs_f64())?;
-        dict.set_item("seconds", measured.elapsed_s)?;
-        dict.set_item("verdict", measured.verdict)?;
-        Ok(dict)
+        self.face.headspace(py, seconds, |batch| batch.index.len(), |batch| self.to_dict(py, batch))
     }
 
     /// Rows of all shards.
@@ -441,7 +353,7 @@ impl Loader {
     /// Batches that make an epoch, the same on every rank.
     #[getter]
     fn batches_per_epoch(&self) -> u64 {
-        self.control.batches_per_epoch()
+        self.face.control().batches_per_epoch()
     }
 
     /// The names of the sources of a mixture, by the numbers in a batch's `source`; None for a single one.
@@ -453,13 +365,13 @@ impl Loader {
     /// The number of the next batch that will come: of the pass if finite, of all if infinite. `batches_per_epoch` after the last.
     #[getter]
     fn batch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with_engine(py, |engine| engine.batch())
+        self.face.with_engine(py, |engine| engine.batch())
     }
 
     /// Where the loader stands: a dict that JSON can hold, under 1 KB, whatever the data. It stands for what was returned, not for
     /// what was prefetched, and one rank's serves all. After the last batch of a pass it is the start of the next.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let position = self.with_engine(py, |engine| engine.position())?;
+        let position = self.face.with_engine(py, |engine| engine.position())?;
         state::to_python(py, &self.identity.state(&position))
     }
 
@@ -470,15 +382,14 @@ impl Loader {
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let position = state::from_python(state)?.and_then(|state| self.identity.position(&state));
         let position = position.map_err(|error| to_python(py, &error))?;
-        self.with_engine(py, move |engine| engine.restore(position.clone()))?
-            .map_err(|error| to_python(py, &error))
+        self.face.ask(py, move |engine| engine.restore(position.clone()))
     }
 
     /// Makes batch number `batch` the next one (or, if it is to be skipped, the one behind it): of the pass if finite, of all if infinite.
     /// Raises `ConfigError` if there is none.
     fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
         let batch = batch_number(py, batch)?;
-        self.with_engine(py, |engine| engine.seek(batch))?.map_err(|error| to_python(py, &error))
+        self.face.ask(py, |engine| engine.seek(batch))
     }
 
     /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in `seek`: those around a
@@ -486,7 +397,7 @@ impl Loader {
     /// next pass of a finite loader is whole again. Raises `ConfigError` for more than 8, or beyond the end of the pass.
     fn skip(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(py, &error))?;
-        self.with_engine(py, |engine| engine.skip(&ranges))?.map_err(|error| to_python(py, &error))
+        self.face.ask(py, |engine| engine.skip(&ranges))
     }
 
     /// Batch number `batch` once more, or in advance, made on the side: the position stays where it is. Takes as long as
@@ -497,9 +408,8 @@ impl Loader {
         #[pyo3(from_py_with = int64)] batch: i64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let batch = batch_number(py, batch)?;
-        let replay =
-            self.with_engine(py, |engine| engine.replay(batch))?.map_err(|error| to_python(py, &error))?;
-        let control = self.control.clone();
+        let replay = self.face.ask(py, |engine| engine.replay(batch))?;
+        let control = self.face.control().clone();
         let made = on_the_side(py, "forebay-replay", move |stop| {
             replay.run(|| !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
@@ -520,9 +430,8 @@ impl Loader {
             let message = format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32);
             to_python(py, &Error::new(ErrorKind::Config, message))
         })?;
-        let upcoming =
-            self.with_engine(py, |engine| engine.upcoming())?.map_err(|error| to_python(py, &error))?;
-        let control = self.control.clone();
+        let upcoming = self.face.ask(py, |engine| engine.upcoming())?;
+        let control = self.face.control().clone();
         let rows = on_the_side(py, "forebay-plan", move |stop| {
             upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
@@ -533,13 +442,13 @@ impl Loader {
     /// mixes neighbouring epochs; its epoch says how often as many examples as there are records were drawn.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with_engine(py, |engine| engine.epoch())
+        self.face.with_engine(py, |engine| engine.epoch())
     }
 
     /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is infinite.
     fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
         let set = match u64::try_from(epoch) {
-            Ok(number) if epoch < i64::MAX => self.with_engine(py, |engine| engine.set_epoch(number))?,
+            Ok(number) if epoch < i64::MAX => self.face.with_engine(py, |engine| engine.set_epoch(number))?,
             _ => Err(epoch_out_of_range(shown(epoch))),
         };
         set.map_err(|error| to_python(py, &error))
@@ -554,16 +463,7 @@ impl Loader {
     /// The shards in the order given: dicts with `path`, `first_row`, `num_rows` and `damage` (None, or what is wrong with the file).
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        for shard in self.source.shards() {
-            let dict = PyDict::new(py);
-            dict.set_item("path", shard.path.display().to_string())?;
-            dict.set_item("first_row", shard.first_row)?;
-            dict.set_item("num_rows", shard.n_rows)?;
-            dict.set_item("damage", shard.damage.as_ref().map(ToString::to_string))?;
-            list.append(dict)?;
-        }
-        Ok(list)
+        shards(py, self.source.shards())
     }
 
     /// Pickles configuration and state; the copy reads the same paths and goes on where this loader stands.
@@ -587,11 +487,7 @@ impl Loader {
         let [n_mels, n_frames] = self.shape;
         let plural = |n: u64| if n == 1 { "" } else { "s" };
         let (records, shards) = (self.source.n_rows(), self.source.shards().len());
-        // After a fork, too: nothing here waits for a lock.
-        let verdict = match self.counters.read().batches {
-            0 => String::new(),
-            _ => format!("; {}", self.counters.verdict()),
-        };
+        let verdict = self.face.verdict();
         format!(
             "<forebay.Loader: {records} record{} in {shards} shard{}, batches of {} x [{n_mels}, {n_frames}], {}{}{verdict}>",
             plural(records),
@@ -604,55 +500,6 @@ impl Loader {
 }
 
 impl Loader {
-    fn is_forked(&self) -> bool {
-        self.process != std::process::id()
-    }
-
-    /// Calls `work` with the engine, detached; waits for another thread that has it in slices, between looks at signals.
-    fn with_engine<T: Send>(
-        &self,
-        py: Python<'_>,
-        mut work: impl FnMut(&mut AudioEngine) -> T + Send,
-    ) -> PyResult<T> {
-        if self.is_forked() {
-            return Err(super::errors::ForebayError::new_err(
-                "this loader was made before a fork, and its threads stayed in the parent; make the loader in the process that \
-                 uses it",
-            ));
-        }
-        let mut turn = None;
-        loop {
-            if let Err(interrupt) = py.check_signals() {
-                py.detach(|| drop(turn));
-                return Err(interrupt);
-            }
-            let turn = &mut turn;
-            let done = py.detach(|| {
-                let taken = turn.get_or_insert_with(|| self.engine.queue()).take(SLICE);
-                let done = taken.map(|mut engine| work(&mut engine));
-                if done.is_some() {
-                    *turn = None;
-                }
-                done
-            });
-            if let Some(done) = done {
-                return Ok(done);
-            }
-        }
-    }
-
-    /// Takes the batch that was fetched, whatever signals are pending.
-    fn take(&self, py: Python<'_>) -> Option<(u64, AudioBatch)> {
-        py.detach(|| {
-            let mut turn = self.engine.queue();
-            loop {
-                if let Some(mut engine) = turn.take(SLICE) {
-                    return engine.take();
-                }
-            }
-        })
-    }
-
     fn to_dict<'py>(&self, py: Python<'py>, batch: AudioBatch) -> PyResult<Bound<'py, PyDict>> {
         let [n_mels, n_frames] = self.shape;
         let dict = PyDict::new(py);
@@ -666,25 +513,6 @@ impl Loader {
         }
         dict.set_item("index", array(py, batch.index, [rows])?)?;
         Ok(dict)
-    }
-}
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        // After a fork nothing may be touched: what another thread had locked stays locked.
-        if self.is_forked() {
-            return;
-        }
-        let end = || {
-            self.control.close();
-            if let Some(mut engine) = self.engine.queue().take(SLICE) {
-                engine.close();
-            }
-        };
-        // Joining can take a moment; others may run meanwhile, if there is an interpreter to give way to.
-        if Python::try_attach(|py| py.detach(end)).is_none() {
-            end();
-        }
     }
 }
 

@@ -7,6 +7,7 @@ mod arrays;
 mod baton;
 mod decode;
 mod errors;
+mod face;
 mod loader;
 mod logging;
 mod parameters;
@@ -19,25 +20,35 @@ mod stats;
 mod whole;
 
 use std::{
-    sync::{Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
-use crate::{batch::AudioExample, pipeline};
+use crate::pipeline;
 
 /// The longest that a wait goes without looking at pending signals.
 const SLICE: Duration = Duration::from_millis(50);
 
-type Control = pipeline::Control<AudioExample>;
+/// What ends a loader of any kind.
+trait Close: Send + Sync {
+    fn close(&self);
+}
+
+impl<E: Send> Close for pipeline::Control<E> {
+    fn close(&self) {
+        Self::close(self);
+    }
+}
 
 /// Every loader that may have threads, for the end of the process.
-static LIVE: Mutex<Vec<(u32, Weak<Control>)>> = Mutex::new(Vec::new());
+static LIVE: Mutex<Vec<(u32, Weak<dyn Close>)>> = Mutex::new(Vec::new());
 
-/// Remembers a loader for [`close_all`].
-fn remember(control: Weak<Control>) {
+/// Remembers a loader for [`_close_all`].
+fn remember<E: Send + 'static>(control: &Arc<pipeline::Control<E>>) {
+    let control: Weak<pipeline::Control<E>> = Arc::downgrade(control);
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     live.retain(|(_, other)| other.strong_count() > 0);
     live.push((std::process::id(), control));

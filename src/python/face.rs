@@ -1,0 +1,267 @@
+//! What the Python face of every loader does with its engine: it detaches, waits in slices, looks at signals, and ends the threads.
+//!
+//! A pyclass owns one [`Face`] and adds what is its own: parameters, the dict of a batch, what a state means.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList},
+};
+
+use super::{
+    SLICE,
+    baton::Baton,
+    errors::{ForebayError, to_python},
+    logging, remember,
+    side::on_the_side,
+    stats,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    pipeline::{BatchOf, Control, Counters, Engine, ExampleOf, Queues, Step},
+    record::{Source, Task},
+    source::Shard,
+};
+
+/// How long the hand-over of a cached batch is measured at most.
+const HANDOVER: Duration = Duration::from_millis(200);
+
+/// An engine as Python holds it.
+pub struct Face<S: Source, K: Task> {
+    engine: Baton<Engine<S, K>>,
+    control: Arc<Control<ExampleOf<K>>>,
+    counters: Arc<Counters>,
+    process: u32,
+}
+
+impl<S: Source, K: Task> Face<S, K> {
+    /// The face of `engine`, whose threads end with the interpreter at the latest.
+    pub fn new(engine: Engine<S, K>) -> Self {
+        let control = engine.control();
+        remember(&control);
+        Self { control, counters: engine.counters(), process: std::process::id(), engine: Baton::new(engine) }
+    }
+
+    /// The handle that ends the engine.
+    pub fn control(&self) -> &Arc<Control<ExampleOf<K>>> {
+        &self.control
+    }
+
+    /// Whether this process is a fork of the one that made the engine.
+    pub fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Calls `work` with the engine, detached; waits for another thread that has it in slices, between looks at signals.
+    pub fn with_engine<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut work: impl FnMut(&mut Engine<S, K>) -> T + Send,
+    ) -> PyResult<T> {
+        if self.is_forked() {
+            return Err(ForebayError::new_err(
+                "this loader was made before a fork, and its threads stayed in the parent; make the loader in the process that \
+                 uses it",
+            ));
+        }
+        let mut turn = None;
+        loop {
+            if let Err(interrupt) = py.check_signals() {
+                py.detach(|| drop(turn));
+                return Err(interrupt);
+            }
+            let turn = &mut turn;
+            let done = py.detach(|| {
+                let taken = turn.get_or_insert_with(|| self.engine.queue()).take(SLICE);
+                let done = taken.map(|mut engine| work(&mut engine));
+                if done.is_some() {
+                    *turn = None;
+                }
+                done
+            });
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// As [`Face::with_engine`], for work that can fail.
+    pub fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnMut(&mut Engine<S, K>) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.with_engine(py, work)?.map_err(|error| to_python(py, &error))
+    }
+
+    /// The next batch; `None` at the end of a pass.
+    pub fn next(&self, py: Python<'_>) -> PyResult<Option<BatchOf<K>>> {
+        loop {
+            let step = self.with_engine(py, |engine| engine.fetch(SLICE))?;
+            // What a signal's handler sees, and what is left if it raises: the batch is the engine's until nothing comes between.
+            logging::emit(py)?;
+            py.check_signals()?;
+            match step {
+                Ok(Step::Batch(..)) => {}
+                Ok(Step::End) => return Ok(None),
+                Ok(Step::TimedOut) => continue,
+                Err(error) => return Err(to_python(py, &error)),
+            }
+            // Another thread may have taken it, or a handler have sought.
+            if let Some((_, batch)) = self.take(py) {
+                return Ok(Some(batch));
+            }
+        }
+    }
+
+    /// Takes the batch that was fetched, whatever signals are pending.
+    fn take(&self, py: Python<'_>) -> Option<(u64, BatchOf<K>)> {
+        py.detach(|| {
+            let mut turn = self.engine.queue();
+            loop {
+                if let Some(mut engine) = turn.take(SLICE) {
+                    return engine.take();
+                }
+            }
+        })
+    }
+
+    /// Ends all threads.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_forked() {
+            return Ok(());
+        }
+        // Before the engine is asked for: it wakes a thread that has it.
+        py.detach(|| self.control.close());
+        self.with_engine(py, Engine::close)?;
+        logging::emit(py)
+    }
+
+    /// The bad records as dicts; `path` finds a record's own path by its row number.
+    pub fn errors<'py>(
+        &self,
+        py: Python<'py>,
+        mut path: impl FnMut(u64) -> Option<String> + Send,
+    ) -> PyResult<Bound<'py, PyList>> {
+        logging::emit(py)?;
+        let bad: Vec<Error> = self.with_engine(py, |engine| engine.errors().cloned().collect())?;
+        let list = PyList::empty(py);
+        for error in bad {
+            let index = error.place.index;
+            py.check_signals()?;
+            let path = py.detach(|| index.and_then(&mut path));
+            let dict = PyDict::new(py);
+            dict.set_item("index", index)?;
+            dict.set_item("shard", error.place.shard.as_ref().map(|shard| shown(shard)))?;
+            dict.set_item("row", error.place.row)?;
+            dict.set_item("path", path)?;
+            dict.set_item("kind", error.kind.name())?;
+            dict.set_item("reason", error.reason())?;
+            list.append(dict)?;
+        }
+        Ok(list)
+    }
+
+    /// Counts, times and verdict.
+    pub fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        // After a fork a lock may be locked for good.
+        let queues = if self.is_forked() { Queues::default() } else { py.detach(|| self.control.queues()) };
+        stats::dict(py, &self.counters, queues)
+    }
+
+    /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so also after a fork.
+    pub fn verdict(&self) -> String {
+        match self.counters.read().batches {
+            0 => String::new(),
+            _ => format!("; {}", self.counters.verdict()),
+        }
+    }
+
+    /// How fast an engine like this one is if the loop does nothing; `rows` counts those of a batch, `to_dict` is what the user gets.
+    pub fn headspace<'py>(
+        &self,
+        py: Python<'py>,
+        seconds: f64,
+        rows: impl Fn(&BatchOf<K>) -> usize + Send + Copy + 'static,
+        to_dict: impl FnOnce(BatchOf<K>) -> PyResult<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        if !(0.0..=3600.0).contains(&seconds) {
+            let message = format!("seconds is {seconds}, must be 0 to 3600");
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        let length = Duration::from_secs_f64(seconds);
+        let aside = self.ask(py, |engine| engine.aside())?;
+        remember(&aside.control());
+        let control = self.control.clone();
+        let measured = on_the_side(py, "forebay-headspace", move |stop| {
+            let go_on = || !stop.load(Ordering::Relaxed) && !control.is_closed();
+            aside.headspace(length, go_on, rows)
+        })?;
+        let Some((measured, batch)) = measured else {
+            let message = "there was no batch to measure; the loader was closed, or its passes are empty";
+            return Err(to_python(py, &Error::new(ErrorKind::State, message)));
+        };
+        let rows = rows(&batch);
+        let cached = to_dict(batch)?;
+        let begin = Instant::now();
+        let mut handed_out = 0u64;
+        while handed_out == 0 || begin.elapsed() < length.min(HANDOVER) {
+            self.with_engine(py, |engine| engine.batch())?;
+            logging::emit(py)?;
+            let views = PyDict::new(py);
+            for (field, values) in &cached {
+                views.set_item(field, values.call_method0("view")?)?;
+            }
+            handed_out += 1;
+        }
+        let dict = PyDict::new(py);
+        dict.set_item("examples_per_s", measured.examples as f64 / measured.elapsed_s)?;
+        dict.set_item("decoded_per_s", measured.decoded as f64 / measured.elapsed_s)?;
+        dict.set_item("handover_per_s", (handed_out * rows as u64) as f64 / begin.elapsed().as_secs_f64())?;
+        dict.set_item("seconds", measured.elapsed_s)?;
+        dict.set_item("verdict", measured.verdict)?;
+        Ok(dict)
+    }
+}
+
+impl<S: Source, K: Task> Drop for Face<S, K> {
+    fn drop(&mut self) {
+        // After a fork nothing may be touched: what another thread had locked stays locked.
+        if self.is_forked() {
+            return;
+        }
+        let end = || {
+            self.control.close();
+            if let Some(mut engine) = self.engine.queue().take(SLICE) {
+                engine.close();
+            }
+        };
+        // Joining can take a moment; others may run meanwhile, if there is an interpreter to give way to.
+        if Python::try_attach(|py| py.detach(end)).is_none() {
+            end();
+        }
+    }
+}
+
+/// Shards as dicts.
+pub fn shards<'py>(py: Python<'py>, shards: &[Shard]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for shard in shards {
+        let dict = PyDict::new(py);
+        dict.set_item("path", shown(&shard.path))?;
+        dict.set_item("first_row", shard.first_row)?;
+        dict.set_item("num_rows", shard.n_rows)?;
+        dict.set_item("damage", shard.damage.as_ref().map(ToString::to_string))?;
+        list.append(dict)?;
+    }
+    Ok(list)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
