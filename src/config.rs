@@ -283,6 +283,7 @@ impl LoaderConfig {
             seed: self.seed,
             order,
             mixture,
+            groups: None,
             window: self.shuffle_min_size.max(1) as u64,
             batch_size: self.batch_size as usize,
             rank: self.rank as u64,

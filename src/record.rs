@@ -89,21 +89,79 @@ pub trait Stage {
     fn run(&mut self, record: &Record) -> Result<Self::Example>;
 }
 
+/// A record that a collator holds back for later batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The row number over the files as given.
+    pub row: u64,
+    /// How much of its example went into batches; what that means is the collator's.
+    pub used: u32,
+}
+
+/// Where a stream stands between two batches, if its batches take as many records as they need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Draws made.
+    pub draws: u64,
+    /// What the collator holds, in an order of its own.
+    pub held: Vec<Held>,
+}
+
+/// The standings of all streams of a rank.
+pub type Standings = Arc<[Standing]>;
+
 /// Puts examples into the rows of a batch.
+///
+/// Most batches have a row for each example, and the order says which. A collator that [`Collate::wants`] examples instead takes as
+/// many of each stream as it needs to fill the rows that belong to the stream, and may hold some back; the methods from there on
+/// are for such a one alone.
 pub trait Collate: Send {
     /// What a stage makes.
     type Example: Send + 'static;
     /// What the user gets.
     type Batch: Send + 'static;
 
-    /// Writes `example` into `row` of the batch under way; each row once.
+    /// Writes `example` into `row` of the batch under way, each row once; or takes it for its stream, if it is a wanted one.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Memory`] if there is none for the batch. It ends the run.
-    fn put(&mut self, row: usize, example: Self::Example) -> Result<()>;
+    fn put(&mut self, stream: usize, row: usize, example: Self::Example) -> Result<()>;
 
     /// Hands out the batch under way, cut to its first `rows` rows, and begins the next.
     fn take(&mut self, rows: usize) -> Self::Batch;
+
+    /// Does what can be done for the batch under way, and tells whether it takes another example of `stream`; `None` if that is a
+    /// matter of counting.
+    ///
+    /// # Errors
+    /// As [`Collate::put`].
+    fn wants(&mut self, _stream: usize) -> Result<Option<bool>> {
+        Ok(None)
+    }
+
+    /// Learns that the record of `row`, which was next in `stream`, is bad.
+    fn miss(&mut self, _stream: usize, _row: u64) {}
+
+    /// Learns that no further example of `stream` comes in this pass, whatever it wants.
+    fn end(&mut self, _stream: usize) {}
+
+    /// The rows of the batch under way that are complete.
+    fn rows(&self) -> usize {
+        0
+    }
+
+    /// What it holds of `stream` between two batches.
+    fn held(&self, _stream: usize) -> Vec<Held> {
+        Vec::new()
+    }
+
+    /// Takes up again what was held of `stream`, one after another in the same order.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::State`] if the example cannot have been used so far.
+    fn hold(&mut self, _stream: usize, _held: Held, _example: Self::Example) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A kind of loading: how examples are made and how they become batches.
@@ -121,6 +179,6 @@ pub trait Task: Send + Sync + 'static {
         None
     }
 
-    /// A collator of batches of `batch_size` rows.
-    fn collate(&self, batch_size: usize) -> Self::Collate;
+    /// A collator of batches of `batch_size` rows, to which each of `n_streams` streams adds the same number if they are not counted.
+    fn collate(&self, batch_size: usize, n_streams: usize) -> Self::Collate;
 }

@@ -32,6 +32,8 @@ pub enum Purpose {
     Pass = 9,
     /// The orders of the sources of a mixture.
     Source = 10,
+    /// The order of a stream's row groups in an epoch.
+    Groups = 11,
 }
 
 /// Spreads every bit of `x` over the whole word: a bijection of 64 bits.

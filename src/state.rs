@@ -27,7 +27,7 @@ pub struct Identity {
 impl Identity {
     /// The state of this loader at a position.
     pub fn state(&self, position: &Position) -> Value {
-        let Position { epoch, batch, canon, skip } = position;
+        let Position { epoch, batch, canon, skip, .. } = position;
         let skip: Vec<[u64; 2]> = skip.iter().map(|range| [range.start, range.end]).collect();
         json!({
             "version": VERSION,
@@ -95,7 +95,7 @@ impl Identity {
         let skip = ranges.ok_or_else(|| {
             wrong(format!("the state's \"skip\" is {skip}, expected pairs [first, end] of whole numbers"))
         })?;
-        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip })
+        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings: None })
     }
 }
 
@@ -133,6 +133,7 @@ mod tests {
             batch: 1 << 40,
             canon: Canon { n_streams: 8, world_size: 2 },
             skip: vec![3..5, 9..10],
+            standings: None,
         }
     }
 

@@ -131,7 +131,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
             record.seed = mix(record.seed);
             let counts = allocations(|| {
                 let example = stage.run(record).unwrap();
-                collate.put(0, example).unwrap();
+                collate.put(0, 0, example).unwrap();
             });
             // Scratch grows to its size in the first rounds.
             if round >= 20 && counts.allocations >= worst.allocations {

@@ -95,7 +95,7 @@ impl Collate for AudioCollate {
     type Example = AudioExample;
     type Batch = AudioBatch;
 
-    fn put(&mut self, row: usize, example: AudioExample) -> Result<()> {
+    fn put(&mut self, _stream: usize, row: usize, example: AudioExample) -> Result<()> {
         let batch = match &mut self.under_way {
             Some(batch) => batch,
             None => self.under_way.insert(self.pool.acquire()?),
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn rows_go_where_they_belong_and_buffers_go_back() {
         let mut collate = collate(3, 2);
-        collate.put(1, example(1, 2)).unwrap();
-        collate.put(0, example(5, 2)).unwrap();
+        collate.put(0, 1, example(1, 2)).unwrap();
+        collate.put(0, 0, example(5, 2)).unwrap();
         let batch = collate.take(2);
         assert_eq!(*batch.spectrogram, [5.0, 5.0, 1.0, 1.0]);
         assert_eq!((&*batch.label, &*batch.index), (&[5, 1][..], &[50, 10][..]));
@@ -153,8 +153,8 @@ mod tests {
         let len = SMALL / 4;
         let mut collate = collate(2, len);
         let mut batch = |n: i64| {
-            collate.put(0, example(n, len)).unwrap();
-            collate.put(1, example(-n, len)).unwrap();
+            collate.put(0, 0, example(n, len)).unwrap();
+            collate.put(0, 1, example(-n, len)).unwrap();
             collate.take(2)
         };
         let kept: Vec<AudioBatch> = (1..=20).map(&mut batch).collect();
@@ -176,10 +176,10 @@ mod tests {
     fn a_missing_row_is_not_handed_out() {
         let mut collate = collate(3, 2);
         for row in [0, 1, 2] {
-            collate.put(row, example(0, 2)).unwrap();
+            collate.put(0, row, example(0, 2)).unwrap();
         }
         collate.take(3);
-        collate.put(1, example(0, 2)).unwrap();
+        collate.put(0, 1, example(0, 2)).unwrap();
         collate.take(2);
     }
 }

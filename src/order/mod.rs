@@ -7,6 +7,7 @@
 
 mod bijection;
 mod era;
+mod groups;
 mod mixture;
 mod reading;
 mod schedule;
@@ -14,6 +15,7 @@ mod window;
 
 pub use bijection::Bijection;
 pub use era::Eras;
+pub use groups::{Groups, Stride};
 pub use mixture::{Mixture, Stage, Stop};
 pub use reading::{Place, Reading, ShardOrder};
 pub use schedule::{Assignment, Draw, Layout, Order, Rules, Schedule, Sources};

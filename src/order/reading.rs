@@ -1,9 +1,9 @@
 //! Reading order: which row of which shard a ticket is.
 //!
-//! Shards come as given, or in a new seeded order each epoch; rows come in storage order, because a parallel file system reads
-//! forward a hundred times faster than it seeks. Mixing is the window's work.
+//! Shards, or the row groups of a stream, come as given, or in a new seeded order each epoch; rows come in storage order, because a
+//! parallel file system reads forward a hundred times faster than it seeks. Mixing is the window's work.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use crate::seed::{Purpose, below, hash};
 
@@ -14,6 +14,8 @@ pub enum ShardOrder {
     Given,
     /// A new permutation each epoch (Fisher–Yates on seeded hashes).
     Shuffled,
+    /// The same of the row groups of this stream.
+    ShuffledGroups(u64),
 }
 
 /// The record at a place of the reading order.
@@ -32,8 +34,9 @@ pub struct Place {
 pub struct Reading {
     seed: u64,
     order: ShardOrder,
-    /// `starts[s]` is the first row of shard `s`, one more entry than shards.
-    starts: Vec<u64>,
+    /// The rows of each shard.
+    shards: Vec<Range<u64>>,
+    rows: u64,
     recent: VecDeque<Epoch>,
 }
 
@@ -51,18 +54,23 @@ const RECENT_EPOCHS: usize = 4;
 impl Reading {
     /// `rows` holds the number of rows of each shard.
     pub fn new(seed: u64, order: ShardOrder, rows: impl IntoIterator<Item = u64>) -> Self {
-        let mut starts = vec![0];
-        let mut total = 0;
-        for n in rows {
-            total += n;
-            starts.push(total);
-        }
-        Self { seed, order, starts, recent: VecDeque::new() }
+        let shards = rows.into_iter().scan(0, |total, n| {
+            let first = *total;
+            *total += n;
+            Some(first..*total)
+        });
+        Self::over(seed, order, shards.collect())
+    }
+
+    /// A reading of these rows, one range for each shard or row group.
+    pub fn over(seed: u64, order: ShardOrder, shards: Vec<Range<u64>>) -> Self {
+        let rows = shards.iter().map(|shard| shard.end - shard.start).sum();
+        Self { seed, order, shards, rows, recent: VecDeque::new() }
     }
 
     /// The number of rows in an epoch.
     pub fn rows(&self) -> u64 {
-        self.starts[self.starts.len() - 1]
+        self.rows
     }
 
     /// The record at `offset` (less than [`Reading::rows`]) of `epoch`'s reading order.
@@ -76,20 +84,27 @@ impl Reading {
         });
         let Epoch { shards, begins, .. } = &self.recent[known];
         let nth = begins.partition_point(|&begin| begin <= offset) - 1;
-        let shard = shards[nth] as usize;
-        let row = self.starts[shard] + (offset - begins[nth]);
-        Place { epoch, row, following: self.starts[shard + 1] - row - 1 }
+        let Range { start, end } = self.shards[shards[nth] as usize];
+        let row = start + (offset - begins[nth]);
+        Place { epoch, row, following: end - row - 1 }
     }
 
     fn permute(&self, number: u64) -> Epoch {
-        let mut shards: Vec<u32> = (0..self.starts.len() as u32 - 1).collect();
-        if self.order == ShardOrder::Shuffled {
-            for i in (1..shards.len()).rev() {
-                let j = below(hash(self.seed, Purpose::Shards, [number, i as u64]), i as u64 + 1);
-                shards.swap(i, j as usize);
+        let mut shards: Vec<u32> = (0..self.shards.len() as u32).collect();
+        let random = |i: u64| match self.order {
+            ShardOrder::Given => None,
+            ShardOrder::Shuffled => Some(hash(self.seed, Purpose::Shards, [number, i])),
+            ShardOrder::ShuffledGroups(stream) => Some(hash(self.seed, Purpose::Groups, [stream, number, i])),
+        };
+        for i in (1..shards.len()).rev() {
+            if let Some(random) = random(i as u64) {
+                shards.swap(i, below(random, i as u64 + 1) as usize);
             }
         }
-        let size = |s: u32| self.starts[s as usize + 1] - self.starts[s as usize];
+        let size = |s: u32| {
+            let Range { start, end } = self.shards[s as usize];
+            end - start
+        };
         shards.retain(|&s| size(s) > 0);
         let begins = shards
             .iter()

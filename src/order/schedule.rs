@@ -9,7 +9,7 @@
 //! A batch is numbered from the start of the pass. All of this is arithmetic on `(seed, epoch, batch)`: any batch can be had
 //! without those before it.
 
-use super::{Bijection, Eras, Mixture, Place, Reading, ShardOrder, Window};
+use super::{Bijection, Eras, Groups, Mixture, Place, Reading, ShardOrder, Window};
 use crate::{
     Error, ErrorKind, Result,
     seed::{Purpose, below, hash},
@@ -29,6 +29,8 @@ pub enum Order {
         /// Rows of an era.
         length: u64,
     },
+    /// Row groups dealt out to streams, each mixed by a window; how many records a batch takes is for the collator to say.
+    Groups,
 }
 
 impl Order {
@@ -39,12 +41,23 @@ impl Order {
             Self::Window => "window",
             Self::Global => "global",
             Self::Era { .. } => "era",
+            Self::Groups => "groups",
         }
     }
 
     /// Whether consecutive tickets lie anywhere, so that each costs a read of its own.
     pub fn is_scattered(self) -> bool {
         matches!(self, Self::Global | Self::Era { .. })
+    }
+
+    /// Whether it is defined over canonical streams, which ranks share; else over positions.
+    pub fn is_streamed(self) -> bool {
+        matches!(self, Self::Window | Self::Groups)
+    }
+
+    /// Whether each batch takes as many records of a stream as every other, so that a batch's number tells where it begins.
+    pub fn is_counted(self) -> bool {
+        self != Self::Groups
     }
 }
 
@@ -57,7 +70,7 @@ pub struct Layout {
     pub world_size: u64,
     /// Rows of a batch on each rank.
     pub batch_size: u64,
-    /// V, the canonical streams of [`Order::Window`], a multiple of the world size that divides the global batch; else 1.
+    /// V, the canonical streams, a multiple of the world size that divides the global batch; 1 if the order has none.
     pub n_streams: u64,
 }
 
@@ -86,7 +99,7 @@ pub struct Rules {
     pub order: Order,
     /// Ranks and streams.
     pub layout: Layout,
-    /// Slots of each stream's window; 1 in any order but [`Order::Window`].
+    /// Slots of each stream's window; 1 if the order has no streams.
     pub window: u64,
     /// The epoch of a finite pass; the first one of an endless one.
     pub epoch: u64,
@@ -125,6 +138,8 @@ pub struct Schedule {
     /// Positions of a finite pass, or rows of an epoch.
     positions: u64,
     reading: Reading,
+    /// Of [`Order::Groups`], one for each stream of this rank.
+    dealt: Vec<Reading>,
     sources: Option<Sources>,
     /// The permutation that each source used last, and its epoch.
     permutations: Vec<Option<(u64, Permutation)>>,
@@ -159,7 +174,40 @@ impl Schedule {
         }
         let positions = sources.as_ref().and_then(|sources| sources.mixture.len()).unwrap_or(rows);
         let n_sources = sources.as_ref().map_or(0, |sources| sources.starts.len());
-        Ok(Self { rules, positions, reading, sources, permutations: vec![None; n_sources + 1] })
+        let permutations = vec![None; n_sources + 1];
+        Ok(Self { rules, positions, reading, dealt: Vec::new(), sources, permutations })
+    }
+
+    /// The schedule over row groups, for [`Order::Groups`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there is no row for some stream.
+    pub fn dealt(rules: Rules, groups: &Groups) -> Result<Self> {
+        let (seed, n_streams) = (rules.seed, rules.layout.n_streams);
+        // What the streams read is theirs alone; the reading of all shards has no part in it.
+        let mut schedule = Self::new(rules, &[n_streams], None)?;
+        schedule.positions = 0;
+        for stream in 0..n_streams {
+            let order =
+                if groups.is_shuffled { ShardOrder::ShuffledGroups(stream) } else { ShardOrder::Given };
+            let reading = Reading::over(seed, order, groups.of(stream, n_streams));
+            if reading.rows() == 0 {
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    format!(
+                        "there are {n_streams} packers (n_streams, else world_size), and by stride={:?} no row group is left for \
+                         packer {stream}; lower them, use stride=\"global\", or write smaller row groups",
+                        groups.stride(n_streams).name()
+                    ),
+                ));
+            }
+            schedule.positions += reading.rows();
+            let streams = schedule.n_streams() as u64;
+            if stream / streams == schedule.rules.layout.rank {
+                schedule.dealt.push(reading);
+            }
+        }
+        Ok(schedule)
     }
 
     /// What fixes this schedule.
@@ -172,8 +220,11 @@ impl Schedule {
         self.positions
     }
 
-    /// The batches of a finite pass, the same on every rank; `None` without end.
+    /// The batches of a finite pass, the same on every rank; `None` without end, or if they are not counted.
     pub fn n_batches(&self) -> Option<u64> {
+        if !self.rules.order.is_counted() {
+            return None;
+        }
         let global = self.rules.layout.global_batch();
         let n = if self.rules.drop_last { self.positions / global } else { self.positions.div_ceil(global) };
         (!self.rules.infinite).then_some(n)
@@ -181,18 +232,18 @@ impl Schedule {
 
     /// The streams of this rank.
     pub fn n_streams(&self) -> usize {
-        match self.rules.order {
-            Order::Window => (self.rules.layout.n_streams / self.rules.layout.world_size) as usize,
-            _ => 1,
+        if !self.rules.order.is_streamed() {
+            return 1;
         }
+        (self.rules.layout.n_streams / self.rules.layout.world_size) as usize
     }
 
-    /// How many draws of a stream a full batch takes.
+    /// The rows of a full batch that a stream fills; if batches are counted, each takes as many draws.
     pub fn per_batch(&self) -> u64 {
-        match self.rules.order {
-            Order::Window => self.rules.layout.global_batch() / self.rules.layout.n_streams,
-            _ => self.rules.layout.batch_size,
+        if !self.rules.order.is_streamed() {
+            return self.rules.layout.batch_size;
         }
+        self.rules.layout.global_batch() / self.rules.layout.n_streams
     }
 
     /// The tickets of a stream in a finite pass; `None` without end.
@@ -202,7 +253,7 @@ impl Schedule {
         }
         let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
         Some(match self.rules.order {
-            Order::Window => {
+            Order::Window | Order::Groups => {
                 let (begin, end) = self.cut(stream);
                 end - begin
             }
@@ -213,31 +264,27 @@ impl Schedule {
         })
     }
 
-    /// The draws of a stream before `batch`.
+    /// The draws of a stream before `batch`; batches are counted.
     pub fn draws_before(&self, stream: usize, batch: u64) -> u64 {
         let draws = batch.saturating_mul(self.per_batch());
         self.end(stream).map_or(draws, |end| draws.min(end))
     }
 
-    /// The window of a stream as `batch` begins.
-    pub fn window(&self, stream: usize, batch: u64) -> Window {
-        let Rules { seed, epoch, window, .. } = self.rules;
-        let (size, end) = match self.rules.order {
-            Order::Window => {
-                let (begin, end) = self.cut(stream);
-                (window.min(end - begin), self.end(stream))
-            }
-            _ => (1, self.end(stream)),
-        };
-        Window::at(seed, self.stream_number(stream), epoch, size, end, self.draws_before(stream, batch))
+    /// The window of a stream after so many draws.
+    pub fn window(&self, stream: usize, draws: u64) -> Window {
+        let Rules { seed, epoch, window, order, .. } = self.rules;
+        let (begin, end) = self.cut(stream);
+        let size = if order.is_streamed() { window.min(end - begin) } else { 1 };
+        Window::at(seed, self.stream_number(stream), epoch, size, self.end(stream), draws)
     }
 
-    /// The windows of all streams as `batch` begins.
+    /// The windows of all streams as `batch` begins; batches are counted.
     pub fn windows(&self, batch: u64) -> Vec<Window> {
-        (0..self.n_streams()).map(|stream| self.window(stream, batch)).collect()
+        let window = |stream| self.window(stream, self.draws_before(stream, batch));
+        (0..self.n_streams()).map(window).collect()
     }
 
-    /// The draws of `batch` on this rank, in the order of its rows.
+    /// The draws of `batch` on this rank, in the order of its rows; batches are counted.
     pub fn draws(&self, batch: u64) -> Vec<Draw> {
         let mut draws = Vec::with_capacity(self.rules.layout.batch_size as usize);
         for (stream, mut window) in self.windows(batch).into_iter().enumerate() {
@@ -261,7 +308,7 @@ impl Schedule {
         let Rules { seed, epoch: first_epoch, .. } = self.rules;
         let place = self.place(draw.stream, draw.ticket);
         let number = match self.rules.order {
-            Order::Window => draw.number,
+            Order::Window | Order::Groups => draw.number,
             _ => self.position(draw.ticket),
         };
         let words = [self.stream_number(draw.stream), first_epoch, number, attempt];
@@ -273,9 +320,9 @@ impl Schedule {
                 let (begin, end) = (sources.starts[source], sources.starts[source + 1]);
                 begin + below(random, end - begin)
             }
-            (None, Order::Window | Order::Sequential) => {
+            (None, Order::Window | Order::Sequential | Order::Groups) => {
                 let (begin, end) = self.cut(draw.stream);
-                self.reading.place(place.epoch, begin + below(random, end - begin)).row
+                self.reading(draw.stream).place(place.epoch, begin + below(random, end - begin)).row
             }
             (None, _) => below(random, self.reading.rows()),
         };
@@ -284,10 +331,15 @@ impl Schedule {
 
     /// The number of a stream of this rank among all.
     fn stream_number(&self, stream: usize) -> u64 {
-        match self.rules.order {
-            Order::Window => self.rules.layout.rank * self.n_streams() as u64 + stream as u64,
-            _ => 0,
+        if !self.rules.order.is_streamed() {
+            return 0;
         }
+        self.rules.layout.rank * self.n_streams() as u64 + stream as u64
+    }
+
+    /// The reading order that a stream is a part of.
+    fn reading(&mut self, stream: usize) -> &mut Reading {
+        self.dealt.get_mut(stream).unwrap_or(&mut self.reading)
     }
 
     /// Where a stream's part of each epoch begins and ends in reading order.
@@ -298,6 +350,7 @@ impl Schedule {
                 let number = self.stream_number(stream);
                 (share(rows, number, streams), share(rows, number + 1, streams))
             }
+            Order::Groups => (0, self.dealt[stream].rows()),
             _ => (0, rows),
         }
     }
@@ -325,13 +378,14 @@ impl Schedule {
         begin + rank * batch_size + within
     }
 
-    fn place(&mut self, stream: usize, ticket: u64) -> Place {
+    /// The epoch and row of a ticket.
+    pub fn place(&mut self, stream: usize, ticket: u64) -> Place {
         let first = self.rules.epoch;
         match self.rules.order {
-            Order::Window => {
+            Order::Window | Order::Groups => {
                 let (begin, end) = self.cut(stream);
                 let (epoch, offset) = (first + ticket / (end - begin), begin + ticket % (end - begin));
-                let place = self.reading.place(epoch, offset);
+                let place = self.reading(stream).place(epoch, offset);
                 Place { following: place.following.min(end - 1 - offset), ..place }
             }
             order => {

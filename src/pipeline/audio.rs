@@ -102,7 +102,7 @@ impl Task for AudioTask {
         Some(byte(span.start)..byte(span.end))
     }
 
-    fn collate(&self, batch_size: usize) -> AudioCollate {
+    fn collate(&self, batch_size: usize, _n_streams: usize) -> AudioCollate {
         let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         // The last batch of a pass, made on the side, is shorter than those that the pool is for: it fits.
         let pool = kept.take().filter(|pool| pool.batch_size() >= batch_size).unwrap_or_else(|| {
@@ -194,7 +194,7 @@ mod tests {
     fn passes_share_their_memory() {
         let task = AudioTask::new(LoaderConfig::default().check().unwrap().1).unwrap();
         let pool_after = |batch_size| {
-            task.collate(batch_size);
+            task.collate(batch_size, 1);
             task.pool.lock().unwrap().clone().unwrap()
         };
         assert_eq!(pool_after(3).batch_size(), 3);

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySen
 
 use super::{
     Plan,
-    consumer::{Consumer, Step, closed},
+    consumer::{Complete, Consumer, Step, closed},
     run::{Run, Shared, guard},
     stats::Counters,
     threads::Threads,
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     order::Schedule,
-    record::{Collate, Source, Stage, Task},
+    record::{Collate, Source, Stage, Standings, Task},
 };
 
 /// How long the collator waits at a time; it is woken earlier by what it waits for.
@@ -29,10 +29,16 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// A batch or the error in its place, and the bad records that were met on the way.
 struct Made<B> {
-    outcome: Result<(u64, B)>,
+    outcome: Result<Outcome<B>>,
     bad: Vec<Error>,
     /// When it was complete.
     at: Instant,
+}
+
+enum Outcome<B> {
+    Batch(u64, Complete<B>),
+    /// The pass is over; told only where that was not known before.
+    End,
 }
 
 /// A pass under way, from the batch at which it was started.
@@ -43,6 +49,7 @@ pub(super) struct Pass<C: Collate> {
     n_batches: Option<u64>,
     first: u64,
     next: u64,
+    is_over: bool,
     fatal: Option<Error>,
     /// When the last batch was handed out, until the next one is asked for.
     handed: Option<Instant>,
@@ -51,11 +58,12 @@ pub(super) struct Pass<C: Collate> {
 }
 
 impl<C: Collate + 'static> Pass<C> {
-    /// Starts all threads of the pass at `batch`.
+    /// Starts all threads of the pass at `batch`, where its streams have these `standings` if its number does not tell.
     pub(super) fn start<S: Source, K: Task<Collate = C>>(
         plan: &Plan,
         schedule: Schedule,
         batch: u64,
+        standings: Option<&Standings>,
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
@@ -64,11 +72,20 @@ impl<C: Collate + 'static> Pass<C> {
         K::Stage: Stage<Example = C::Example>,
     {
         // A pass has no batch of more rows than there are.
-        let rows = if plan.infinite { u64::MAX } else { schedule.positions() };
-        let collate = task.collate((plan.batch_size as u64).min(rows) as usize);
+        let is_counted = schedule.rules().order.is_counted();
+        let rows = if plan.infinite || !is_counted { u64::MAX } else { schedule.positions() };
+        let n_streams = schedule.n_streams();
+        let collate = task.collate((plan.batch_size as u64).min(rows) as usize, n_streams);
         let n_batches = schedule.n_batches();
-        let (mut run, ends) = Run::start(plan, &schedule, batch, source, task, counters)?;
-        let consumer = Consumer::new(run.shared.clone(), ends.substituted, collate, schedule, batch);
+        let (draws, held) = match standings {
+            Some(standings) => standings.iter().map(|at| (at.draws, at.held.clone())).unzip(),
+            None if is_counted => {
+                ((0..n_streams).map(|stream| schedule.draws_before(stream, batch)).collect(), Vec::new())
+            }
+            None => (vec![0; n_streams], Vec::new()),
+        };
+        let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
+        let consumer = Consumer::new(run.shared.clone(), ends.asides, collate, schedule, batch, draws, held);
         // One more waits in the collator's hands.
         let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches - 1);
         let shared = run.shared.clone();
@@ -81,6 +98,7 @@ impl<C: Collate + 'static> Pass<C> {
             n_batches,
             first: batch,
             next: batch,
+            is_over: false,
             fatal: None,
             handed: None,
             starved: Duration::ZERO,
@@ -105,11 +123,15 @@ impl<C: Collate> Pass<C> {
     }
 
     /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in the order of rows.
-    pub(super) fn next(&mut self, timeout: Duration, report: impl FnMut(Error)) -> Result<Step<C::Batch>> {
+    pub(super) fn next(
+        &mut self,
+        timeout: Duration,
+        report: impl FnMut(Error),
+    ) -> Result<Step<Complete<C::Batch>>> {
         if let Some(error) = &self.fatal {
             return Err(error.clone());
         }
-        if self.n_batches.is_some_and(|n| self.next >= n) {
+        if self.is_over || self.n_batches.is_some_and(|n| self.next >= n) {
             return Ok(Step::End);
         }
         let Some(made) = &self.made else { return Err(closed()) };
@@ -131,10 +153,14 @@ impl<C: Collate> Pass<C> {
                 self.run.shared.ready.fetch_sub(1, Ordering::Relaxed);
                 bad.into_iter().for_each(report);
                 match outcome {
-                    Ok((number, batch)) => {
+                    Ok(Outcome::Batch(number, complete)) => {
                         self.hand_out(&counters, at);
                         self.next = number + 1;
-                        Ok(Step::Batch(number, batch))
+                        Ok(Step::Batch(number, complete))
+                    }
+                    Ok(Outcome::End) => {
+                        self.is_over = true;
+                        Ok(Step::End)
                     }
                     Err(error) => {
                         self.fatal = (error.kind != ErrorKind::Closed).then(|| error.clone());
@@ -192,11 +218,11 @@ fn make_ahead<C: Collate>(
         let mut bad = Vec::new();
         let outcome = match consumer.next(SLICE, |error| bad.push(error)) {
             Ok(Step::TimedOut) => continue,
-            Ok(Step::End) => return,
-            Ok(Step::Batch(number, batch)) => Ok((number, batch)),
+            Ok(Step::End) => Ok(Outcome::End),
+            Ok(Step::Batch(number, complete)) => Ok(Outcome::Batch(number, complete)),
             Err(error) => Err(error),
         };
-        let is_over = outcome.is_err();
+        let is_over = !matches!(outcome, Ok(Outcome::Batch(..)));
         let meters = &shared.counters.meters;
         let at = consumer.watch.item(&meters.collate);
         shared.ready.fetch_add(1, Ordering::Relaxed);

@@ -11,15 +11,15 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{
-    demand::Substitute,
+    demand::{Aside, Substitute},
     meter::Stopwatch,
-    run::{Shared, Substituted},
+    run::{FromAside, Shared},
     stats::Counters,
 };
 use crate::{
     Error, ErrorKind, Result,
     order::{Draw, Schedule},
-    record::Collate,
+    record::{Collate, Held, Standing, Standings},
     shuffle::Popped,
 };
 
@@ -37,10 +37,26 @@ pub enum Step<B> {
     End,
 }
 
+/// A complete batch.
+pub(super) struct Complete<B> {
+    pub(super) batch: B,
+    /// Where the streams stand after it, if its number does not tell.
+    pub(super) standings: Option<Standings>,
+}
+
+/// What was held where the run was started, and has to be read again.
+struct Returning<E> {
+    held: Held,
+    /// None until it has come.
+    example: Option<E>,
+}
+
 /// Assembles the batches of one run.
 pub(super) struct Consumer<C: Collate> {
     shared: Arc<Shared<C::Example>>,
-    substituted: Receiver<Substituted<C::Example>>,
+    asides: Receiver<FromAside<C::Example>>,
+    /// By stream; empty once all have come.
+    returning: Vec<Vec<Returning<C::Example>>>,
     collate: C,
     schedule: Schedule,
     /// The number of the batch under way.
@@ -51,7 +67,7 @@ pub(super) struct Consumer<C: Collate> {
     /// Draws that belong to the batch under way, and rows that are filled.
     drawn: usize,
     filled: usize,
-    /// Substitutes that were asked for and have not come.
+    /// Records beside the tickets that were asked for and have not come.
     pending: usize,
     /// Bad records of the batch under way, by row and attempt.
     bad: Vec<(usize, u64, Error)>,
@@ -63,18 +79,23 @@ pub(super) struct Consumer<C: Collate> {
 }
 
 impl<C: Collate> Consumer<C> {
-    /// A consumer of the run that was started at `batch`.
+    /// A consumer of the run that was started at `batch`, after so many `draws`, and asked for what is `held` for the collator, each by
+    /// stream.
     pub(super) fn new(
         shared: Arc<Shared<C::Example>>,
-        substituted: Receiver<Substituted<C::Example>>,
+        asides: Receiver<FromAside<C::Example>>,
         collate: C,
         schedule: Schedule,
         batch: u64,
+        draws: Vec<u64>,
+        held: Vec<Vec<Held>>,
     ) -> Self {
-        let draws = (0..schedule.n_streams()).map(|stream| schedule.draws_before(stream, batch)).collect();
+        let pending = held.iter().map(Vec::len).sum();
+        let returning = |held: Vec<Held>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
             shared,
-            substituted,
+            asides,
+            returning: held.into_iter().map(|held| returning(held).collect()).collect(),
             collate,
             schedule,
             batch,
@@ -82,7 +103,7 @@ impl<C: Collate> Consumer<C> {
             stream: 0,
             drawn: 0,
             filled: 0,
-            pending: 0,
+            pending,
             bad: Vec::new(),
             ending: Vec::new(),
             fatal: None,
@@ -95,7 +116,7 @@ impl<C: Collate> Consumer<C> {
         &mut self,
         timeout: Duration,
         mut report: impl FnMut(Error),
-    ) -> Result<Step<C::Batch>> {
+    ) -> Result<Step<Complete<C::Batch>>> {
         if let Some(error) = &self.fatal {
             return Err(error.clone());
         }
@@ -103,9 +124,7 @@ impl<C: Collate> Consumer<C> {
             return Ok(Step::End);
         }
         let deadline = Instant::now() + timeout;
-        let step = self
-            .draw_rows(deadline)
-            .and_then(|complete| if complete { self.await_substitutes(deadline) } else { Ok(false) });
+        let step = self.steps(deadline);
         match step {
             Ok(false) => return Ok(Step::TimedOut),
             Ok(true) => {}
@@ -118,11 +137,42 @@ impl<C: Collate> Consumer<C> {
             }
         }
         self.report_bad(&mut report);
-        let rows = if self.schedule.rules().infinite { self.drawn } else { self.filled };
+        let rules = self.schedule.rules();
+        let is_counted = rules.order.is_counted();
+        let rows = match rules.infinite {
+            _ if !is_counted => self.collate.rows(),
+            true => self.drawn,
+            false => self.filled,
+        };
+        if !is_counted && (rows == 0 || rules.drop_last && (rows as u64) < rules.layout.batch_size) {
+            return Ok(Step::End);
+        }
         (self.stream, self.drawn, self.filled) = (0, 0, 0);
         self.batch += 1;
         self.shared.counters.made();
-        Ok(Step::Batch(self.batch - 1, self.collate.take(rows)))
+        let batch = self.collate.take(rows);
+        let standings = (!is_counted).then(|| {
+            let standing = |(stream, &draws)| Standing { draws, held: self.collate.held(stream) };
+            self.draws.iter().enumerate().map(standing).collect()
+        });
+        Ok(Step::Batch(self.batch - 1, Complete { batch, standings }))
+    }
+
+    /// Goes on with the batch; false if time ran out.
+    fn steps(&mut self, deadline: Instant) -> Result<bool> {
+        if !self.returning.is_empty() {
+            if !self.await_asides(deadline)? {
+                return Ok(false);
+            }
+            for (stream, returning) in std::mem::take(&mut self.returning).into_iter().enumerate() {
+                for (held, example) in
+                    returning.into_iter().filter_map(|Returning { held, example }| Some((held, example?)))
+                {
+                    self.collate.hold(stream, held, example)?;
+                }
+            }
+        }
+        Ok(self.draw_rows(deadline)? && self.await_asides(deadline)?)
     }
 
     fn report_bad(&mut self, report: &mut impl FnMut(Error)) {
@@ -135,8 +185,17 @@ impl<C: Collate> Consumer<C> {
         let mut has_drawn = false;
         while self.stream < self.draws.len() {
             let stream = self.stream;
-            if self.draws[stream] >= self.schedule.draws_before(stream, self.batch + 1) {
+            let wants = self.collate.wants(stream)?;
+            let is_complete = match wants {
+                Some(wants) => !wants,
+                None => self.draws[stream] >= self.schedule.draws_before(stream, self.batch + 1),
+            };
+            if is_complete {
                 self.stream += 1;
+                continue;
+            }
+            if wants.is_some() && self.schedule.end(stream).is_some_and(|end| self.draws[stream] >= end) {
+                self.collate.end(stream);
                 continue;
             }
             // Copying a large batch takes a while, however ready its examples are.
@@ -158,10 +217,13 @@ impl<C: Collate> Consumer<C> {
             match popped {
                 Popped::Item(example) => {
                     let row = if self.schedule.rules().infinite { self.drawn } else { self.filled };
-                    self.collate.put(row, example)?;
+                    self.collate.put(stream, row, example)?;
                     self.filled += 1;
                 }
                 Popped::Failed { ticket, error } => {
+                    if wants.is_some() {
+                        self.collate.miss(stream, error.place.index.unwrap_or_default());
+                    }
                     let draw = Draw { stream, number: self.draws[stream], ticket };
                     self.note(Substitute { draw, row: self.drawn, attempt: 0 }, error)?;
                 }
@@ -176,17 +238,22 @@ impl<C: Collate> Consumer<C> {
         Ok(true)
     }
 
-    /// Waits for the substitutes of the batch; false if time ran out. Of several that end the run, the first by row is told.
-    fn await_substitutes(&mut self, deadline: Instant) -> Result<bool> {
+    /// Waits for what was asked for beside the tickets; false if time ran out. Of several substitutes that end the run, the first by row
+    /// is told.
+    fn await_asides(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             let waited = &self.shared.counters.meters.examples;
-            match self.watch.wait(waited, || self.substituted.recv_timeout(left)) {
-                Ok((substitute, outcome)) => {
+            match self.watch.wait(waited, || self.asides.recv_timeout(left)) {
+                Ok((Aside::Held { stream, nth, .. }, outcome)) => {
+                    self.pending -= 1;
+                    self.returning[stream][nth].example = Some(outcome.map_err(lost)?);
+                }
+                Ok((Aside::Substitute(substitute), outcome)) => {
                     self.pending -= 1;
                     match outcome {
                         Ok(example) => {
-                            self.collate.put(substitute.row, example)?;
+                            self.collate.put(substitute.draw.stream, substitute.row, example)?;
                             self.filled += 1;
                             Counters::add(&self.shared.counters.substitutes);
                         }
@@ -216,14 +283,14 @@ impl<C: Collate> Consumer<C> {
         }
         let exhausted = (failed.attempt == SUBSTITUTES).then(|| exhausted(&error));
         self.bad.push((failed.row, failed.attempt, error));
-        if !self.schedule.rules().infinite {
+        if !self.schedule.rules().infinite || !self.schedule.rules().order.is_counted() {
             return Ok(());
         }
         if let Some(error) = exhausted {
             return Err(error);
         }
         self.pending += 1;
-        self.shared.demand.substitute(Substitute { attempt: failed.attempt + 1, ..failed });
+        self.shared.demand.aside(Aside::Substitute(Substitute { attempt: failed.attempt + 1, ..failed }));
         Ok(())
     }
 
@@ -241,6 +308,16 @@ pub(super) fn exhausted(last: &Error) -> Error {
             last.kind
         ),
     )
+}
+
+/// The error of a record that a state holds and that cannot be had again.
+fn lost(error: Error) -> Error {
+    if !error.kind.is_record() {
+        return error;
+    }
+    let message =
+        "a record that the state holds is bad now; the shards are not those that the state was saved with";
+    Error { place: error.place.clone(), ..Error::new(ErrorKind::State, message) }.because(error)
 }
 
 /// The error of a loader that was closed.

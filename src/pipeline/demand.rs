@@ -1,4 +1,4 @@
-//! What the consumer tells the I/O threads: how far it is in each stream, and which substitutes it needs.
+//! What the consumer tells the I/O threads: how far it is in each stream, and which records it needs beside.
 
 use std::{
     collections::VecDeque,
@@ -22,6 +22,22 @@ pub struct Substitute {
     pub attempt: u64,
 }
 
+/// A record that is read beside the tickets, and comes back on a way of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aside {
+    /// It stands in for a bad one.
+    Substitute(Substitute),
+    /// The collator held it where the run was started, as the `nth` of its stream.
+    Held {
+        /// The stream.
+        stream: usize,
+        /// Which of those that are held.
+        nth: usize,
+        /// The row over the files as given.
+        row: u64,
+    },
+}
+
 /// The next errand of an I/O thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
@@ -34,8 +50,8 @@ pub enum Errand {
         /// Whether the tickets behind it follow.
         in_order: bool,
     },
-    /// Fetch a substitute.
-    Substitute(Substitute),
+    /// Fetch what was asked for beside the tickets.
+    Aside(Aside),
 }
 
 /// One stream's account: what was drawn, what was admitted.
@@ -50,7 +66,7 @@ struct Wants {
     streams: Vec<Account>,
     /// The stream that is asked first.
     turn: usize,
-    substitutes: VecDeque<Substitute>,
+    asides: VecDeque<Aside>,
     waiting: usize,
     stopped: bool,
 }
@@ -63,10 +79,11 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// An account of a consumer that has made so many draws of each stream, with the admission that stands there.
-    pub fn new(streams: impl IntoIterator<Item = (u64, Admission)>) -> Self {
+    /// An account of a consumer that has made so many draws of each stream, with the admission that stands there, and wants `asides`
+    /// first.
+    pub fn new(streams: impl IntoIterator<Item = (u64, Admission)>, asides: VecDeque<Aside>) -> Self {
         let streams = streams.into_iter().map(|(draws, admission)| Account { draws, admission }).collect();
-        let wants = Wants { streams, turn: 0, substitutes: VecDeque::new(), waiting: 0, stopped: false };
+        let wants = Wants { streams, turn: 0, asides, waiting: 0, stopped: false };
         Self { wants: Mutex::new(wants), changed: Condvar::new() }
     }
 
@@ -75,9 +92,9 @@ impl Demand {
         self.change(|wants| wants.streams[stream].draws += 1);
     }
 
-    /// Asks for a substitute.
-    pub fn substitute(&self, substitute: Substitute) {
-        self.change(|wants| wants.substitutes.push_back(substitute));
+    /// Asks for a record beside the tickets.
+    pub fn aside(&self, aside: Aside) {
+        self.change(|wants| wants.asides.push_back(aside));
     }
 
     /// Ends the I/O threads.
@@ -141,10 +158,10 @@ enum Idle {
 }
 
 impl Wants {
-    /// Substitutes first: the consumer waits for them. Then the streams in turn; one without credit is passed over.
+    /// What lies beside the tickets first: the consumer waits for it. Then the streams in turn; one without credit is passed over.
     fn next(&mut self) -> Result<Errand, Idle> {
-        if let Some(substitute) = self.substitutes.pop_front() {
-            return Ok(Errand::Substitute(substitute));
+        if let Some(aside) = self.asides.pop_front() {
+            return Ok(Errand::Aside(aside));
         }
         let n = self.streams.len();
         let mut idle = Idle::Done;

@@ -52,11 +52,12 @@ pub use threads::JOIN_TIMEOUT;
 
 use crate::{
     Error, ErrorKind, Result,
-    order::{self, Layout, Mixture, Order, Rules, Schedule, Sources, Stop},
-    record::{Collate, Source, Stage, Task},
+    order::{self, Groups, Layout, Mixture, Order, Rules, Schedule, Sources, Stop},
+    record::{Collate, Source, Stage, Standings, Task},
     seed::{Purpose, hash},
 };
 use collator::Pass;
+use consumer::Complete;
 #[cfg(feature = "python")]
 pub(crate) use consumer::closed;
 #[cfg(not(feature = "python"))]
@@ -73,6 +74,8 @@ pub struct Plan {
     pub order: Order,
     /// Several sources, mixed.
     pub mixture: Option<MixturePlan>,
+    /// The row groups of [`Order::Groups`].
+    pub groups: Option<Arc<Groups>>,
     /// Slots of the shuffle window of this rank as it first starts; at most the rows of an epoch are used.
     pub window: u64,
     /// Rows of a batch on this rank.
@@ -81,7 +84,7 @@ pub struct Plan {
     pub rank: u64,
     /// How many processes share each batch.
     pub world_size: u64,
-    /// Canonical streams of [`Order::Window`]; `None` for the world size of the first start.
+    /// Canonical streams of an order that has them; `None` for the world size of the first start.
     pub n_streams: Option<u64>,
     /// Whether epochs follow one another without end, and bad records are replaced.
     pub infinite: bool,
@@ -145,14 +148,18 @@ pub struct Engine<S: Source, K: Task> {
     source: Arc<S>,
     task: Arc<K>,
     epoch: u64,
-    /// The batches of the pass; `None` without end.
+    /// The batches of the pass; `None` without end, or if they are not counted.
     n_batches: Option<u64>,
+    /// Whether a pass of which they are not counted has come to its end.
+    is_over: bool,
     /// The batch that the pass was started at, sought or restored at.
     start: u64,
+    /// Where the streams stand after the last batch that was taken, if its number does not tell.
+    standings: Option<Standings>,
     skip: Vec<Range<u64>>,
     pass: Option<Pass<K::Collate>>,
     /// A batch that came and was not taken yet, and its number.
-    held: Option<(u64, BatchOf<K>)>,
+    held: Option<(u64, Complete<BatchOf<K>>)>,
     /// Threads of passes that were left, on their way out.
     retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
@@ -241,11 +248,10 @@ impl<S: Source, K: Task> Engine<S, K> {
         if plan.order.is_scattered() {
             source.check_scattered()?;
         }
-        let canon = match plan.order {
-            Order::Window => {
-                Canon { n_streams: plan.n_streams.unwrap_or(plan.world_size), world_size: plan.world_size }
-            }
-            _ => Canon::ONE,
+        let canon = if plan.order.is_streamed() {
+            Canon { n_streams: plan.n_streams.unwrap_or(plan.world_size), world_size: plan.world_size }
+        } else {
+            Canon::ONE
         };
         let mut engine = Self {
             canon,
@@ -256,7 +262,9 @@ impl<S: Source, K: Task> Engine<S, K> {
             task,
             epoch: 0,
             n_batches: None,
+            is_over: false,
             start: 0,
+            standings: None,
             skip: Vec::new(),
             pass: None,
             held: None,
@@ -315,18 +323,23 @@ impl<S: Source, K: Task> Engine<S, K> {
             }
         });
         Ok(match step? {
-            Step::Batch(number, batch) => {
-                self.held = Some((number, batch));
+            Step::Batch(number, complete) => {
+                self.held = Some((number, complete));
                 Step::Batch(number, ())
             }
             Step::TimedOut => Step::TimedOut,
-            Step::End => Step::End,
+            Step::End => {
+                self.is_over = true;
+                Step::End
+            }
         })
     }
 
     /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
-        self.held.take()
+        let (number, Complete { batch, standings }) = self.held.take()?;
+        self.standings = standings;
+        Some((number, batch))
     }
 
     /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
@@ -338,13 +351,18 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.plan.infinite {
             return Ok(());
         }
-        if self.n_batches.is_some_and(|n| self.batch() >= n) {
+        if self.is_over() {
             return self.begin(self.epoch + 1);
         }
         if !self.is_fresh() {
             self.leave(0);
         }
         Ok(())
+    }
+
+    /// Whether the pass has come to its end.
+    fn is_over(&self) -> bool {
+        self.is_over || self.n_batches.is_some_and(|n| self.batch() >= n)
     }
 
     /// Whether the pass stands where it was started, sought or restored.
@@ -380,13 +398,18 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.leave(batch);
         self.epoch = epoch;
         self.n_batches = schedule.n_batches();
+        self.is_over = false;
         self.skip.clear();
         let per_epoch = self.n_batches.unwrap_or_else(|| self.rows().div_ceil(self.global_batch()));
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
 
-    /// Leaves the pass without waiting for its threads; the next one begins at `batch`.
+    /// Leaves the pass without waiting for its threads; the next one begins at `batch`, the first one or, if batches are not counted,
+    /// the next.
     fn leave(&mut self, batch: u64) {
+        if batch == 0 {
+            self.standings = None;
+        }
         self.start = batch;
         self.held = None;
         if let Some(pass) = self.pass.take() {
@@ -460,7 +483,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
-        let pass = Pass::start(&plan, schedule, self.start, &self.source, &self.task, &self.counters)?;
+        let standings = self.standings.as_ref();
+        let pass =
+            Pass::start(&plan, schedule, self.start, standings, &self.source, &self.task, &self.counters)?;
         *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::downgrade(&pass.run().shared);
         Ok(pass)
@@ -494,6 +519,9 @@ impl<S: Source, K: Task> Engine<S, K> {
             infinite,
             drop_last,
         };
-        Schedule::new(rules, &self.shard_rows, sources.transpose()?)
+        match &self.plan.groups {
+            Some(groups) => Schedule::dealt(rules, groups),
+            None => Schedule::new(rules, &self.shard_rows, sources.transpose()?),
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::{ops::Range, sync::Arc};
 use super::{Engine, MAX_EPOCH, Replay, consumer::closed};
 use crate::{
     Error, ErrorKind, Result,
-    order::{Order, Schedule},
-    record::{Source, Task},
+    order::Schedule,
+    record::{Source, Standings, Task},
 };
 
 /// How many ranges of batches may be set to be skipped.
@@ -19,7 +19,7 @@ const MAX_WORLD: u64 = 1 << 20;
 /// What stays as it was at the first start, whatever the number of ranks becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Canon {
-    /// V, the streams that [`Order::Window`] is defined over; 1 in any other order.
+    /// V, the streams that the order is defined over; 1 if it is one of positions.
     pub n_streams: u64,
     /// The world size then: it fixes how the window is shared among the streams.
     pub world_size: u64,
@@ -46,6 +46,8 @@ pub struct Position {
     pub canon: Canon,
     /// Batches of the pass that are left out, in rising order, apart from one another.
     pub skip: Vec<Range<u64>>,
+    /// Where the streams of this rank stand, if the number of the batch does not tell and is not 0.
+    pub standings: Option<Standings>,
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
@@ -56,7 +58,7 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// The pass of a finite engine; of an infinite one how often as many examples were drawn as there are rows.
     pub fn epoch(&self) -> u64 {
-        if !self.plan.infinite {
+        if !self.plan.infinite || !self.plan.order.is_counted() {
             return self.epoch;
         }
         self.batch().saturating_mul(self.global_batch()) / self.rows()
@@ -67,6 +69,9 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::Config`] if the pass has fewer batches.
     pub fn seek(&mut self, batch: u64) -> Result<()> {
+        if batch > 0 {
+            self.check_counted()?;
+        }
         self.check_batch(batch, true)?;
         if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
             // It stands there already, and from now on because it was sought.
@@ -82,6 +87,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::Config`] if the pass has fewer batches, or the ranges are more than [`SKIPS`], for a state is to stay small.
     pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
+        self.check_counted()?;
         let skip = merged(ranges.to_vec(), 0);
         self.check_skip(&skip, self.n_batches).map_err(|message| Error::new(ErrorKind::Config, message))?;
         self.skip = skip;
@@ -100,6 +106,17 @@ impl<S: Source, K: Task> Engine<S, K> {
             return Err(format!("{} ranges are to be skipped, at most {SKIPS} may; join some", skip.len()));
         }
         Ok(())
+    }
+
+    /// That a batch can be had without those before it.
+    fn check_counted(&self) -> Result<()> {
+        if self.plan.order.is_counted() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Config,
+            "what is in a packed batch follows from those before it, so that none can be sought, skipped or foretold; keep states",
+        ))
     }
 
     /// Passes over the batches that are to be left out.
@@ -124,12 +141,12 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Where the engine stands. After the last batch of a pass that is the start of the next one.
     pub fn position(&self) -> Position {
         let (epoch, batch, canon) = (self.epoch, self.batch(), self.canon);
-        if self.n_batches.is_some_and(|n| batch >= n) {
-            return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new() };
+        if self.is_over() {
+            return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None };
         }
         // A pass may be begun anew; what an endless one has passed does not come again.
         let skip = merged(self.skip.clone(), if self.plan.infinite { batch } else { 0 });
-        Position { epoch, batch, canon, skip }
+        Position { epoch, batch, canon, skip, standings: self.standings.clone() }
     }
 
     /// Goes on at a position, of this engine or of another one over the same data.
@@ -137,14 +154,14 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there can be no such position.
     pub fn restore(&mut self, position: Position) -> Result<()> {
-        let Position { epoch, batch, canon, skip } = position;
+        let Position { epoch, batch, canon, skip, standings } = position;
         let wrong = |message| Err(Error::new(ErrorKind::State, message));
         if epoch > MAX_EPOCH || batch > self.farthest() || self.plan.infinite && epoch > 0 {
             return wrong(format!(
                 "the state stands at batch {batch} of epoch {epoch}, which no such loader reaches"
             ));
         }
-        let canon = if self.plan.order == Order::Window { canon } else { Canon::ONE };
+        let canon = if self.plan.order.is_streamed() { canon } else { Canon::ONE };
         if let Some(problem) = self.canon_problem(canon) {
             return wrong(problem);
         }
@@ -161,6 +178,10 @@ impl<S: Source, K: Task> Engine<S, K> {
                 };
             }
         };
+        if let Err(problem) = self.check_standings(batch, standings.as_ref(), &schedule) {
+            self.canon = before;
+            return wrong(problem);
+        }
         let skip = merged(skip, 0);
         if let Err(problem) = self.check_skip(&skip, schedule.n_batches()) {
             self.canon = before;
@@ -168,6 +189,43 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         self.enter(epoch, batch, &schedule);
         self.skip = skip;
+        self.standings = standings;
+        Ok(())
+    }
+
+    /// That the streams can stand so where `batch` is next.
+    fn check_standings(
+        &self,
+        batch: u64,
+        standings: Option<&Standings>,
+        schedule: &Schedule,
+    ) -> Result<(), String> {
+        let Some(standings) = standings else {
+            return match self.plan.order.is_counted() || batch == 0 {
+                true => Ok(()),
+                false => {
+                    Err(format!("the state stands at batch {batch} and does not tell where its streams do"))
+                }
+            };
+        };
+        if self.plan.order.is_counted() || standings.len() != schedule.n_streams() {
+            return Err(format!(
+                "the state has {} packers for this rank, which has {}",
+                standings.len(),
+                schedule.n_streams()
+            ));
+        }
+        for (stream, at) in standings.iter().enumerate() {
+            let end = schedule.end(stream).unwrap_or(MAX_EPOCH);
+            let is_beyond = at.draws > end || at.held.iter().any(|held| held.row >= self.rows());
+            if is_beyond || at.held.len() as u64 > at.draws {
+                return Err(format!(
+                    "the state's packer {stream} of this rank has read {} documents and holds {}: no loader of these files does",
+                    at.draws,
+                    at.held.len()
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -184,7 +242,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 self.global_batch()
             ));
         }
-        if !n_streams.is_multiple_of(if self.plan.order == Order::Window { ranks } else { 1 }) {
+        if !n_streams.is_multiple_of(if self.plan.order.is_streamed() { ranks } else { 1 }) {
             return Some(format!(
                 "the state has {n_streams} streams, which {ranks} ranks cannot share evenly; choose a world_size that divides {n_streams}"
             ));
@@ -200,6 +258,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// None that [`Engine::new`] would not have found.
     pub fn upcoming(&self) -> Result<Upcoming> {
+        self.check_counted()?;
         let schedule = self.schedule(self.epoch)?;
         Ok(Upcoming { schedule, batch: self.batch(), n_batches: self.n_batches, skip: self.skip.clone() })
     }
@@ -225,6 +284,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.control.is_closed() {
             return Err(closed());
         }
+        self.check_counted()?;
         self.check_batch(batch, false)?;
         let schedule = self.schedule(self.epoch)?;
         let (source, task) = (Arc::clone(&self.source), Arc::clone(&self.task));

@@ -32,7 +32,8 @@ impl<S: Source, K: Task> Replay<S, K> {
     pub fn run(self, go_on: impl Fn() -> bool) -> Result<Option<BatchOf<K>>> {
         let Self { mut schedule, batch, source, task } = self;
         let draws = schedule.draws(batch);
-        let (mut reader, mut stage, mut collate) = (source.reader(), task.stage(), task.collate(draws.len()));
+        let (mut reader, mut stage, mut collate) =
+            (source.reader(), task.stage(), task.collate(draws.len(), schedule.n_streams()));
         let mut make = |Assignment { row, seed, .. }| {
             let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
             let record = reader.read(row, 1, &excerpt).map(|RawRecord { bytes, label }| Record {
@@ -56,7 +57,7 @@ impl<S: Source, K: Task> Replay<S, K> {
                 }
                 match make(assigned)? {
                     ControlFlow::Break(example) => {
-                        collate.put(filled, example)?;
+                        collate.put(draw.stream, filled, example)?;
                         filled += 1;
                         break;
                     }

@@ -4,6 +4,7 @@
 //! their input, and an I/O thread blocks only on credit, channel and bytes, all of which end with [`Shared::stop`].
 
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -17,7 +18,7 @@ use super::{
     ExampleOf, Plan,
     admission::Admission,
     budget::Budget,
-    demand::{Demand, Errand, Substitute},
+    demand::{Aside, Demand, Errand, Substitute},
     inject::Delays,
     meter::Stopwatch,
     stats::{Counters, Queues},
@@ -25,8 +26,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    order::{Assignment, Draw, Schedule},
-    record::{RawRecord, ReadRecords, Record, Source, Stage, Task},
+    order::{Assignment, Schedule},
+    record::{Held, RawRecord, ReadRecords, Record, Source, Stage, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -83,17 +84,17 @@ impl<E> Shared<E> {
 #[derive(Debug, Clone, Copy)]
 enum Slot {
     Ticket { stream: usize, ticket: u64 },
-    Substitute(Substitute),
+    Aside(Aside),
 }
 
-/// A substitute's outcome.
-pub(super) type Substituted<E> = (Substitute, Result<E>);
+/// The outcome of what was asked for beside the tickets.
+pub(super) type FromAside<E> = (Aside, Result<E>);
 
 /// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if the thread unwinds.
 struct Answer<E> {
     slot: Option<Slot>,
     shared: Arc<Shared<E>>,
-    substituted: Sender<Substituted<E>>,
+    asides: Sender<FromAside<E>>,
 }
 
 impl<E> Answer<E> {
@@ -108,7 +109,7 @@ impl<E> Answer<E> {
             // A closed buffer drops the outcome: the run is over.
             Slot::Ticket { stream, ticket } => drop(self.shared.buffers[stream].push(ticket, outcome)),
             // So does a consumer that is gone.
-            Slot::Substitute(substitute) => drop(self.substituted.send((substitute, outcome))),
+            Slot::Aside(aside) => drop(self.asides.send((aside, outcome))),
         }
     }
 }
@@ -139,18 +140,19 @@ pub(super) struct Run<E> {
 
 /// What the collator holds of a run.
 pub(super) struct Ends<E> {
-    /// Outcomes of substitutes.
-    pub(super) substituted: Receiver<Substituted<E>>,
+    /// Outcomes of what was asked for beside the tickets.
+    pub(super) asides: Receiver<FromAside<E>>,
     /// Disconnected when the run is stopped.
     pub(super) stopped: Receiver<()>,
 }
 
 impl<E: Send + 'static> Run<E> {
-    /// Starts the threads of a pass at `batch`.
+    /// Starts the threads of a pass, after so many draws of each stream; `held` is asked for beside the tickets.
     pub(super) fn start<S: Source, K: Task>(
         plan: &Plan,
         schedule: &Schedule,
-        batch: u64,
+        draws: &[u64],
+        held: &[Vec<Held>],
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
@@ -162,8 +164,8 @@ impl<E: Send + 'static> Run<E> {
         let look_ahead = 3 * schedule.per_batch() as usize;
         let demand_first = source.random_access();
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
-        for stream in 0..schedule.n_streams() {
-            let window = schedule.window(stream, batch);
+        for (stream, &draws) in draws.iter().enumerate() {
+            let window = schedule.window(stream, draws);
             let credit = plan.credit(window.size());
             let end = schedule.end(stream);
             let admission = Admission::new(window.clone(), end, credit, look_ahead, demand_first);
@@ -173,7 +175,7 @@ impl<E: Send + 'static> Run<E> {
         let (open, stopped) = crossbeam_channel::bounded(0);
         let shared = Arc::new(Shared {
             buffers,
-            demand: Demand::new(accounts),
+            demand: Demand::new(accounts, asides(held)),
             bytes: Budget::new(plan.channel_bytes, plan.channel_size, n_readers),
             counters: counters.clone(),
             ready: AtomicUsize::new(0),
@@ -182,7 +184,7 @@ impl<E: Send + 'static> Run<E> {
             fatal: OnceLock::new(),
         });
         let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
-        let (substituted_tx, substituted) = crossbeam_channel::unbounded();
+        let (asides_tx, asides) = crossbeam_channel::unbounded();
         // Dropped on error, `run` ends what was started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..n_readers {
@@ -193,7 +195,7 @@ impl<E: Send + 'static> Run<E> {
                 schedule: schedule.clone(),
                 shared: shared.clone(),
                 to_workers: to_workers.clone(),
-                substituted: substituted_tx.clone(),
+                asides: asides_tx.clone(),
             };
             let shared = shared.clone();
             let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
@@ -207,7 +209,7 @@ impl<E: Send + 'static> Run<E> {
                 guard(&shared, |shared| work(shared, &*source, &*task, &records, delays));
             })?;
         }
-        Ok((run, Ends { substituted, stopped }))
+        Ok((run, Ends { asides, stopped }))
     }
 }
 
@@ -266,7 +268,7 @@ struct Reader<S: Source, K: Task> {
     schedule: Schedule,
     shared: Arc<Shared<ExampleOf<K>>>,
     to_workers: Sender<Admitted<ExampleOf<K>>>,
-    substituted: Sender<Substituted<ExampleOf<K>>>,
+    asides: Sender<FromAside<ExampleOf<K>>>,
 }
 
 impl<S: Source, K: Task> Reader<S, K> {
@@ -281,17 +283,15 @@ impl<S: Source, K: Task> Reader<S, K> {
                     let run = if in_order { assigned.run } else { 1 };
                     (Slot::Ticket { stream, ticket }, stream, Assignment { run, ..assigned })
                 }
-                Errand::Substitute(substitute) => {
-                    let Draw { stream, .. } = substitute.draw;
-                    let assigned = self.schedule.substitute(substitute.draw, substitute.attempt);
-                    (Slot::Substitute(substitute), stream, assigned)
+                Errand::Aside(aside @ Aside::Substitute(Substitute { draw, attempt, .. })) => {
+                    (Slot::Aside(aside), draw.stream, self.schedule.substitute(draw, attempt))
+                }
+                Errand::Aside(aside @ Aside::Held { stream, row, .. }) => {
+                    (Slot::Aside(aside), stream, Assignment { row, run: 1, seed: 0 })
                 }
             };
-            let answer = Answer {
-                slot: Some(slot),
-                shared: self.shared.clone(),
-                substituted: self.substituted.clone(),
-            };
+            let answer =
+                Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
             let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
             match self.records[stream].read(row, run, &excerpt) {
                 Err(error) => {
@@ -333,6 +333,17 @@ impl<S: Source, K: Task> Reader<S, K> {
             released = bytes.released();
         }
     }
+}
+
+/// What is held, in storage order, which costs the least to read.
+fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
+    let mut asides = VecDeque::new();
+    for (stream, held) in held.iter().enumerate() {
+        let mut rows: Vec<_> = held.iter().map(|held| held.row).enumerate().collect();
+        rows.sort_unstable_by_key(|&(_, row)| row);
+        asides.extend(rows.into_iter().map(|(nth, row)| Aside::Held { stream, nth, row }));
+    }
+    asides
 }
 
 /// A worker thread.

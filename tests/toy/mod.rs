@@ -89,7 +89,7 @@ impl Task for Work {
     fn stage(&self) -> Self {
         *self
     }
-    fn collate(&self, batch_size: usize) -> ToyCollate {
+    fn collate(&self, batch_size: usize, _n_streams: usize) -> ToyCollate {
         ToyCollate::new(batch_size)
     }
 }
@@ -116,7 +116,7 @@ impl Stage for Work {
 impl Collate for ToyCollate {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
-    fn put(&mut self, row: usize, example: (u64, u64)) -> Result<()> {
+    fn put(&mut self, _stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
         assert!(self.0[row].replace(example).is_none(), "row {row} was written twice");
         Ok(())
     }
@@ -133,6 +133,7 @@ pub fn plan() -> Plan {
         seed: 1,
         order: Order::Window,
         mixture: None,
+        groups: None,
         window: 20,
         batch_size: 8,
         rank: 0,

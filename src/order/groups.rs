@@ -1,0 +1,124 @@
+//! Row groups dealt out to streams: what each of V packers reads.
+//!
+//! Packed batches take as many records as they need, so they are defined over streams that never share one: stream v owns the row
+//! groups v, v + V, … of every file, or of all files together, whatever the number of ranks. In each epoch a stream reads all
+//! of its own, in the order given or in a new seeded one; rows within a group follow in storage order.
+//!
+//! Source: own; dealing row groups to ranks file by file is the rule of the reference (nanochat), see `docs/determinism.md`.
+
+use std::ops::Range;
+
+/// How row groups are dealt out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stride {
+    /// Dealing starts anew with each file.
+    File,
+    /// Dealing goes on from file to file.
+    Global,
+}
+
+impl Stride {
+    /// The name, as the user gives it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Global => "global",
+        }
+    }
+}
+
+/// The row groups of a set of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Groups {
+    files: Vec<Vec<Range<u64>>>,
+    stride: Option<Stride>,
+    /// Whether each epoch has an order of its own.
+    pub is_shuffled: bool,
+}
+
+impl Groups {
+    /// `files[f]` are the rows of the groups of file f, numbered over all files. Without a `stride` it is [`Stride::File`], unless
+    /// a file has fewer groups than there are streams: then that file would have nothing for some of them.
+    pub fn new(files: Vec<Vec<Range<u64>>>, stride: Option<Stride>, is_shuffled: bool) -> Self {
+        Self { files, stride, is_shuffled }
+    }
+
+    /// How they are dealt out to `n_streams`.
+    pub fn stride(&self, n_streams: u64) -> Stride {
+        let is_short = |file: &Vec<Range<u64>>| (file.len() as u64) < n_streams;
+        self.stride.unwrap_or(if self.files.iter().any(is_short) { Stride::Global } else { Stride::File })
+    }
+
+    /// The groups of a stream, in the order of files; none is empty.
+    pub fn of(&self, stream: u64, n_streams: u64) -> Vec<Range<u64>> {
+        let (first, step) = (stream as usize, n_streams as usize);
+        let mut groups: Vec<_> = match self.stride(n_streams) {
+            Stride::File => {
+                self.files.iter().flat_map(|file| file.iter().skip(first).step_by(step)).cloned().collect()
+            }
+            Stride::Global => self.files.iter().flatten().skip(first).step_by(step).cloned().collect(),
+        };
+        groups.retain(|group| !group.is_empty());
+        groups
+    }
+
+    /// How many rows of a stream's epoch, in the order given, lie before group `group` of file `file`, counted as the stream's own are:
+    /// the next group that is the stream's, from there on.
+    pub fn rows_before(&self, stream: u64, n_streams: u64, file: usize, group: usize) -> u64 {
+        let begin = match self.files.get(file) {
+            None => u64::MAX,
+            Some(groups) => match groups.get(group) {
+                Some(group) => group.start,
+                None => groups.last().map_or(0, |group| group.end),
+            },
+        };
+        let before = self.of(stream, n_streams).into_iter().filter(|group| group.start < begin);
+        before.map(|group| group.end - group.start).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(stride: Option<Stride>) -> Groups {
+        // Files of 3, 1 and 4 groups of 10 rows; the second file's is empty.
+        let file = |first: u64, n: u64| (0..n).map(|i| first + 10 * i..first + 10 * (i + 1)).collect();
+        Groups::new(vec![file(0, 3), vec![30..30], file(30, 4)], stride, false)
+    }
+
+    #[test]
+    fn dealing_restarts_with_each_file_or_does_not() {
+        let starts = |stride, stream| -> Vec<u64> {
+            groups(stride).of(stream, 2).into_iter().map(|group| group.start).collect()
+        };
+        assert_eq!(starts(Some(Stride::File), 0), [0, 20, 30, 50]);
+        assert_eq!(starts(Some(Stride::File), 1), [10, 40, 60]);
+        assert_eq!(starts(Some(Stride::Global), 0), [0, 20, 30, 50]);
+        assert_eq!(starts(Some(Stride::Global), 1), [10, 40, 60]);
+        // Of three, the file of one group would have nothing for two.
+        assert_eq!(groups(None).stride(3), Stride::Global);
+        assert_eq!(groups(None).stride(1), Stride::File);
+    }
+
+    #[test]
+    fn every_row_belongs_to_one_stream() {
+        for (stride, n_streams) in [(Stride::File, 3), (Stride::Global, 3), (Stride::Global, 7)] {
+            let mut rows: Vec<u64> =
+                (0..n_streams).flat_map(|v| groups(Some(stride)).of(v, n_streams)).flatten().collect();
+            rows.sort_unstable();
+            assert_eq!(rows, (0..70).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_place_in_a_file_is_a_place_in_each_stream() {
+        let groups = groups(Some(Stride::File));
+        assert_eq!(groups.rows_before(0, 2, 0, 0), 0);
+        assert_eq!(groups.rows_before(0, 2, 0, 1), 10);
+        assert_eq!(groups.rows_before(1, 2, 0, 1), 0);
+        assert_eq!(groups.rows_before(1, 2, 0, 9), 10);
+        assert_eq!(groups.rows_before(0, 2, 2, 2), 30);
+        assert_eq!(groups.rows_before(0, 2, 3, 0), 40);
+    }
+}
