@@ -40,7 +40,7 @@ impl Task for Spin {
     fn stage(&self) -> Self {
         Self
     }
-    fn collate(&self, batch_size: usize) -> ToyCollate {
+    fn collate(&self, batch_size: usize, _ahead: usize) -> ToyCollate {
         ToyCollate::new(batch_size)
     }
 }

@@ -121,6 +121,7 @@ pub trait Task: Send + Sync + 'static {
         None
     }
 
-    /// A collator of batches of `batch_size` rows.
-    fn collate(&self, batch_size: usize) -> Self::Collate;
+    /// A collator of batches of at most `batch_size` rows. `ahead` are made before they are asked for: the memory of that many, and
+    /// of some that were in use, is worth keeping when the user lets go of them.
+    fn collate(&self, batch_size: usize, ahead: usize) -> Self::Collate;
 }

@@ -65,7 +65,7 @@ impl<C: Collate + 'static> Pass<C> {
     {
         // A pass has no batch of more rows than there are.
         let rows = if plan.infinite { u64::MAX } else { schedule.positions() };
-        let collate = task.collate((plan.batch_size as u64).min(rows) as usize);
+        let collate = task.collate((plan.batch_size as u64).min(rows) as usize, plan.prefetch_batches);
         let n_batches = schedule.n_batches();
         let (mut run, ends) = Run::start(plan, &schedule, batch, source, task, counters)?;
         let consumer = Consumer::new(run.shared.clone(), ends.substituted, collate, schedule, batch);

@@ -89,7 +89,7 @@ impl Task for Work {
     fn stage(&self) -> Self {
         *self
     }
-    fn collate(&self, batch_size: usize) -> ToyCollate {
+    fn collate(&self, batch_size: usize, _ahead: usize) -> ToyCollate {
         ToyCollate::new(batch_size)
     }
 }
