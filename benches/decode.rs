@@ -23,7 +23,7 @@ use forebay::{
     LoaderConfig,
     decode::{AudioDecoder, Planes},
     pipeline::AudioTask,
-    record::{Collate, Record, Stage, Task},
+    record::{Batches, Collate, Record, Stage, Task},
     seed::{below, mix},
 };
 
@@ -68,7 +68,8 @@ fn example(criterion: &mut Criterion) {
     let task = AudioTask::new(plan).unwrap();
     let mut group = criterion.benchmark_group("example");
     for (name, bytes) in recordings() {
-        let (mut stage, mut collate) = (task.stage(), task.collate(1, 1));
+        let (mut stage, mut collate) =
+            (task.stage(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
         let mut record = Record { bytes, label: 0, index: 0, seed: 0 };
         group.bench_function(name, |bench| {
             bench.iter(|| {

@@ -16,7 +16,7 @@ use forebay::{
     Result,
     order::Order,
     pipeline::{Engine, Plan, Step},
-    record::{RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -40,8 +40,8 @@ impl Task for Spin {
     fn stage(&self) -> Self {
         Self
     }
-    fn collate(&self, batch_size: usize) -> ToyCollate {
-        ToyCollate::new(batch_size)
+    fn collate(&self, batches: Batches) -> ToyCollate {
+        ToyCollate::new(batches.size)
     }
 }
 

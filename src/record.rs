@@ -164,6 +164,18 @@ pub trait Collate: Send {
     }
 }
 
+/// The batches that a collator makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batches {
+    /// Rows at most.
+    pub size: usize,
+    /// Streams that fill them; if batches are not counted, each has the same number of rows.
+    pub n_streams: usize,
+    /// How many are made before they are asked for: the memory of that many, and of some that were in use, is worth keeping when
+    /// the user lets go of them.
+    pub ahead: usize,
+}
+
 /// A kind of loading: how examples are made and how they become batches.
 pub trait Task: Send + Sync + 'static {
     /// The workers' part.
@@ -179,6 +191,6 @@ pub trait Task: Send + Sync + 'static {
         None
     }
 
-    /// A collator of batches of `batch_size` rows, to which each of `n_streams` streams adds the same number if they are not counted.
-    fn collate(&self, batch_size: usize, n_streams: usize) -> Self::Collate;
+    /// A collator of such batches.
+    fn collate(&self, batches: Batches) -> Self::Collate;
 }

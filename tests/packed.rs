@@ -11,7 +11,7 @@ use forebay::{
     Error, ErrorKind, Result,
     order::{Groups, Order, Stride},
     pipeline::{Engine, Plan, Position, Step},
-    record::{Collate, Held, Standing, Task},
+    record::{Batches, Collate, Held, Standing, Task},
     seed,
 };
 use proptest::prelude::*;
@@ -122,9 +122,9 @@ impl Task for Pack {
     fn stage(&self) -> Work {
         self.0
     }
-    fn collate(&self, batch_size: usize, n_streams: usize) -> Bins {
+    fn collate(&self, Batches { size, n_streams, .. }: Batches) -> Bins {
         let packers = (0..n_streams).map(|_| Packer::default()).collect();
-        Bins { packers, per_stream: batch_size / n_streams }
+        Bins { packers, per_stream: size / n_streams }
     }
 }
 

@@ -33,7 +33,7 @@ macro_rules! elements {
         impl Element for $number {}
     )*};
 }
-elements! { f32 u16 i32 i64 }
+elements! { u8 u16 u32 i32 i64 f32 f64 }
 
 /// A piece of memory of its own: aligned to [`ARENA_ALIGN`], zero at first.
 pub struct Arena {

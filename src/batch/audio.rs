@@ -37,6 +37,7 @@ pub struct AudioBatch {
 #[derive(Debug)]
 pub struct AudioPool {
     batch_size: usize,
+    slots: usize,
     example_len: usize,
     spectrogram: FieldPool<f32>,
     label: FieldPool<i64>,
@@ -49,6 +50,7 @@ impl AudioPool {
     pub fn new(batch_size: usize, example_len: usize, slots: usize) -> Self {
         Self {
             batch_size,
+            slots,
             example_len,
             spectrogram: FieldPool::new(batch_size.saturating_mul(example_len), slots),
             label: FieldPool::new(batch_size, slots),
@@ -59,6 +61,11 @@ impl AudioPool {
     /// Rows of each batch.
     pub fn batch_size(&self) -> usize {
         self.batch_size
+    }
+
+    /// Batches that are gone of which the memory is kept at most.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     fn acquire(&self) -> Result<AudioBatch> {
@@ -100,8 +107,7 @@ impl Collate for AudioCollate {
             Some(batch) => batch,
             None => self.under_way.insert(self.pool.acquire()?),
         };
-        let place = row * self.pool.example_len..(row + 1) * self.pool.example_len;
-        batch.spectrogram[place].copy_from_slice(&example.spectrogram);
+        batch.spectrogram.row_mut(row, self.pool.example_len).copy_from_slice(&example.spectrogram);
         batch.label[row] = example.label;
         batch.index[row] = example.index;
         self.written[row] = true;

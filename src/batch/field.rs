@@ -65,6 +65,11 @@ impl<T: Element> Field<T> {
         self.len = self.len.min(len);
     }
 
+    /// The values of one row of `row_len`, in a field of rows.
+    pub fn row_mut(&mut self, row: usize, row_len: usize) -> &mut [T] {
+        &mut self[row * row_len..(row + 1) * row_len]
+    }
+
     /// The memory, for whoever makes something else of it.
     pub fn into_memory(self) -> Memory<T> {
         match self.memory {

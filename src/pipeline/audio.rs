@@ -14,7 +14,7 @@ use crate::{
     Result,
     batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
     decode::{AudioDecoder, Info, Planes, layout},
-    record::{Record, Stage, Task},
+    record::{Batches, Record, Stage, Task},
     transform::{
         Crop, CropMode, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform,
         crop, target_len,
@@ -24,8 +24,8 @@ use crate::{
 /// Spare example buffers that are kept at most; a fraction of what the shuffle buffer holds.
 const SPARE_BUFFERS: usize = 256;
 
-/// Batches that are gone of which the memory is kept at most: one comes back for each that is begun, and a consumer that was slow may
-/// let several go at once.
+/// Batches of which memory is kept, beside those that are made ahead: one that the engine holds, and three that the user had in use
+/// and let go. So all that circulate come to rest, and a consumer that was slow maps nothing anew when it is fast again.
 const SPARE_BATCHES: usize = 4;
 
 /// What an audio example is made of.
@@ -102,12 +102,15 @@ impl Task for AudioTask {
         Some(byte(span.start)..byte(span.end))
     }
 
-    fn collate(&self, batch_size: usize, _n_streams: usize) -> AudioCollate {
+    fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> AudioCollate {
+        let slots = ahead.saturating_add(SPARE_BATCHES);
         let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last batch of a pass, made on the side, is shorter than those that the pool is for: it fits.
-        let pool = kept.take().filter(|pool| pool.batch_size() >= batch_size).unwrap_or_else(|| {
-            Arc::new(AudioPool::new(batch_size, self.shape().iter().product(), SPARE_BATCHES))
-        });
+        // One made on the side, maybe the shorter last one of a pass, fits.
+        let fits = |pool: &Arc<AudioPool>| pool.batch_size() >= batch_size && pool.slots() >= slots;
+        let pool = kept
+            .take()
+            .filter(fits)
+            .unwrap_or_else(|| Arc::new(AudioPool::new(batch_size, self.shape().iter().product(), slots)));
         let pool = kept.insert(pool).clone();
         AudioCollate::new(pool, self.spare.clone())
     }
@@ -193,14 +196,15 @@ mod tests {
     #[test]
     fn passes_share_their_memory() {
         let task = AudioTask::new(LoaderConfig::default().check().unwrap().1).unwrap();
-        let pool_after = |batch_size| {
-            task.collate(batch_size, 1);
+        let pool_after = |size, ahead| {
+            task.collate(Batches { size, n_streams: 1, ahead });
             task.pool.lock().unwrap().clone().unwrap()
         };
-        assert_eq!(pool_after(3).batch_size(), 3);
-        let pool = pool_after(64);
-        assert_eq!(pool.batch_size(), 64);
-        assert!(Arc::ptr_eq(&pool, &pool_after(3)));
-        assert!(Arc::ptr_eq(&pool, &pool_after(64)));
+        assert_eq!(pool_after(3, 1).batch_size(), 3);
+        let pool = pool_after(64, 3);
+        assert_eq!((pool.batch_size(), pool.slots()), (64, 3 + SPARE_BATCHES));
+        assert!(Arc::ptr_eq(&pool, &pool_after(3, 1)));
+        assert!(Arc::ptr_eq(&pool, &pool_after(64, 3)));
+        assert_eq!(pool_after(64, 8).slots(), 8 + SPARE_BATCHES);
     }
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     order::Schedule,
-    record::{Collate, Source, Stage, Standings, Task},
+    record::{Batches, Collate, Source, Stage, Standings, Task},
 };
 
 /// How long the collator waits at a time; it is woken earlier by what it waits for.
@@ -74,8 +74,9 @@ impl<C: Collate + 'static> Pass<C> {
         // A pass has no batch of more rows than there are.
         let is_counted = schedule.rules().order.is_counted();
         let rows = if plan.infinite || !is_counted { u64::MAX } else { schedule.positions() };
+        let size = (plan.batch_size as u64).min(rows) as usize;
         let n_streams = schedule.n_streams();
-        let collate = task.collate((plan.batch_size as u64).min(rows) as usize, n_streams);
+        let collate = task.collate(Batches { size, n_streams, ahead: plan.prefetch_batches });
         let n_batches = schedule.n_batches();
         let (draws, held) = match standings {
             Some(standings) => standings.iter().map(|at| (at.draws, at.held.clone())).unzip(),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Result,
     order::{Assignment, Schedule},
-    record::{Collate, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, Collate, RawRecord, ReadRecords, Record, Source, Stage, Task},
 };
 
 /// A batch that can be made on any thread.
@@ -32,8 +32,9 @@ impl<S: Source, K: Task> Replay<S, K> {
     pub fn run(self, go_on: impl Fn() -> bool) -> Result<Option<BatchOf<K>>> {
         let Self { mut schedule, batch, source, task } = self;
         let draws = schedule.draws(batch);
-        let (mut reader, mut stage, mut collate) =
-            (source.reader(), task.stage(), task.collate(draws.len(), schedule.n_streams()));
+        let (mut reader, mut stage) = (source.reader(), task.stage());
+        let mut collate =
+            task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
         let mut make = |Assignment { row, seed, .. }| {
             let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
             let record = reader.read(row, 1, &excerpt).map(|RawRecord { bytes, label }| Record {

@@ -21,7 +21,7 @@ use forebay::{
     Error, ErrorKind, Result,
     order::Order,
     pipeline::{Engine, Plan, Step},
-    record::{Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed,
 };
 
@@ -89,8 +89,8 @@ impl Task for Work {
     fn stage(&self) -> Self {
         *self
     }
-    fn collate(&self, batch_size: usize, _n_streams: usize) -> ToyCollate {
-        ToyCollate::new(batch_size)
+    fn collate(&self, batches: Batches) -> ToyCollate {
+        ToyCollate::new(batches.size)
     }
 }
 
