@@ -27,7 +27,6 @@ pub mod seed;
 pub mod source;
 #[cfg(feature = "audio")]
 pub mod decode;
-#[cfg(feature = "audio")]
 pub mod transform;
 pub mod shuffle;
 pub mod batch;

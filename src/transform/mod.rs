@@ -1,17 +1,31 @@
-//! From a decoded waveform to a model-ready example: crop, resample, log-mel.
+//! From what was decoded to a model-ready example: a waveform is cropped, resampled and made a log-mel spectrogram, documents are
+//! packed into rows.
 //!
-//! Each part is a plan object: made once per configuration, immutable, `Send + Sync`, shared by all worker threads. Work
+//! The parts for audio are plan objects: made once per configuration, immutable, `Send + Sync`, shared by all worker threads. Work
 //! happens in buffers that the caller owns; nothing is allocated per example. Every result is a pure function of the
 //! input and the plan. Across CPU feature levels the last bits may differ, because AVX2 code fuses multiply and add.
+//! A [`Packer`] holds documents and belongs to one thread.
 
+#[cfg(feature = "audio")]
 pub mod crop;
+#[cfg(feature = "audio")]
 mod fft;
+#[cfg(feature = "audio")]
 mod lanes;
+#[cfg(feature = "audio")]
 pub mod mel;
+pub mod pack;
+#[cfg(feature = "audio")]
 pub mod resample;
+#[cfg(feature = "audio")]
 pub mod spectrogram;
 
+#[cfg(feature = "audio")]
 pub use crop::{Crop, CropMode, crop, target_len};
+#[cfg(feature = "audio")]
 pub use mel::MelBank;
+pub use pack::{CropRule, Document, Packer, Piece};
+#[cfg(feature = "audio")]
 pub use resample::{Quality, Resampler, Resamplers};
+#[cfg(feature = "audio")]
 pub use spectrogram::{Scratch, SpectrogramConfig, SpectrogramTransform};

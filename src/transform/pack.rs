@@ -1,0 +1,320 @@
+//! Documents in, full rows of tokens out: best-fit packing, never a pad.
+//!
+//! A row holds `capacity` tokens and is filled from the left, one [`Packer::place`] after the other, each with the room that is
+//! left. Taken is the longest document that fits (of equals the oldest). If none fits, the shortest (of equals the oldest) is
+//! cropped to fill the row exactly, and its rest is dropped or carried ([`CropRule`]). Each document begins with BOS, and so does
+//! a carried rest, so that each row does. How many documents are held before each pick is the caller's business; which one is
+//! picked is a pure function of those held, of their ages and of the room. So [`Packer::held`] is all that a state needs.
+//!
+//! **Long documents.** One longer than a row never fits. Under [`CropRule::Drop`] it leaves when nothing shorter is held, so
+//! such documents come to fill the buffer; that is the reference's rule, and kept to the token. Only the tokens that it can
+//! still deliver are held. Under [`CropRule::Carry`] long documents go oldest first, and at the start of a row the oldest one
+//! goes before the best fit if it is the older of the two. So they leave as fast as they come, and since a rest is as new
+//! as what comes next, a giant takes turns with the others.
+//!
+//! **Cost.** A document that can fit waits in a queue of its length, a set of bits says which queues are not empty, longer ones
+//! are in a heap: a pick looks at a few words. Tokens lie in one allocation, which is moved together whenever half of it is
+//! dead; so memory is at most about three times what is held, whatever the documents' lengths were, and in the steady state
+//! nothing is allocated.
+//!
+//! Source: own. The rule under `Drop` is that of nanochat's `tokenizing_distributed_data_loader_bos_bestfit`, tested against rows
+//! from an independent statement of it; `oracle` is the same as a linear scan.
+
+mod bits;
+mod queues;
+
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod tests;
+
+use queues::Queues;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What becomes of the rest of a cropped document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CropRule {
+    /// It is lost, as in the reference: about a quarter of web text in rows of 2049 tokens.
+    Drop,
+    /// It goes back as the newest document, with a BOS of its own: nothing is lost.
+    Carry,
+}
+
+/// A tokenised document, or what is left of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// BOS, then the content from token `start` on.
+    pub ids: Vec<u32>,
+    /// Where it comes from: its row over all files.
+    pub row: u64,
+    /// The first content token not delivered yet, counted with the BOS: 1 for a whole document.
+    pub start: u32,
+}
+
+/// What one pick put into a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// [`Document::row`] of its document.
+    pub row: u64,
+    /// [`Document::start`]: the first content token in it.
+    pub start: u32,
+    /// Tokens, BOS included.
+    pub len: usize,
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// A document that is held. Its tokens are `tokens[offset..offset + held]`.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    offset: usize,
+    /// Tokens in memory: `len`, or what of it can still be delivered.
+    held: usize,
+    /// Tokens, BOS included.
+    len: usize,
+    row: u64,
+    start: u32,
+    /// Its place in the order of arrival; a carried rest arrives anew.
+    age: u64,
+    older: u32,
+    newer: u32,
+}
+
+/// The documents that are held, and which of them comes next.
+#[derive(Debug)]
+pub struct Packer {
+    capacity: usize,
+    bos: u32,
+    crop: CropRule,
+    slots: Vec<Slot>,
+    vacant: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+    arrivals: u64,
+    /// Documents of at most `capacity` tokens, by length.
+    short: Queues,
+    /// The others, by (length, age) where rests are dropped, by age where they are carried.
+    long: BinaryHeap<Reverse<(usize, u64, u32)>>,
+    tokens: Vec<u32>,
+    live: usize,
+    by_offset: Vec<u32>,
+    spare: Vec<Vec<u32>>,
+    dropped: u64,
+}
+
+impl Packer {
+    /// Spare vectors kept: one unit of the refill.
+    const SPARES: usize = 128;
+
+    /// The largest vector kept as a spare, in tokens.
+    const SPARE_TOKENS: usize = 1 << 16;
+
+    /// A packer of rows of `capacity` tokens: the sequence length and one more. At least 2, if rests are to come to an end.
+    pub fn new(capacity: usize, bos: u32, crop: CropRule) -> Self {
+        Self {
+            capacity,
+            bos,
+            crop,
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            oldest: NONE,
+            newest: NONE,
+            arrivals: 0,
+            short: Queues::new(capacity),
+            long: BinaryHeap::new(),
+            tokens: Vec::new(),
+            live: 0,
+            by_offset: Vec::new(),
+            spare: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    /// Takes a document as the newest. Its tokens are copied; the vector is the next [`spare`](Self::spare).
+    ///
+    /// One without any token, not even BOS, is left out: it could never fill anything.
+    pub fn push(&mut self, document: Document) {
+        let Document { mut ids, row, start } = document;
+        debug_assert!(ids.first() == Some(&self.bos), "a document begins with BOS");
+        if !ids.is_empty() {
+            let held = match self.crop {
+                CropRule::Drop => ids.len().min(self.capacity),
+                CropRule::Carry => ids.len(),
+            };
+            let offset = self.store(&ids[..held]);
+            let slot = Slot { offset, held, len: ids.len(), row, start, age: 0, older: NONE, newer: NONE };
+            let index = match self.vacant.pop() {
+                Some(index) => {
+                    self.slots[index as usize] = slot;
+                    index
+                }
+                None => {
+                    self.slots.push(slot);
+                    self.slots.len() as u32 - 1
+                }
+            };
+            self.live += held;
+            self.enter(index);
+        }
+        if ids.capacity() <= Self::SPARE_TOKENS && self.spare.len() < Self::SPARES {
+            ids.clear();
+            self.spare.push(ids);
+        }
+    }
+
+    /// Number of documents held.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// Whether no document is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of tokens in memory; of a document whose rest will be dropped only those that a row can hold.
+    pub fn n_tokens(&self) -> u64 {
+        self.live as u64
+    }
+
+    /// Number of tokens that were cropped and dropped since the beginning; 0 where rests are carried.
+    pub fn n_dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes the document that fits `room` best, or crops one, and hands its tokens to `copy`, once: at least one, at most `room`.
+    ///
+    /// `room` is the capacity at the start of a row and what is left of it then. `None`, and no call of `copy`, if nothing is held
+    /// or `room` is 0. Allocates nothing.
+    pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<Piece> {
+        debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
+        let room = room.min(self.capacity);
+        let index = self.choose(room)?;
+        let slot = self.slots[index as usize];
+        let len = slot.len.min(room);
+        copy(&self.tokens[slot.offset..slot.offset + len]);
+        self.leave(index);
+        if slot.len > len && self.crop == CropRule::Carry {
+            // The last token delivered makes way for the BOS of the rest.
+            let used = len - 1;
+            self.tokens[slot.offset + used] = self.bos;
+            self.live -= used;
+            let rest = &mut self.slots[index as usize];
+            rest.offset += used;
+            rest.held -= used;
+            rest.len -= used;
+            rest.start += used as u32;
+            self.enter(index);
+        } else {
+            self.dropped += (slot.len - len) as u64;
+            self.live -= slot.held;
+            self.vacant.push(index);
+        }
+        Some(Piece { row: slot.row, start: slot.start, len })
+    }
+
+    /// The documents held, oldest first, as ([`Document::row`], [`Document::start`]).
+    ///
+    /// The same documents from the same starts, pushed in this order into a new packer, will make the same rows.
+    pub fn held(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.by_age().map(|index| {
+            let slot = &self.slots[index as usize];
+            (slot.row, slot.start)
+        })
+    }
+
+    /// An empty vector to put the next document into, so that nothing need be allocated for it.
+    pub fn spare(&mut self) -> Option<Vec<u32>> {
+        self.spare.pop()
+    }
+
+    /// The document for `room`, out of its queue.
+    fn choose(&mut self, room: usize) -> Option<u32> {
+        if room == 0 {
+            return None;
+        }
+        let best = self.short.longest_within(room).or_else(|| self.short.shortest());
+        let long_first = self.crop == CropRule::Carry && room == self.capacity;
+        let oldest_long = || self.long.peek().map(|Reverse((_, age, _))| *age);
+        match best {
+            Some((len, index))
+                if !(long_first && oldest_long().is_some_and(|age| age < self.slots[index as usize].age)) =>
+            {
+                self.short.pop(len)
+            }
+            _ => self.long.pop().map(|Reverse((_, _, index))| index),
+        }
+    }
+
+    /// Makes a slot the newest and puts it into its queue.
+    fn enter(&mut self, index: u32) {
+        let age = self.arrivals;
+        self.arrivals += 1;
+        let newest = std::mem::replace(&mut self.newest, index);
+        match newest {
+            NONE => self.oldest = index,
+            newest => self.slots[newest as usize].newer = index,
+        }
+        let slot = &mut self.slots[index as usize];
+        (slot.age, slot.older, slot.newer) = (age, newest, NONE);
+        match (slot.len <= self.capacity, self.crop) {
+            (true, _) => self.short.push(slot.len, index),
+            (false, CropRule::Drop) => self.long.push(Reverse((slot.len, age, index))),
+            (false, CropRule::Carry) => self.long.push(Reverse((0, age, index))),
+        }
+    }
+
+    /// Takes a slot out of the order of arrival.
+    fn leave(&mut self, index: u32) {
+        let Slot { older, newer, .. } = self.slots[index as usize];
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[newer as usize].older = older,
+        }
+    }
+
+    fn by_age(&self) -> impl Iterator<Item = u32> {
+        let slot = |index| (index != NONE).then_some(index);
+        std::iter::successors(slot(self.oldest), move |&index| slot(self.slots[index as usize].newer))
+    }
+
+    /// Appends tokens and returns where they begin.
+    fn store(&mut self, ids: &[u32]) -> usize {
+        if self.tokens.capacity() - self.tokens.len() < ids.len() && self.live <= self.tokens.len() / 2 {
+            self.compact(ids.len());
+        }
+        if self.tokens.capacity() - self.tokens.len() < ids.len() {
+            self.tokens.reserve_exact(ids.len().max(self.tokens.len() / 2));
+        }
+        let offset = self.tokens.len();
+        self.tokens.extend_from_slice(ids);
+        offset
+    }
+
+    /// Moves the live tokens together. Of the memory of a giant that has gone most is given back.
+    fn compact(&mut self, wanted: usize) {
+        let mut by_offset = std::mem::take(&mut self.by_offset);
+        by_offset.clear();
+        by_offset.extend(self.by_age());
+        by_offset.sort_unstable_by_key(|&index| self.slots[index as usize].offset);
+        let mut end = 0;
+        for &index in &by_offset {
+            let slot = &mut self.slots[index as usize];
+            self.tokens.copy_within(slot.offset..slot.offset + slot.held, end);
+            slot.offset = end;
+            end += slot.held;
+        }
+        self.tokens.truncate(end);
+        self.by_offset = by_offset;
+        let needed = end + wanted;
+        if self.tokens.capacity() / 4 > needed {
+            self.tokens.shrink_to(2 * needed);
+        }
+    }
+}

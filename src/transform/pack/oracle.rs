@@ -1,0 +1,62 @@
+//! The same rules as linear scans over a list, as the reference keeps its documents: slow, and plain to see.
+
+use super::{CropRule, Document, Piece};
+
+/// Documents in order of arrival.
+pub struct Oracle {
+    pub capacity: usize,
+    pub bos: u32,
+    pub crop: CropRule,
+    pub documents: Vec<Document>,
+    pub dropped: u64,
+}
+
+impl Oracle {
+    pub fn new(capacity: usize, bos: u32, crop: CropRule) -> Self {
+        Self { capacity, bos, crop, documents: Vec::new(), dropped: 0 }
+    }
+
+    pub fn place(&mut self, room: usize) -> Option<(Piece, Vec<u32>)> {
+        let at = self.choose(room)?;
+        let Document { mut ids, row, start } = self.documents.remove(at);
+        let piece = Piece { row, start, len: ids.len().min(room) };
+        let mut rest = ids.split_off(piece.len);
+        match self.crop {
+            CropRule::Drop => self.dropped += rest.len() as u64,
+            CropRule::Carry if rest.is_empty() => {}
+            CropRule::Carry => {
+                rest.insert(0, self.bos);
+                self.documents.push(Document { ids: rest, row, start: start + piece.len as u32 - 1 });
+            }
+        }
+        Some((piece, ids))
+    }
+
+    fn choose(&self, room: usize) -> Option<usize> {
+        let best = self.first_by(|len| (len <= room).then_some(usize::MAX - len));
+        let shortest = match self.crop {
+            CropRule::Drop => self.first_by(Some),
+            CropRule::Carry => self.first_by(|len| Some(len.min(self.capacity + 1))),
+        };
+        if self.crop == CropRule::Carry && room == self.capacity {
+            let long = self.documents.iter().position(|document| document.ids.len() > self.capacity);
+            if long.is_some_and(|long| best.is_none_or(|best| long < best)) {
+                return long;
+            }
+        }
+        best.or(shortest)
+    }
+
+    /// The first document with the smallest key, of those that have one.
+    fn first_by(&self, key: impl Fn(usize) -> Option<usize>) -> Option<usize> {
+        let mut first: Option<(usize, usize)> = None;
+        for (at, document) in self.documents.iter().enumerate() {
+            if let Some(key) = key(document.ids.len())
+                && first.is_none_or(|(smallest, _)| key < smallest)
+            {
+                first = Some((key, at));
+            }
+        }
+        first.map(|(_, at)| at)
+    }
+}

@@ -1,0 +1,64 @@
+//! One queue of slots per length, first in first out, and which of them are not empty.
+
+use super::NONE;
+use super::bits::Bits;
+
+/// Slots by length, in order of arrival within a length.
+#[derive(Debug)]
+pub struct Queues {
+    /// First and last slot of each length; anything where `filled` lacks the length.
+    ends: Vec<(u32, u32)>,
+    /// By slot: the one behind it in its queue.
+    next: Vec<u32>,
+    filled: Bits,
+}
+
+impl Queues {
+    /// Empty queues for lengths up to `longest`.
+    pub fn new(longest: usize) -> Self {
+        Self { ends: vec![(NONE, NONE); longest + 1], next: Vec::new(), filled: Bits::new(longest) }
+    }
+
+    /// Puts a slot at the end of its queue.
+    pub fn push(&mut self, len: usize, slot: u32) {
+        if self.next.len() <= slot as usize {
+            self.next.resize(slot as usize + 1, NONE);
+        }
+        self.next[slot as usize] = NONE;
+        match &mut self.ends[len] {
+            (_, last) if *last != NONE => {
+                self.next[*last as usize] = slot;
+                *last = slot;
+            }
+            ends => {
+                *ends = (slot, slot);
+                self.filled.insert(len);
+            }
+        }
+    }
+
+    /// Takes the first slot of the queue of `len`.
+    pub fn pop(&mut self, len: usize) -> Option<u32> {
+        let (first, last) = &mut self.ends[len];
+        let slot = *first;
+        if slot == NONE {
+            return None;
+        }
+        *first = self.next[slot as usize];
+        if *first == NONE {
+            *last = NONE;
+            self.filled.remove(len);
+        }
+        Some(slot)
+    }
+
+    /// The longest length of at most `limit` that is waiting, and its first slot.
+    pub fn longest_within(&self, limit: usize) -> Option<(usize, u32)> {
+        self.filled.last_within(limit).map(|len| (len, self.ends[len].0))
+    }
+
+    /// The shortest length that is waiting, and its first slot.
+    pub fn shortest(&self) -> Option<(usize, u32)> {
+        self.filled.first().map(|len| (len, self.ends[len].0))
+    }
+}

@@ -1,0 +1,234 @@
+//! The packer beside its oracle, and what holds for every row whatever comes in.
+
+use super::oracle::Oracle;
+use super::*;
+use proptest::prelude::*;
+
+const BOS: u32 = u32::MAX;
+
+/// Document `row` with `len` tokens: BOS, then content that no other document and no other place has.
+fn document(row: usize, len: usize) -> Document {
+    let first = (row as u32) << 16;
+    let ids = std::iter::once(BOS).chain((1..len as u32).map(|at| first | at)).collect();
+    Document { ids, row: row as u64, start: 1 }
+}
+
+/// What of a document comes from `start` on.
+fn rest(row: usize, len: usize, start: u32) -> Document {
+    let mut ids = document(row, len).ids.split_off(start as usize);
+    ids.insert(0, BOS);
+    Document { ids, row: row as u64, start }
+}
+
+/// One row, as tokens and pieces; `None` if the packer runs empty before it is full.
+fn fill(packer: &mut Packer, mut refill: impl FnMut(&mut Packer)) -> Option<(Vec<u32>, Vec<Piece>)> {
+    let (mut tokens, mut pieces) = (Vec::new(), Vec::new());
+    while tokens.len() < packer.capacity {
+        refill(packer);
+        let room = packer.capacity - tokens.len();
+        let before = tokens.len();
+        let piece = packer.place(room, |ids| tokens.extend_from_slice(ids))?;
+        assert_eq!(piece.len, tokens.len() - before);
+        pieces.push(piece);
+    }
+    Some((tokens, pieces))
+}
+
+fn piece(row: u64, start: u32, len: usize) -> Piece {
+    Piece { row, start, len }
+}
+
+#[test]
+fn worked_example() {
+    for crop in [CropRule::Drop, CropRule::Carry] {
+        let mut packer = Packer::new(8, BOS, crop);
+        for (row, len) in [4, 3, 6, 2].into_iter().enumerate() {
+            packer.push(document(row, len));
+        }
+        assert_eq!(fill(&mut packer, |_| {}).unwrap().1, [piece(2, 1, 6), piece(3, 1, 2)]);
+        let mut tokens = Vec::new();
+        assert_eq!(packer.place(8, |ids| tokens.extend_from_slice(ids)), Some(piece(0, 1, 4)));
+        assert_eq!(packer.place(4, |ids| tokens.extend_from_slice(ids)), Some(piece(1, 1, 3)));
+        packer.push(document(4, 5));
+        assert_eq!(packer.place(1, |ids| tokens.extend_from_slice(ids)), Some(piece(4, 1, 1)));
+        let content = |row: u32, at: u32| row << 16 | at;
+        assert_eq!(
+            tokens,
+            [BOS, content(0, 1), content(0, 2), content(0, 3), BOS, content(1, 1), content(1, 2), BOS]
+        );
+        match crop {
+            CropRule::Drop => assert_eq!((packer.len(), packer.n_dropped()), (0, 4)),
+            // Its BOS was all that found room: nothing is lost, all its content is still to come.
+            CropRule::Carry => {
+                assert_eq!(packer.n_dropped(), 0);
+                assert_eq!(packer.held().collect::<Vec<_>>(), [(4, 1)]);
+                assert_eq!(packer.n_tokens(), 5);
+            }
+        }
+    }
+}
+
+#[test]
+fn equals_go_in_order_of_arrival() {
+    let mut packer = Packer::new(6, BOS, CropRule::Drop);
+    for (row, len) in [5, 3, 3, 5, 3].into_iter().enumerate() {
+        packer.push(document(row, len));
+    }
+    let rows: Vec<_> = [6, 3, 1, 2].map(|room| packer.place(room, |_| {}).unwrap().row).into();
+    assert_eq!(rows, [0, 1, 2, 4]);
+    assert_eq!(packer.n_dropped(), 2 + 1);
+}
+
+#[test]
+fn a_rest_is_the_newest() {
+    let mut packer = Packer::new(6, BOS, CropRule::Carry);
+    packer.push(document(0, 5));
+    packer.push(document(1, 3));
+    assert_eq!(packer.place(2, |_| {}), Some(piece(1, 1, 2)));
+    assert_eq!(packer.held().collect::<Vec<_>>(), [(0, 1), (1, 2)]);
+    let mut tokens = Vec::new();
+    assert_eq!(packer.place(2, |ids| tokens.extend_from_slice(ids)), Some(piece(1, 2, 2)));
+    assert_eq!(tokens, [BOS, 1 << 16 | 2]);
+}
+
+#[test]
+fn of_a_document_that_is_dropped_anyway_only_a_row_is_held() {
+    let mut packer = Packer::new(10, BOS, CropRule::Drop);
+    packer.push(document(0, 30_000));
+    packer.push(document(1, 20_000));
+    packer.push(document(2, 11));
+    assert_eq!(packer.n_tokens(), 30);
+    // By its true length, so the last that came goes first.
+    let rows: Vec<_> = std::iter::from_fn(|| packer.place(10, |_| {})).map(|piece| piece.row).collect();
+    assert_eq!(rows, [2, 1, 0]);
+    assert_eq!(packer.n_dropped(), 29_990 + 19_990 + 1);
+}
+
+#[test]
+fn nothing_held_and_no_room() {
+    let mut packer = Packer::new(10, BOS, CropRule::Carry);
+    assert_eq!(packer.place(10, |_| panic!("nothing to copy")), None);
+    packer.push(document(0, 3));
+    assert_eq!(packer.place(0, |_| panic!("no room")), None);
+    assert!(!packer.is_empty());
+}
+
+#[test]
+fn vectors_come_back() {
+    let mut packer = Packer::new(10, BOS, CropRule::Drop);
+    assert_eq!(packer.spare(), None);
+    let ids = document(0, 100).ids;
+    let place = ids.as_ptr();
+    packer.push(Document { ids, row: 0, start: 1 });
+    let spare = packer.spare().unwrap();
+    assert_eq!((spare.len(), spare.as_ptr()), (0, place));
+    assert_eq!(packer.spare(), None);
+}
+
+/// Lengths around a row's, below and above, and some giants.
+fn lengths(capacity: usize) -> impl Strategy<Value = Vec<usize>> {
+    let len = prop_oneof![
+        8 => 1..=capacity,
+        2 => 1_usize..4,
+        2 => capacity..3 * capacity,
+        1 => 1..40 * capacity,
+    ];
+    prop::collection::vec(len, 0..200)
+}
+
+proptest! {
+    /// Every piece of every row, every token and every crop is the oracle's; so is all that follows a rebuild from `held`.
+    #[test]
+    fn picks_what_the_oracle_picks(
+        (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),
+        buffer_size in 1_usize..50,
+        unit in 1_usize..20,
+        carry: bool,
+        rebuild_every in 1_usize..20,
+    ) {
+        let crop = if carry { CropRule::Carry } else { CropRule::Drop };
+        let mut packer = Packer::new(capacity, BOS, crop);
+        let mut oracle = Oracle::new(capacity, BOS, crop);
+        let mut coming = lengths.iter().copied().enumerate();
+        let mut dropped = 0;
+        let (mut row, mut picks): (Vec<u32>, usize) = (Vec::new(), 0);
+        loop {
+            while packer.len() < buffer_size {
+                let before = packer.len();
+                for (at, len) in coming.by_ref().take(unit) {
+                    packer.push(document(at, len));
+                    oracle.documents.push(document(at, len));
+                }
+                if packer.len() == before {
+                    break;
+                }
+            }
+            let room = capacity - row.len();
+            let mut tokens = Vec::new();
+            let piece = packer.place(room, |ids| tokens.extend_from_slice(ids));
+            let expected = oracle.place(room);
+            prop_assert_eq!(piece.map(|piece| (piece, tokens.clone())), expected);
+            let held: Vec<_> = packer.held().collect();
+            let expected: Vec<_> = oracle.documents.iter().map(|document| (document.row, document.start)).collect();
+            prop_assert_eq!(&held, &expected);
+            prop_assert_eq!(packer.len(), held.len());
+            prop_assert_eq!(dropped + packer.n_dropped(), oracle.dropped);
+            let in_memory = |document: &Document| match crop {
+                CropRule::Drop => document.ids.len().min(capacity),
+                CropRule::Carry => document.ids.len(),
+            };
+            prop_assert_eq!(packer.n_tokens(), oracle.documents.iter().map(in_memory).sum::<usize>() as u64);
+            if piece.is_none() {
+                break;
+            }
+            row.extend(tokens);
+            prop_assert_eq!(row[0], BOS);
+            if row.len() == capacity {
+                row.clear();
+            }
+            picks += 1;
+            if picks % rebuild_every == 0 {
+                dropped += packer.n_dropped();
+                packer = Packer::new(capacity, BOS, crop);
+                for (at, start) in held {
+                    packer.push(rest(at as usize, lengths[at as usize], start));
+                }
+            }
+        }
+    }
+
+    /// Carried: each content token is delivered once, in its document's order. Dropped: delivered and dropped make up all.
+    #[test]
+    fn no_token_is_lost(
+        (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),
+        carry: bool,
+    ) {
+        let crop = if carry { CropRule::Carry } else { CropRule::Drop };
+        let mut packer = Packer::new(capacity, BOS, crop);
+        for (at, &len) in lengths.iter().enumerate() {
+            packer.push(document(at, len));
+        }
+        let mut delivered: Vec<Vec<u32>> = vec![vec![BOS]; lengths.len()];
+        let mut n_delivered = 0;
+        let mut room = capacity;
+        let mut ids_of = Vec::new();
+        while let Some(piece) = packer.place(room, |ids| ids_of = ids.to_vec()) {
+            prop_assert_eq!(ids_of[0], BOS);
+            let document = &mut delivered[piece.row as usize];
+            prop_assert_eq!(piece.start as usize, document.len());
+            document.extend(&ids_of[1..]);
+            n_delivered += piece.len;
+            room -= piece.len;
+            if room == 0 {
+                room = capacity;
+            }
+        }
+        prop_assert_eq!((packer.len(), packer.n_tokens()), (0, 0));
+        match crop {
+            CropRule::Carry => for (at, &len) in lengths.iter().enumerate() {
+                prop_assert_eq!(&delivered[at], &document(at, len).ids);
+            },
+            CropRule::Drop => prop_assert_eq!(n_delivered as u64 + packer.n_dropped(), lengths.iter().sum::<usize>() as u64),
+        }
+    }
+}
