@@ -1,4 +1,4 @@
-//! Where records come from: the encoded bytes of a recording and its label, by row number.
+//! Where records come from: the encoded bytes of a recording, or the text of a document, and its label, by row number.
 //!
 //! A source is opened from a list of files, knows how many rows they hold, and lends readers, one to each I/O thread. A reader
 //! turns a row number into a [`RawRecord`](crate::record::RawRecord). Rows are numbered over the files in the order given, from
@@ -10,7 +10,16 @@
 
 mod arrow;
 mod block;
+mod columns;
+mod format;
+mod linked;
+mod parallel;
+#[cfg(feature = "parquet")]
+pub mod parquet;
+mod shard;
 mod storage;
 
-pub use arrow::{ArrowOptions, ArrowReader, ArrowSource, Shard};
+pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
+pub use columns::Payload;
+pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};

@@ -11,9 +11,11 @@ use super::{
     buffer::{Buffer, Part},
     index::{ArraySpans, Dictionary},
     message::Codec,
-    schema::Layout,
 };
-use crate::{Error, ErrorKind, Result, source::storage::StoredFile};
+use crate::{
+    Error, ErrorKind, Result,
+    source::{columns::Layout, storage::StoredFile},
+};
 
 /// A column of a batch, or the values of a dictionary.
 #[derive(Debug)]

@@ -15,12 +15,15 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use super::{
     ArrowOptions,
     message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step},
-    schema::{Columns, FeatureCache, Layout, Wanted},
     walk::locate,
 };
 use crate::{
     Error, ErrorKind, Result,
-    source::storage::{StoredFile, Version},
+    source::{
+        columns::{Columns, FeatureCache, Layout, Payload, Wanted},
+        format,
+        storage::{StoredFile, Version},
+    },
 };
 
 /// A range of bytes of a shard.
@@ -214,7 +217,7 @@ impl Indexer<'_> {
             return Err(damage(ErrorKind::Format, "the schema's message has an impossible body length", at));
         };
         self.schema = convert(schema, at)?;
-        self.index.columns = Some(Columns::choose(&self.schema, self.options, self.features)?);
+        self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
         Ok(next)
     }
 
@@ -254,7 +257,7 @@ impl Indexer<'_> {
         let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
         let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
         self.schema = convert(schema, footer_at)?;
-        self.index.columns = Some(Columns::choose(&self.schema, self.options, self.features)?);
+        self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
         let mut left = size;
         for (blocks, header) in [
             (footer.dictionaries(), MessageHeader::DictionaryBatch),
@@ -363,6 +366,11 @@ impl Indexer<'_> {
     }
 }
 
+fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<Columns> {
+    let payload = Payload::Audio(options.audio_column.clone());
+    Columns::choose(schema, &payload, options.label_column.as_deref(), features)
+}
+
 /// The schema of a message or footer.
 fn convert(schema: arrow_ipc::Schema<'_>, at: u64) -> Result<Schema, Stop> {
     if schema.endianness() != Endianness::Little {
@@ -384,22 +392,7 @@ fn skip_padding(file: &mut StoredFile) -> Result<u64> {
 
 /// The error for a file that starts with other bytes than Arrow's.
 fn not_arrow(start: &[u8]) -> Error {
-    let found = match start {
-        [b'P', b'A', b'R', b'1', ..] => "a Parquet file",
-        [b'R', b'I', b'F', b'F' | b'X', ..] => "a WAV file",
-        [b'f', b'L', b'a', b'C', ..] => "a FLAC file",
-        [b'O', b'g', b'g', b'S', ..] => "an Ogg file",
-        [b'I', b'D', b'3', ..] => "an MP3 file",
-        [b'P', b'K', ..] => "a ZIP archive",
-        [0x1f, 0x8b, ..] => "a gzip file",
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => "a Zstandard file",
-        [b'F', b'E', b'A', b'1', ..] => "a Feather version 1 file",
-        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' '] => {
-            "a Git LFS pointer; fetch the file itself with `git lfs pull`"
-        }
-        _ if start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) => "a text file",
-        _ => "an unknown format",
-    };
+    let found = format::name(start);
     let message = format!(
         "the file is not Arrow: it starts with {start:02x?}, {found}; Arrow IPC streams and files are read, as \
          Hugging Face `datasets` writes them with save_to_disk"

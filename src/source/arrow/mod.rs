@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! message ──▶ index ◀── walk          headers: what lies where
-//!               │        schema       which columns
+//!               │        columns      which columns, beside this module
 //! buffer ──▶ array ──▶ reader         values of a batch; rows, in blocks
 //! ```
 //!
@@ -22,23 +22,21 @@ mod folder;
 mod index;
 mod message;
 mod reader;
-mod schema;
 mod walk;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 pub use reader::ArrowReader;
 
-use self::{index::Index, schema::FeatureCache};
+use self::index::Index;
 use super::{
     block::BlockPool,
+    columns::{FeatureCache, common_class_names},
+    parallel,
+    shard::{Shard, locate, shards_of},
     storage::{LocalFiles, Rooted, Storage, StoredFile},
 };
 use crate::{
@@ -62,19 +60,6 @@ impl Default for ArrowOptions {
     fn default() -> Self {
         Self { audio_column: None, label_column: None, threads: 8 }
     }
-}
-
-/// One file of the dataset.
-#[derive(Debug, Clone)]
-pub struct Shard {
-    /// The path as given.
-    pub path: Arc<Path>,
-    /// The number of its first row over all shards.
-    pub first_row: u64,
-    /// How many rows its headers promise.
-    pub n_rows: u64,
-    /// Why the shard ends before its end, if it does. Rows before still count.
-    pub damage: Option<Error>,
 }
 
 /// An open dataset of Arrow shards; immutable and shared.
@@ -143,20 +128,15 @@ impl ArrowSource {
         }
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let indexes = index_all(&storage, &paths, options, stop)?;
-        let mut n_rows = 0u64;
-        let mut shards = Vec::with_capacity(indexes.len());
-        for (path, index) in paths.iter().zip(&indexes) {
-            if let Some(error) = &index.damage {
-                log::warn!("{error} ({} rows are read)", index.n_rows);
+        let rows = indexes.iter().map(|index| (index.n_rows, index.damage.clone()));
+        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
+        for shard in &shards {
+            if let Some(error) = &shard.damage {
+                log::warn!("{error} ({} rows are read)", shard.n_rows);
             }
-            let (path, damage) = (Arc::clone(path), index.damage.clone());
-            shards.push(Shard { path, first_row: n_rows, n_rows: index.n_rows, damage });
-            n_rows =
-                n_rows.checked_add(index.n_rows).filter(|&n| i64::try_from(n).is_ok()).ok_or_else(|| {
-                    Error::new(ErrorKind::Format, "the shards claim more rows than can be counted")
-                })?;
         }
-        let class_names = common_class_names(&shards, &indexes)?;
+        let names = indexes.iter().map(|index| index.columns.as_ref()?.class_names.as_ref());
+        let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
         let groups = vec![shards.len()];
         Ok(Self { storage, shards, indexes, blocks: Arc::default(), n_rows, groups, class_names })
     }
@@ -221,10 +201,7 @@ impl ArrowSource {
     /// # Panics
     /// If there is no such row.
     pub fn locate(&self, row: u64) -> (usize, u64) {
-        assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
-        // Empty shards start where the next one does: the last that starts at or before the row holds it.
-        let shard = self.shards.partition_point(|shard| shard.first_row <= row) - 1;
-        (shard, row - self.shards[shard].first_row)
+        locate(&self.shards, row)
     }
 
     /// A reader, for one thread.
@@ -283,67 +260,8 @@ fn index_all(
     options: &ArrowOptions,
     stop: &AtomicBool,
 ) -> Result<Vec<Index>> {
-    let results: Vec<OnceLock<Result<Index>>> = paths.iter().map(|_| OnceLock::new()).collect();
-    let next = AtomicUsize::new(0);
     let features = FeatureCache::default();
-    let failed = AtomicBool::new(false);
-    let work = || {
-        while !failed.load(Ordering::Relaxed) {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(path), Some(result)) = (paths.get(at), results.get(at)) else { break };
-            let index = StoredFile::open(storage, path)
-                .and_then(|mut file| Index::build(&mut file, options, &features, stop));
-            if index.is_err() {
-                failed.store(true, Ordering::Relaxed);
-            }
-            // Each place is filled once: `next` gives it to one thread.
-            let _ = result.set(index);
-        }
-    };
-    thread::scope(|scope| {
-        for n in 1..options.threads.min(paths.len()) {
-            let thread = thread::Builder::new().name(format!("forebay-index-{n}"));
-            // With fewer threads than wished the work is done as well.
-            if let Err(error) = thread.spawn_scoped(scope, work) {
-                log::warn!("cannot start a thread to read headers: {error}");
-                break;
-            }
-        }
-        work();
-    });
-    // Shards are taken in order, so those left out come after the one that failed.
-    results.into_iter().filter_map(OnceLock::into_inner).collect()
-}
-
-/// The class names that all shards with class names share.
-fn common_class_names(shards: &[Shard], indexes: &[Index]) -> Result<Option<Arc<Vec<String>>>> {
-    let mut common: Option<(&Shard, &Arc<Vec<String>>)> = None;
-    for (shard, index) in shards.iter().zip(indexes) {
-        let Some(names) = index.columns.as_ref().and_then(|columns| columns.class_names.as_ref()) else {
-            continue;
-        };
-        match common {
-            None => common = Some((shard, names)),
-            // Names of one parse are one allocation, and then equal at a glance.
-            Some((first, known)) if !Arc::ptr_eq(known, names) && known != names => {
-                let (at, a, b) = first_difference(known, names);
-                let message = format!(
-                    "the class names of {} and {} differ: class {at} is {a} in the one and {b} in the other; open shards of \
-                     one labelling together",
-                    first.path.display(),
-                    shard.path.display(),
-                );
-                return Err(Error::new(ErrorKind::Schema, message));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(common.map(|(_, names)| Arc::clone(names)))
-}
-
-fn first_difference(a: &[String], b: &[String]) -> (usize, String, String) {
-    let shown =
-        |names: &[String], at: usize| names.get(at).map_or("missing".into(), |name| format!("{name:?}"));
-    let at = (0..a.len().max(b.len())).find(|&at| a.get(at) != b.get(at)).unwrap_or(0);
-    (at, shown(a, at), shown(b, at))
+    parallel::each(paths, options.threads, |path| {
+        Index::build(&mut StoredFile::open(storage, path)?, options, &features, stop)
+    })
 }

@@ -9,10 +9,8 @@
 use arrow_ipc::{MetadataVersion, RecordBatch};
 use arrow_schema::{DataType, Fields, UnionMode};
 
-use super::{
-    index::{ArraySpans, Span},
-    schema::{Layout, Wanted},
-};
+use super::index::{ArraySpans, Span};
+use crate::source::columns::{Layout, Wanted};
 
 /// What is wrong with a header, in words.
 pub(crate) type Contradiction = &'static str;

@@ -1,22 +1,31 @@
 //! Which columns of a shard are wanted, and of what type they are.
 //!
 //! The audio column is the one that was named, or `audio`, or the one that the Hugging Face metadata of the schema calls an
-//! Audio feature; the label likewise (`label`, `labels`, the only ClassLabel). The result is a list of arrays to find in every
-//! batch, each by its path through the schema.
+//! Audio feature; the label likewise (`label`, `labels`, the only ClassLabel). A text column is always named. The result is a
+//! list of arrays to find in every batch, each by its path through the schema.
 //!
 //! Source: Arrow columnar format, "Physical memory layout"; own for the choice. The `huggingface` metadata is read as written
 //! by `datasets` 1 to 4.
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value;
 
-use super::ArrowOptions;
 use crate::{Error, ErrorKind, Result};
+
+/// What the records of a source are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Payload {
+    /// Recordings: the column's name; None for `audio` or the only Audio feature.
+    Audio(Option<String>),
+    /// Documents in UTF-8: the column's name.
+    Text(String),
+}
 
 /// How the values of an array are laid out, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,20 +66,51 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Chooses the columns of `schema`.
+    /// Chooses the columns of `schema`; `label` is the name of the label column, empty for none.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if there is no audio column, several, or one of a type that holds no recordings; the same for labels.
-    pub(crate) fn choose(schema: &Schema, options: &ArrowOptions, cache: &FeatureCache) -> Result<Self> {
+    /// [`ErrorKind::Schema`] if there is no such column, several, or one of a type that holds no records; the same for labels.
+    pub(crate) fn choose(
+        schema: &Schema,
+        payload: &Payload,
+        label: Option<&str>,
+        cache: &FeatureCache,
+    ) -> Result<Self> {
         let features = cache.of(schema);
         let mut columns = Self::default();
-        columns.choose_audio(schema, &features, options)?;
-        columns.choose_label(schema, &features, options)?;
+        match payload {
+            Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
+            Payload::Text(column) => columns.choose_text(schema, column)?,
+        }
+        columns.choose_label(schema, &features, label)?;
         Ok(columns)
     }
 
-    fn choose_audio(&mut self, schema: &Schema, features: &Features, options: &ArrowOptions) -> Result<()> {
-        let at = match &options.audio_column {
+    fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
+        let at = schema.index_of(column).map_err(|_| {
+            let message = format!(
+                "there is no column {column:?}; {}; name the column with text_column=",
+                listed(schema)
+            );
+            Error::new(ErrorKind::Schema, message)
+        })?;
+        let field = schema.field(at);
+        match layout_of(field).filter(|_| holds_bytes(field.data_type())) {
+            Some(layout) => self.bytes = Some(self.want(vec![at], layout)),
+            None => {
+                let message = format!(
+                    "column {column:?} is {} and holds no documents; a string column, or a binary column of UTF-8, is read; {}",
+                    field.data_type(),
+                    listed(schema),
+                );
+                return Err(Error::new(ErrorKind::Schema, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_audio(&mut self, schema: &Schema, features: &Features, column: Option<&str>) -> Result<()> {
+        let at = match column {
             Some(name) => schema.index_of(name).map_err(|_| {
                 Error::new(ErrorKind::Schema, format!("there is no column {name:?}; {}", listed(schema)))
             })?,
@@ -134,8 +174,8 @@ impl Columns {
         Err(Error::new(ErrorKind::Schema, message))
     }
 
-    fn choose_label(&mut self, schema: &Schema, features: &Features, options: &ArrowOptions) -> Result<()> {
-        let at = match options.label_column.as_deref() {
+    fn choose_label(&mut self, schema: &Schema, features: &Features, label: Option<&str>) -> Result<()> {
+        let at = match label {
             Some("") => return Ok(()),
             Some(name) => schema.index_of(name).map_err(|_| {
                 Error::new(ErrorKind::Schema, format!("there is no column {name:?}; {}", listed(schema)))
@@ -323,4 +363,40 @@ impl FeatureCache {
             }
         }
     }
+}
+
+/// The class names that all shards with class names share.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] if two shards differ.
+pub(crate) fn common_class_names<'a>(
+    shards: impl Iterator<Item = (&'a Path, Option<&'a Arc<Vec<String>>>)>,
+) -> Result<Option<Arc<Vec<String>>>> {
+    let mut common: Option<(&Path, &Arc<Vec<String>>)> = None;
+    for (shard, names) in shards {
+        let Some(names) = names else { continue };
+        match common {
+            None => common = Some((shard, names)),
+            // Names of one parse are one allocation, and then equal at a glance.
+            Some((first, known)) if !Arc::ptr_eq(known, names) && known != names => {
+                let (at, a, b) = first_difference(known, names);
+                let message = format!(
+                    "the class names of {} and {} differ: class {at} is {a} in the one and {b} in the other; open shards of \
+                     one labelling together",
+                    first.display(),
+                    shard.display(),
+                );
+                return Err(Error::new(ErrorKind::Schema, message));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(common.map(|(_, names)| Arc::clone(names)))
+}
+
+fn first_difference(a: &[String], b: &[String]) -> (usize, String, String) {
+    let shown =
+        |names: &[String], at: usize| names.get(at).map_or("missing".into(), |name| format!("{name:?}"));
+    let at = (0..a.len().max(b.len())).find(|&at| a.get(at) != b.get(at)).unwrap_or(0);
+    (at, shown(a, at), shown(b, at))
 }

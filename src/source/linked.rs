@@ -1,0 +1,55 @@
+//! Recordings that a row only names.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{
+    block::BlockPool,
+    storage::{Storage, StoredFile},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The largest recording.
+const LARGEST: u64 = i32::MAX as u64;
+
+/// Reads the file `name`, relative to the folder of `shard`.
+///
+/// # Errors
+/// [`ErrorKind::Unreadable`] if it cannot be opened, [`ErrorKind::TooLarge`], [`ErrorKind::Io`].
+pub(crate) fn read(
+    storage: &Arc<dyn Storage>,
+    blocks: &Arc<BlockPool>,
+    shard: &Path,
+    name: &str,
+) -> Result<Bytes> {
+    let relative_to = shard.parent().unwrap_or(Path::new(""));
+    let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(name)));
+    let mut file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
+    if file.size() > LARGEST {
+        let message = format!("{} has {} bytes; {LARGEST} are read at most", path.display(), file.size());
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let mut block = blocks.take(file.size() as usize);
+    file.read_exact(block.as_mut_slice(), 0)?;
+    Ok(Bytes::from_owner(block))
+}
+
+/// The error for a path that cannot be opened. Only what the system failed to do is no fault of the row.
+fn unreadable(error: Error, name: &str) -> Error {
+    let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
+    use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound, PermissionDenied};
+    match system.map(io::Error::kind) {
+        Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory) => {
+            let hint = if name.contains("://") { "; addresses are not followed, only files" } else { "" };
+            let message =
+                format!("the row has no bytes, only the path {name:?}, and that cannot be opened{hint}");
+            Error { message, kind: ErrorKind::Unreadable, ..error }
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,207 @@
+//! The bytes of a row group's columns, read in large pieces.
+//!
+//! The decoder asks for a page's header byte by byte and then for the page. Both are served from a window that moves over the
+//! column chunk: one read per some MiB, whatever the size of the pages. Chunks that lie side by side and are small
+//! are one extent, read at once.
+//!
+//! Nothing is read but the wanted chunks; a footer that points elsewhere gets an error.
+
+use std::{
+    io::{self, Read},
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use ::parquet::{
+    errors::ParquetError,
+    file::reader::{ChunkReader, Length},
+};
+use bytes::{Buf, Bytes};
+
+use crate::{
+    Error, ErrorKind, Result,
+    source::{
+        block::BlockPool,
+        storage::{StoredFile, past_the_end},
+    },
+};
+
+/// How much of an extent is read at once where rows are read in order; extents up to twice as long are read whole.
+pub(super) const BLOCK: u64 = 4 << 20;
+/// The same for one row alone.
+pub(super) const SMALL_BLOCK: u64 = 128 << 10;
+/// Chunks so close to each other may be read as one.
+const GAP: u64 = 64 << 10;
+/// How much of a page's header is looked at first.
+const HEADER: u64 = 1 << 10;
+
+/// The column chunks of a row group; a handle.
+#[derive(Clone)]
+pub(super) struct Chunks(Arc<Inner>);
+
+struct Inner {
+    file: Arc<Mutex<StoredFile>>,
+    size: u64,
+    blocks: Arc<BlockPool>,
+    block: u64,
+    extents: Vec<Range<u64>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What was read last of each extent: from where, the bytes.
+    windows: Vec<(u64, Bytes)>,
+    /// What kept the decoder from its bytes.
+    error: Option<Error>,
+}
+
+impl Chunks {
+    /// Serves `chunks` of `file`, some `block` bytes at a time.
+    pub(super) fn new(
+        file: &Arc<Mutex<StoredFile>>,
+        blocks: &Arc<BlockPool>,
+        chunks: Vec<Range<u64>>,
+        block: u64,
+    ) -> Self {
+        let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
+        let extents = merged(chunks, 2 * block);
+        let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
+        let state = Mutex::new(State { windows, error: None });
+        Self(Arc::new(Inner {
+            file: Arc::clone(file),
+            size,
+            blocks: Arc::clone(blocks),
+            block,
+            extents,
+            state,
+        }))
+    }
+
+    /// Why the last bytes could not be had, if that was it.
+    pub(super) fn take_error(&self) -> Option<Error> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).error.take()
+    }
+}
+
+/// The chunks in order; those that are close to each other as one, up to `longest` bytes.
+fn merged(mut chunks: Vec<Range<u64>>, longest: u64) -> Vec<Range<u64>> {
+    chunks.sort_unstable_by_key(|chunk| (chunk.start, chunk.end));
+    let mut extents: Vec<Range<u64>> = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        match extents.last_mut() {
+            Some(last)
+                if chunk.start.saturating_sub(last.end) <= GAP
+                    && chunk.end.saturating_sub(last.start) <= longest =>
+            {
+                last.end = last.end.max(chunk.end);
+            }
+            _ => extents.push(chunk),
+        }
+    }
+    extents
+}
+
+impl Inner {
+    /// At least `min` bytes from `start` on, or an error; at most what the window holds.
+    fn at_least(&self, start: u64, min: u64) -> Result<Bytes> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = self.move_window(&mut state.windows, start, min);
+        if let Err(error) = &result {
+            state.error = Some(error.clone());
+        }
+        result
+    }
+
+    fn move_window(&self, windows: &mut [(u64, Bytes)], start: u64, min: u64) -> Result<Bytes> {
+        let outside = || {
+            let message = "the footer or a page header names bytes outside of the column";
+            Error::new(ErrorKind::Corrupt, message).at_byte(start)
+        };
+        let end = start.checked_add(min).ok_or_else(outside)?;
+        let found = self.extents.iter().zip(windows);
+        let mut holding = found.filter(|(extent, _)| extent.start <= start && end <= extent.end);
+        let (extent, (at, bytes)) = holding.next().ok_or_else(outside)?;
+        let window = *at..*at + bytes.len() as u64;
+        if window.start <= start && end <= window.end {
+            return Ok(bytes.slice((start - *at) as usize..));
+        }
+        if end > self.size {
+            return Err(past_the_end(end, self.size));
+        }
+        let whole = extent.end - extent.start <= 2 * self.block;
+        let from = if whole { extent.start } else { start };
+        let to =
+            if whole { extent.end } else { end.max((start + self.block).min(extent.end)) }.min(self.size);
+        // The range lies within the file, so its bytes back the allocation.
+        let mut block = self.blocks.take((to - from) as usize);
+        // What the last window has of it is not read again.
+        let known = match window.contains(&from) {
+            true => {
+                let known = &bytes[(from - *at) as usize..];
+                block.as_mut_slice()[..known.len()].copy_from_slice(known);
+                known.len()
+            }
+            false => 0,
+        };
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.read_exact(&mut block.as_mut_slice()[known..], from + known as u64)?;
+        if self.block == BLOCK && to < extent.end {
+            file.will_need(to, BLOCK.min(extent.end - to));
+        }
+        (*at, *bytes) = (from, Bytes::from_owner(block));
+        Ok(bytes.slice((start - from) as usize..))
+    }
+
+    /// How many bytes the extent has from `start` on.
+    fn left(&self, start: u64) -> u64 {
+        let holding = self.extents.iter().find(|extent| extent.contains(&start));
+        holding.map_or(0, |extent| extent.end - start)
+    }
+}
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        self.0.size
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = HeaderBytes;
+
+    fn get_read(&self, start: u64) -> Result<HeaderBytes, ParquetError> {
+        Ok(HeaderBytes { chunks: self.clone(), at: start, part: Bytes::new() })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let bytes = self.0.at_least(start, length as u64);
+        bytes.map(|bytes| bytes.slice(..length)).map_err(|error| ParquetError::External(Box::new(error)))
+    }
+}
+
+/// The bytes from somewhere on, for the header of a page.
+pub(super) struct HeaderBytes {
+    chunks: Chunks,
+    at: u64,
+    part: Bytes,
+}
+
+impl Read for HeaderBytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.part.is_empty() {
+            let inner = &self.chunks.0;
+            let wanted = HEADER.min(inner.left(self.at));
+            if wanted == 0 {
+                return Ok(0);
+            }
+            self.part = inner.at_least(self.at, wanted).map_err(io::Error::other)?;
+            self.at += self.part.len() as u64;
+        }
+        let n = buffer.len().min(self.part.len());
+        self.part.copy_to_slice(&mut buffer[..n]);
+        Ok(n)
+    }
+}

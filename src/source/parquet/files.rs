@@ -1,0 +1,207 @@
+//! Which files a dataset has, and which of them are for validation.
+//!
+//! Files are taken in the order of their names, so that a dataset is the same on every machine. By convention the last one is for
+//! validation; but which one is last depends on what has been downloaded, so it can also be pinned by name.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use glob::Pattern;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A part of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// What is trained on.
+    Train,
+    /// What is held out.
+    Val,
+}
+
+/// The files that `paths` stand for, each once, in the order of their paths.
+///
+/// Each may be a folder, whose files ending in `.parquet` are taken, a pattern with `*`, `?`, `[...]` or `**`, or a file.
+/// What ends in `.tmp` is left out: it is still being written.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] for a folder without such files or a pattern that matches none; [`ErrorKind::Config`] for no paths, or a pattern
+/// that cannot be read; [`ErrorKind::Io`].
+pub fn list_files(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths.iter().map(AsRef::as_ref) {
+        let before = files.len();
+        if path.is_dir() {
+            for entry in fs::read_dir(path).map_err(|error| Error::io(path, "list", error))? {
+                let file = entry.map_err(|error| Error::io(path, "list", error))?.path();
+                if ends_with(&file, ".parquet") {
+                    files.push(file);
+                }
+            }
+        } else if let Some(pattern) = path.to_str().filter(|path| path.contains(['*', '?', '['])) {
+            if path.exists() {
+                files.push(path.to_owned());
+                continue;
+            }
+            for file in glob::glob(pattern).map_err(|error| unreadable(pattern, error))? {
+                files.push(file.map_err(|error| {
+                    let path = error.path().to_owned();
+                    Error::io(&path, "list", error.into())
+                })?);
+            }
+            files.retain(|file| !ends_with(file, ".tmp"));
+        } else {
+            files.push(path.to_owned());
+            continue;
+        }
+        if files.len() == before {
+            let message = format!("there are no Parquet files in {}", path.display());
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+    }
+    files.retain(|file| !ends_with(file, ".tmp"));
+    files.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
+    files.dedup();
+    match files.is_empty() {
+        true => {
+            Err(Error::new(ErrorKind::Config, "there are no files to read; name at least one Parquet file"))
+        }
+        false => Ok(files),
+    }
+}
+
+/// The files of one part of a dataset. `val` are names, paths or patterns of those for validation; None for the last file.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if the part has no files, or one of `val` matches none.
+pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<Vec<PathBuf>> {
+    let is_val: Vec<bool> = match val {
+        None => (1..=files.len()).map(|n| n == files.len()).collect(),
+        Some(patterns) => {
+            let mut is_val = vec![false; files.len()];
+            for pattern in patterns {
+                let matches = matching(files, pattern)?;
+                if !matches.contains(&true) {
+                    let message = format!(
+                        "val={pattern:?} matches none of the {} files; the last is {}",
+                        files.len(),
+                        files.last().map_or("none".into(), |file| file.display().to_string())
+                    );
+                    return Err(Error::new(ErrorKind::Config, message));
+                }
+                is_val.iter_mut().zip(matches).for_each(|(is, now)| *is |= now);
+            }
+            is_val
+        }
+    };
+    let wanted = files.iter().zip(is_val).filter(|(_, is_val)| *is_val == (part == Split::Val));
+    let wanted: Vec<_> = wanted.map(|(file, _)| file.clone()).collect();
+    if !wanted.is_empty() {
+        return Ok(wanted);
+    }
+    let message = match (part, files) {
+        (Split::Train, [file]) if val.is_none() => format!(
+            "nothing is left to train on: {} is the only file, and the last one is for validation; add files, or pin the \
+             ones for validation with val=",
+            file.display()
+        ),
+        (Split::Train, _) => {
+            format!("nothing is left to train on: val= takes all of the {} files", files.len())
+        }
+        (Split::Val, _) => "there is nothing for validation: val= names no file".into(),
+    };
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+/// Whether each file is `pattern`, by its name, or by its path if the pattern has several parts.
+fn matching(files: &[PathBuf], pattern: &str) -> Result<Vec<bool>> {
+    let compiled = Pattern::new(pattern).map_err(|error| unreadable(pattern, error))?;
+    let is_path = Path::new(pattern).components().nth(1).is_some();
+    let is_match = |file: &PathBuf| {
+        let subject = if is_path { Some(file.as_os_str()) } else { file.file_name() };
+        subject.is_some_and(|subject| {
+            let subject = subject.to_string_lossy();
+            subject == pattern || compiled.matches(&subject)
+        })
+    };
+    Ok(files.iter().map(is_match).collect())
+}
+
+fn ends_with(file: &Path, end: &str) -> bool {
+    file.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(end.as_bytes()))
+}
+
+fn unreadable(pattern: &str, error: glob::PatternError) -> Error {
+    Error::new(ErrorKind::Config, format!("{pattern:?} is not a pattern")).because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        names.iter().for_each(|name| drop(File::create(folder.path().join(name)).unwrap()));
+        folder
+    }
+
+    fn names(files: &[PathBuf]) -> Vec<&str> {
+        files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn folders_patterns_and_lists() {
+        let all = ["b.parquet", "a.parquet", "c.parquet.tmp", "d.txt", "B.parquet", "[x].parquet"];
+        let folder = folder(&all);
+        let at = |name: &str| folder.path().join(name);
+        let sorted = ["B.parquet", "[x].parquet", "a.parquet", "b.parquet"];
+        assert_eq!(names(&list_files(&[folder.path()]).unwrap()), sorted);
+        assert_eq!(names(&list_files(&[at("*.parquet*")]).unwrap()), sorted);
+        assert_eq!(names(&list_files(&[at("[ab].parquet")]).unwrap()), ["a.parquet", "b.parquet"]);
+        assert_eq!(names(&list_files(&[at("[x].parquet")]).unwrap()), ["[x].parquet"]);
+        let list = ["b.parquet", "c.parquet.tmp", "a.parquet", "b.parquet", "gone.parquet"].map(at);
+        assert_eq!(names(&list_files(&list).unwrap()), ["a.parquet", "b.parquet", "gone.parquet"]);
+    }
+
+    #[test]
+    fn nothing_found_is_an_error() {
+        let folder = folder(&["a.parquet.tmp", "b.arrow"]);
+        let kind = |path: &Path| list_files(&[path]).unwrap_err().kind;
+        assert_eq!(kind(folder.path()), ErrorKind::NotFound);
+        assert_eq!(kind(&folder.path().join("*.parquet")), ErrorKind::NotFound);
+        assert_eq!(kind(&folder.path().join("[")), ErrorKind::Config);
+        assert_eq!(kind(&folder.path().join("a.parquet.tmp")), ErrorKind::Config);
+        assert_eq!(list_files::<&Path>(&[]).unwrap_err().kind, ErrorKind::Config);
+    }
+
+    #[test]
+    fn the_last_file_is_for_validation() {
+        let files = ["x/a.parquet", "x/b.parquet", "y/c.parquet"].map(PathBuf::from);
+        let part = |part, val: Option<&[&str]>| {
+            let val: Option<Vec<String>> = val.map(|val| val.iter().map(|name| name.to_string()).collect());
+            split(&files, part, val.as_deref()).map(|files| names(&files).concat())
+        };
+        assert_eq!(part(Split::Train, None).unwrap(), "a.parquetb.parquet");
+        assert_eq!(part(Split::Val, None).unwrap(), "c.parquet");
+        for pinned in ["a.parquet", "[a].parquet", "x/a*", "x/a.parquet"] {
+            assert_eq!(part(Split::Val, Some(&[pinned])).unwrap(), "a.parquet", "{pinned}");
+            assert_eq!(part(Split::Train, Some(&[pinned])).unwrap(), "b.parquetc.parquet");
+        }
+        assert_eq!(part(Split::Val, Some(&["a.parquet", "c*"])).unwrap(), "a.parquetc.parquet");
+        assert_eq!(part(Split::Train, Some(&[])).unwrap(), "a.parquetb.parquetc.parquet");
+        for (which, val) in [(Split::Val, &[][..]), (Split::Train, &["*"]), (Split::Val, &["d.parquet"])] {
+            assert_eq!(part(which, Some(val)).unwrap_err().kind, ErrorKind::Config);
+        }
+    }
+
+    #[test]
+    fn an_only_file_leaves_nothing_to_train_on() {
+        let files = [PathBuf::from("a.parquet")];
+        assert_eq!(split(&files, Split::Val, None).unwrap(), files);
+        let error = split(&files, Split::Train, None).unwrap_err();
+        assert!(error.message.contains("only file") && error.message.contains("val="), "{error}");
+    }
+}

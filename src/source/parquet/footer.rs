@@ -1,0 +1,111 @@
+//! The footer of a Parquet file: which row groups it has, and where their columns lie.
+//!
+//! A file ends with its metadata, the length of that, and `PAR1`. One read of the end brings most footers whole. Statistics,
+//! which can be most of a footer, are passed over.
+//!
+//! Source: Parquet format, "File format" and `parquet.thrift`; `PARE` from "Parquet modular encryption".
+
+use ::parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+};
+
+use super::guard::guarded;
+use crate::{
+    Error, ErrorKind, Result,
+    source::{format, storage::StoredFile},
+};
+
+/// How much of the end is read at once.
+const TAIL: u64 = 64 << 10;
+/// The length of the metadata, and the magic.
+const ENDING: usize = 8;
+/// The longest metadata that are read: some hundred thousand column chunks.
+const LONGEST: u64 = 256 << 20;
+
+/// Reads the metadata of `file`, checked as far as rows are counted by them.
+///
+/// # Errors
+/// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
+pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
+    let size = file.size();
+    let mut tail = vec![0; size.min(TAIL) as usize];
+    let tail_at = size - tail.len() as u64;
+    file.read_exact(&mut tail, tail_at)?;
+    let Some((rest, ending)) = tail.split_last_chunk::<ENDING>() else { return Err(not_parquet(file)) };
+    let [a, b, c, d, magic @ ..] = *ending;
+    let len = u64::from(u32::from_le_bytes([a, b, c, d]));
+    match &magic {
+        b"PAR1" => {}
+        b"PARE" => return Err(encrypted("its footer")),
+        _ => return Err(not_parquet(file)),
+    }
+    let at = size.saturating_sub(ENDING as u64).checked_sub(len).filter(|_| len <= LONGEST);
+    let at = at.ok_or_else(|| {
+        let message = format!("the footer has the impossible length {len} in a file of {size} bytes");
+        Error::new(ErrorKind::Format, message).at_byte(size - ENDING as u64)
+    })?;
+    let metadata = match rest.len().checked_sub(len as usize) {
+        Some(from) => parse(&rest[from..]),
+        None => {
+            let mut bytes = vec![0; len as usize];
+            file.read_exact(&mut bytes, at)?;
+            parse(&bytes)
+        }
+    };
+    metadata.and_then(checked).map_err(|error| error.at_byte(at))
+}
+
+fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
+    let options = ParquetMetaDataOptions::new()
+        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll);
+    let parsed = guarded(|| ParquetMetaDataReader::decode_metadata_with_options(bytes, Some(&options)))
+        .map_err(|error| Error { kind: ErrorKind::Format, ..error })?;
+    parsed.map_err(|error| Error::new(ErrorKind::Format, "the footer cannot be read").because(error))
+}
+
+/// The metadata, if no row group claims a negative number of rows, and the sum is the file's.
+fn checked(metadata: ParquetMetaData) -> Result<ParquetMetaData> {
+    let claimed = metadata.file_metadata().num_rows();
+    let counts = metadata.row_groups().iter().map(|group| group.num_rows());
+    let sum = counts.map(|n| u64::try_from(n).ok()).try_fold(0u64, |sum, n| sum.checked_add(n?));
+    match sum {
+        Some(sum) if u64::try_from(claimed) == Ok(sum) => Ok(metadata),
+        _ => {
+            let message = format!(
+                "the footer contradicts itself: it counts {claimed} rows, and its {} row groups have {}",
+                metadata.num_row_groups(),
+                sum.map_or("an impossible number".into(), |sum| format!("{sum}")),
+            );
+            Err(Error::new(ErrorKind::Format, message))
+        }
+    }
+}
+
+/// The error for what is encrypted.
+pub(super) fn encrypted(what: &str) -> Error {
+    let message = format!("{what} is encrypted, which is not supported; write the file without encryption");
+    Error::new(ErrorKind::Format, message)
+}
+
+/// The error for a file that does not end as Parquet does.
+fn not_parquet(file: &mut StoredFile) -> Error {
+    let mut start = [0; 8];
+    let start = match file.read(&mut start, 0) {
+        Ok(n) => &start[..n],
+        Err(error) => return error,
+    };
+    let message = match start {
+        [] => "the file is empty, so it is not Parquet".into(),
+        [b'P', b'A', b'R', b'1' | b'E', ..] => format!(
+            "the file is cut off: it starts as Parquet does and ends, after {} bytes, without the footer; fetch or write it again",
+            file.size()
+        ),
+        _ => format!(
+            "the file is not Parquet: it starts with {start:02x?}, {}, and ends without PAR1",
+            format::name(start)
+        ),
+    };
+    Error::new(ErrorKind::Format, message)
+}

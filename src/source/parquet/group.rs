@@ -1,0 +1,215 @@
+//! Decodes the rows of one row group, some at a time.
+//!
+//! Rows that are wanted in order come out of one decoder that runs along the pages; each page is decompressed once. Where it
+//! fails, the rows of the failed batch are decoded one by one, each by a decoder of its own that skips to it. So the
+//! verdict on a row depends on the file alone, and not on which rows were read before it.
+
+use std::{
+    iter,
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use ::parquet::{
+    arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector},
+    column::page::{PageIterator, PageReader},
+    errors::ParquetError,
+    file::{
+        metadata::{ParquetMetaData, RowGroupMetaData},
+        serialized_reader::SerializedPageReader,
+    },
+};
+
+use super::{
+    chunks::{BLOCK, Chunks, SMALL_BLOCK},
+    guard::guarded,
+    plan::Plan,
+    values::Values,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    source::{block::BlockPool, storage::StoredFile},
+};
+
+/// How many bytes a batch should have, and how many rows at most.
+const BATCH: u64 = 1 << 20;
+const BATCH_ROWS: u64 = 4096;
+
+/// An open file: its bytes, its footer, its columns.
+pub(super) struct OpenFile {
+    pub file: Arc<Mutex<StoredFile>>,
+    pub metadata: ParquetMetaData,
+    pub plan: Plan,
+}
+
+/// A decoder that runs along a row group.
+pub(super) struct Decoder {
+    reader: ParquetRecordBatchReader,
+    chunks: Chunks,
+    batch_rows: u64,
+}
+
+impl Decoder {
+    /// A decoder of the rows from `first` on, which are wanted all.
+    pub(super) fn from(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, first: u64) -> Result<Self> {
+        let n_rows = row_group(open, group)?.num_rows().max(0) as u64;
+        let rows = first..n_rows;
+        Self::new(open, blocks, group, rows, batch_rows(open, group)?, BLOCK)
+    }
+
+    /// The values of one row.
+    pub(super) fn one(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Values> {
+        Self::new(open, blocks, group, row..row + 1, 1, SMALL_BLOCK)?.next(open, group)
+    }
+
+    fn new(
+        open: &OpenFile,
+        blocks: &Arc<BlockPool>,
+        group: usize,
+        rows: Range<u64>,
+        batch_rows: u64,
+        block: u64,
+    ) -> Result<Self> {
+        let metadata = row_group(open, group)?;
+        let ranges = ranges(metadata, &open.plan).map_err(|error| named(error, group))?;
+        let chunks = Chunks::new(&open.file, blocks, ranges, block);
+        let group_chunks =
+            GroupChunks { metadata: &open.metadata, row_group: metadata, plan: &open.plan, chunks: &chunks };
+        let selection = (rows.start > 0).then(|| {
+            let [skipped, selected] = [rows.start, rows.end - rows.start].map(|n| n as usize);
+            RowSelection::from(vec![RowSelector::skip(skipped), RowSelector::select(selected)])
+        });
+        let reader = guarded(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(
+                &open.plan.levels,
+                &group_chunks,
+                batch_rows as usize,
+                selection,
+            )
+        });
+        match reader {
+            Ok(Ok(reader)) => Ok(Self { reader, chunks, batch_rows }),
+            Ok(Err(error)) => Err(failed(&chunks, error, group)),
+            Err(error) => Err(named(error, group)),
+        }
+    }
+
+    /// How many rows a batch has, but the last.
+    pub(super) fn batch_rows(&self) -> u64 {
+        self.batch_rows
+    }
+
+    /// The next batch. After an error the decoder must be dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before the footer says;
+    /// [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
+    pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
+        match guarded(|| self.reader.next()).map_err(|error| named(error, group))? {
+            Some(Ok(batch)) => Values::new(&batch, &open.plan).map_err(|error| named(error, group)),
+            Some(Err(error)) => Err(failed(&self.chunks, error, group)),
+            None => {
+                let error = Error::new(ErrorKind::Corrupt, "it has fewer rows than the footer says");
+                Err(named(error, group))
+            }
+        }
+    }
+}
+
+/// The error of a row group.
+fn named(error: Error, group: usize) -> Error {
+    let message = format!("row group {group} cannot be read: {}", error.message);
+    Error { message, ..error }
+}
+
+/// What the decoder reports: the reason why it lacks bytes, or what is wrong with those it has.
+fn failed(chunks: &Chunks, error: impl std::error::Error + Send + Sync + 'static, group: usize) -> Error {
+    if let Some(error) = chunks.take_error() {
+        return match error.kind.is_record() {
+            true => named(error, group),
+            false => error,
+        };
+    }
+    let text = error.to_string();
+    let kind = match text.contains("NYI") || text.contains("not yet") {
+        true => ErrorKind::Unsupported,
+        false => ErrorKind::Corrupt,
+    };
+    Error::new(kind, format!("row group {group} cannot be decoded")).because(error)
+}
+
+fn row_group(open: &OpenFile, group: usize) -> Result<&RowGroupMetaData> {
+    let groups = open.metadata.row_groups();
+    groups.get(group).ok_or_else(|| {
+        let message = format!("there is no row group {group}, the footer now lists {}", groups.len());
+        Error::new(ErrorKind::Io, message)
+    })
+}
+
+/// Where the wanted columns lie.
+fn ranges(metadata: &RowGroupMetaData, plan: &Plan) -> Result<Vec<Range<u64>>> {
+    let range = |&leaf: &usize| {
+        let contradicts = |what: &str| Error::new(ErrorKind::Corrupt, format!("the footer {what}"));
+        let column = metadata.columns().get(leaf).ok_or_else(|| contradicts("lacks a column"))?;
+        if column.file_path().is_some_and(|path| !path.is_empty()) {
+            return Err(Error::new(ErrorKind::Unsupported, "its columns lie in another file"));
+        }
+        let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+        let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
+        let end = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
+        end.ok_or_else(|| contradicts("names an impossible place for a column"))
+    };
+    plan.leaves.iter().map(range).collect()
+}
+
+/// So many rows that a batch has about [`BATCH`] bytes, going by the sizes in the footer.
+fn batch_rows(open: &OpenFile, group: usize) -> Result<u64> {
+    let group = row_group(open, group)?;
+    let sizes = open.plan.leaves.iter().filter_map(|&leaf| group.columns().get(leaf));
+    let bytes = sizes.fold(0u64, |sum, column| sum.saturating_add(column.uncompressed_size().max(0) as u64));
+    let per_row = bytes / (group.num_rows().max(1) as u64);
+    Ok((BATCH / per_row.max(1)).clamp(1, BATCH_ROWS))
+}
+
+/// What the decoder asks for: the pages of each column.
+struct GroupChunks<'a> {
+    metadata: &'a ParquetMetaData,
+    row_group: &'a RowGroupMetaData,
+    plan: &'a Plan,
+    chunks: &'a Chunks,
+}
+
+impl RowGroups for GroupChunks<'_> {
+    fn num_rows(&self) -> usize {
+        self.row_group.num_rows() as usize
+    }
+
+    fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
+        let leaf = self.plan.leaves.get(column).copied().unwrap_or(usize::MAX);
+        let found = self.row_group.columns().get(leaf);
+        let chunk = found.ok_or(ParquetError::IndexOutOfBound(leaf, self.row_group.num_columns()))?;
+        let pages = SerializedPageReader::new(Arc::new(self.chunks.clone()), chunk, self.num_rows(), None)?;
+        Ok(Box::new(OneChunk(Some(Box::new(pages)))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(iter::once(self.row_group))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        self.metadata
+    }
+}
+
+/// The pages of one column chunk, as an iterator over column chunks.
+struct OneChunk(Option<Box<dyn PageReader>>);
+
+impl Iterator for OneChunk {
+    type Item = Result<Box<dyn PageReader>, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Ok)
+    }
+}
+
+impl PageIterator for OneChunk {}

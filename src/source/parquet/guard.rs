@@ -1,0 +1,55 @@
+//! Panics of the decoder become errors.
+//!
+//! The `parquet` crate is written to return errors for damaged files, yet some of them meet an assertion or an index out of
+//! bounds. Such a panic is an error of the file, so it is caught where the decoder is called, and the decoder is dropped.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::{Error, ErrorKind, Result};
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic on this thread will be told as an error, so that nobody need print it.
+#[cfg(feature = "python")]
+pub(crate) fn is_guarded() -> bool {
+    GUARDED.get()
+}
+
+/// Calls the decoder. What it leaves behind after a panic must be dropped.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] for a panic.
+pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
+    let before = GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    GUARDED.set(before);
+    result.map_err(|panic| {
+        let message = format!("the decoder gave up on damaged data: {}", text_of(&*panic));
+        Error::new(ErrorKind::Corrupt, message)
+    })
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_are_errors() {
+        assert_eq!(guarded(|| 7).unwrap(), 7);
+        let error = guarded(|| panic!("index {} of 3", 9)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt);
+        assert!(error.message.ends_with("index 9 of 3"), "{error}");
+        assert!(!GUARDED.get());
+    }
+}

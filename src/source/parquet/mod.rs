@@ -1,0 +1,316 @@
+//! Parquet: recordings as Hugging Face `datasets` writes them, and documents for language models.
+//!
+//! In go paths and the names of columns, out come records by row number. Opening reads the footers and nothing else; reading
+//! reads the pages of the wanted columns and nothing else.
+//!
+//! ```text
+//! files ──▶ footer ──▶ plan            which files; which row groups; which columns
+//!             │          │
+//! chunks ──▶ group ──▶ values ──▶ reader    bytes of pages; batches; rows
+//! ```
+//!
+//! Row groups are Parquet's own units, written and compressed by themselves, so they are what ranks share out:
+//! [`ParquetSource::row_groups`] lists them over all files. The `parquet` crate decodes pages. It is given our own reads, the
+//! wanted columns alone, and a guard against its panics.
+//!
+//! Invariant: what a row gives depends on the file alone, not on the rows that were read before it. Memory is a window of some
+//! MiB on each column, the pages of a batch of about a MiB, and one page more; a page is as large as its writer made it.
+
+mod chunks;
+mod files;
+mod footer;
+mod group;
+mod guard;
+mod plan;
+mod reader;
+mod values;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+#[cfg(feature = "python")]
+pub(crate) use self::guard::is_guarded;
+pub use self::{
+    files::{Split, list_files, split},
+    reader::ParquetReader,
+};
+
+use super::{
+    block::BlockPool,
+    columns::{FeatureCache, Payload, common_class_names},
+    parallel,
+    shard::{Shard, locate, shards_of},
+    storage::{LocalFiles, Rooted, Storage, StoredFile, Version},
+};
+use crate::{Error, ErrorKind, Result, record::Source, seed::mix};
+
+/// Which columns to read, and how to open.
+#[derive(Debug, Clone)]
+pub struct ParquetOptions {
+    /// What the records are.
+    pub payload: Payload,
+    /// The column of labels; None for `label`, `labels` or the only ClassLabel feature; empty for no labels.
+    pub label_column: Option<String>,
+    /// How many threads read footers.
+    pub threads: usize,
+}
+
+impl ParquetOptions {
+    /// Documents in `column`, without labels.
+    pub fn text(column: impl Into<String>) -> Self {
+        Self { payload: Payload::Text(column.into()), label_column: Some(String::new()), threads: 8 }
+    }
+
+    /// Recordings and labels in the usual columns.
+    pub fn audio() -> Self {
+        Self { payload: Payload::Audio(None), label_column: None, threads: 8 }
+    }
+}
+
+/// Rows of a file that were written together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowGroup {
+    /// The shard that holds it, counted from zero.
+    pub shard: usize,
+    /// Its number within the shard.
+    pub index: usize,
+    /// The number of its first row over all shards.
+    pub first_row: u64,
+    /// How many rows it has; some have none.
+    pub n_rows: u64,
+}
+
+/// An open dataset of Parquet shards; immutable and shared.
+#[derive(Debug)]
+pub struct ParquetSource {
+    storage: Arc<dyn Storage>,
+    payload: Payload,
+    label_column: Option<String>,
+    features: FeatureCache,
+    shards: Vec<Shard>,
+    versions: Vec<Version>,
+    row_groups: Vec<RowGroup>,
+    /// The first row group of each shard, and the number of all.
+    group_starts: Vec<usize>,
+    blocks: Arc<BlockPool>,
+    n_rows: u64,
+    class_names: Option<Arc<Vec<String>>>,
+    has_labels: bool,
+    /// The shard with the row group of the most bytes in the wanted columns, and these bytes.
+    largest: (usize, u64),
+}
+
+/// Larger row groups may not be read for the sake of one row, bytes.
+const SCATTERED_GROUP_BYTES: u64 = 16 << 20;
+
+/// What is kept of a footer.
+struct Index {
+    version: Version,
+    group_rows: Vec<u64>,
+    class_names: Option<Arc<Vec<String>>>,
+    has_labels: bool,
+    largest: u64,
+}
+
+impl ParquetSource {
+    /// Opens local files: reads the footers of all, on several threads, and nothing else.
+    ///
+    /// `stop` is looked at between files. Relative paths, those in rows too, keep the meaning that they have now if the process
+    /// changes its current folder.
+    ///
+    /// # Errors
+    /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`] for a file that is
+    /// not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not fit or class names that differ
+    /// between shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found
+    /// when they are read.
+    pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
+        Self::open_in(Arc::new(Rooted::here(LocalFiles)), paths, options, stop)
+    }
+
+    /// The same for files of any storage.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in(
+        storage: Arc<dyn Storage>,
+        paths: &[PathBuf],
+        options: &ParquetOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        if paths.is_empty() {
+            let message = "there are no files to read; name at least one Parquet file";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
+        let features = FeatureCache::default();
+        let indexes = parallel::each(&paths, options.threads, |path| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+            }
+            Index::read(&storage, path, options, &features).map_err(|error| error.in_shard(Arc::clone(path)))
+        })?;
+        let rows = indexes.iter().map(|index| (index.group_rows.iter().sum(), None));
+        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
+        let names = indexes.iter().map(|index| index.class_names.as_ref());
+        let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
+        let (mut row_groups, mut group_starts) = (Vec::new(), vec![0]);
+        for (shard, index) in indexes.iter().enumerate() {
+            let mut first_row = shards[shard].first_row;
+            for (index, &n_rows) in index.group_rows.iter().enumerate() {
+                row_groups.push(RowGroup { shard, index, first_row, n_rows });
+                first_row += n_rows;
+            }
+            group_starts.push(row_groups.len());
+        }
+        let sizes = indexes.iter().map(|index| index.largest).enumerate();
+        Ok(Self {
+            storage,
+            payload: options.payload.clone(),
+            label_column: options.label_column.clone(),
+            features,
+            versions: indexes.iter().map(|index| index.version).collect(),
+            row_groups,
+            group_starts,
+            blocks: Arc::default(),
+            n_rows,
+            class_names,
+            has_labels: indexes.iter().any(|index| index.has_labels),
+            largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
+            shards,
+        })
+    }
+
+    /// The number of rows over all shards.
+    pub fn n_rows(&self) -> u64 {
+        self.n_rows
+    }
+
+    /// The shards in the order given.
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The row groups of all shards, in order.
+    pub fn row_groups(&self) -> &[RowGroup] {
+        &self.row_groups
+    }
+
+    /// The row groups of one shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn row_groups_of(&self, shard: usize) -> &[RowGroup] {
+        &self.row_groups[self.group_starts[shard]..self.group_starts[shard + 1]]
+    }
+
+    /// The place in [`Self::row_groups`] of the one that holds `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row_group_of(&self, row: u64) -> usize {
+        assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
+        // Empty row groups start where the next one does: the last that starts at or before the row holds it.
+        self.row_groups.partition_point(|group| group.first_row <= row) - 1
+    }
+
+    /// The names of the classes, if the schema's metadata has them.
+    pub fn class_names(&self) -> Option<&[String]> {
+        self.class_names.as_deref().map(Vec::as_slice)
+    }
+
+    /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
+    pub fn has_labels(&self) -> bool {
+        self.has_labels
+    }
+
+    /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't
+    /// count, since a dataset may be copied to another place.
+    pub fn fingerprint(&self) -> u64 {
+        let shards = self.shards.iter().zip(&self.versions);
+        let sizes = shards.flat_map(|(shard, version)| [shard.n_rows, version.size]);
+        sizes.fold(mix(self.shards.len() as u64), |state, word| mix(state ^ mix(word)))
+    }
+
+    /// The shard that holds `row`, and the row's number there.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn locate(&self, row: u64) -> (usize, u64) {
+        locate(&self.shards, row)
+    }
+
+    /// A reader, for one thread.
+    pub fn reader(self: &Arc<Self>) -> ParquetReader {
+        ParquetReader::new(Arc::clone(self))
+    }
+}
+
+impl Index {
+    fn read(
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        options: &ParquetOptions,
+        features: &FeatureCache,
+    ) -> Result<Self> {
+        let mut file = StoredFile::open(storage, path)?;
+        let metadata = footer::read(&mut file)?;
+        let (columns, plan) =
+            plan::choose(&metadata, &options.payload, options.label_column.as_deref(), features)?;
+        let groups = metadata.row_groups();
+        let sizes = groups.iter().map(|group| {
+            let columns = plan.leaves.iter().filter_map(|&leaf| group.columns().get(leaf));
+            columns.fold(0u64, |sum, column| sum.saturating_add(column.uncompressed_size().max(0) as u64))
+        });
+        Ok(Self {
+            version: file.version(),
+            group_rows: groups.iter().map(|group| group.num_rows().max(0) as u64).collect(),
+            has_labels: columns.label.is_some(),
+            class_names: columns.class_names,
+            largest: sizes.max().unwrap_or(0),
+        })
+    }
+}
+
+impl Source for ParquetSource {
+    type Reader = ParquetReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.n_rows).collect()
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        let (shard, row) = self.locate(row);
+        (self.shards[shard].path.clone(), row)
+    }
+
+    /// A row costs the pages that it is in.
+    fn random_access(&self) -> bool {
+        false
+    }
+
+    fn check_scattered(&self) -> Result<()> {
+        let (shard, bytes) = self.largest;
+        if bytes <= SCATTERED_GROUP_BYTES {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "{} has row groups of up to {} MiB, and each row may cost a whole one in this order (at most {} MiB are \
+                 allowed); use order=\"window\", or write the shards in smaller row groups",
+                self.shards[shard].path.display(),
+                bytes >> 20,
+                SCATTERED_GROUP_BYTES >> 20
+            ),
+        ))
+    }
+
+    fn reader(self: &Arc<Self>) -> ParquetReader {
+        self.reader()
+    }
+}

@@ -1,0 +1,166 @@
+//! The wanted columns of a file as a schema of their own.
+//!
+//! Only these are decoded, so a column of a kind that the decoder does not know does no harm beside them. Bytes and text are
+//! decoded as views into the pages, which copies nothing, and text as binary: one document that is not UTF-8 then
+//! does not condemn the page it is in.
+
+use std::{collections::HashMap, sync::Arc};
+
+use ::parquet::{
+    arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema},
+    errors::ParquetError,
+    file::metadata::ParquetMetaData,
+    schema::types::{SchemaDescriptor, Type, TypePtr},
+};
+use arrow_schema::{DataType, Field, Fields, Schema};
+
+use super::guard::guarded;
+use crate::{
+    Error, ErrorKind, Result,
+    source::columns::{Columns, FeatureCache, Layout, Payload},
+};
+
+/// What to decode of each row group, and where it is found in a batch.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub levels: FieldLevels,
+    /// The number in the file of each column that is decoded.
+    pub leaves: Vec<usize>,
+    /// Whether the bytes and paths are fields of a struct, the first column of a batch.
+    pub is_struct: bool,
+    /// Where in a batch, or in the struct: the payload's bytes, its path.
+    pub bytes: Option<usize>,
+    pub path: Option<usize>,
+    /// Where in a batch the label is.
+    pub label: Option<usize>,
+}
+
+/// The columns of the payload and of `label`, as [`Columns::choose`] finds them, and how to decode them.
+pub(super) fn choose(
+    metadata: &ParquetMetaData,
+    payload: &Payload,
+    label: Option<&str>,
+    cache: &FeatureCache,
+) -> Result<(Columns, Plan)> {
+    guarded(|| {
+        let schema = schema_of(metadata);
+        let columns = Columns::choose(&schema, payload, label, cache)?;
+        let plan = Plan::new(metadata, &columns)
+            .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
+        Ok((columns, plan))
+    })?
+}
+
+/// The schema in Arrow's words. A column that has none is `Null`.
+fn schema_of(metadata: &ParquetMetaData) -> Schema {
+    let file = metadata.file_metadata();
+    let root = file.schema_descr().root_schema();
+    let fields: Vec<_> = root
+        .get_fields()
+        .iter()
+        .map(|column| {
+            let known = alone(root, vec![Arc::clone(column)])
+                .and_then(|descriptor| parquet_to_arrow_schema(&descriptor, None));
+            match known {
+                Ok(schema) if schema.fields().len() == 1 => schema.field(0).clone(),
+                _ => Field::new(column.name(), DataType::Null, true),
+            }
+        })
+        .collect();
+    let pairs = file.key_value_metadata().into_iter().flatten();
+    let pairs = pairs.filter(|pair| pair.key == "huggingface");
+    let metadata = pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?)));
+    Schema::new_with_metadata(fields, metadata.collect::<HashMap<_, _>>())
+}
+
+/// The schema of some columns.
+fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescriptor, ParquetError> {
+    let root = Type::group_type_builder(root.name()).with_fields(columns).build()?;
+    Ok(SchemaDescriptor::new(Arc::new(root)))
+}
+
+impl Plan {
+    fn new(metadata: &ParquetMetaData, columns: &Columns) -> Result<Self, ParquetError> {
+        let schema = metadata.file_metadata().schema_descr();
+        let root = schema.root_schema();
+        let place = |array: Option<usize>| {
+            let wanted = columns.arrays.get(array?)?;
+            (wanted.layout != Layout::Null).then_some(wanted.path.as_slice())
+        };
+        let [bytes, path, label] = [columns.bytes, columns.path, columns.label].map(place);
+        let (mut roots, mut leaves) = (Vec::new(), Vec::new());
+        let mut leaf = |path: &[usize]| {
+            let found = (0..schema.num_columns()).find(|&leaf| is_at(schema, leaf, path));
+            leaves.push(found.ok_or_else(|| ParquetError::General("a column without values".into()))?);
+            Ok::<_, ParquetError>(())
+        };
+        // The fields of the struct, or the one column, in the order of the schema.
+        let mut payload: Vec<_> = [bytes, path].into_iter().flatten().collect();
+        payload.sort_unstable();
+        for path in &payload {
+            leaf(path)?;
+        }
+        let at = |wanted: Option<&[usize]>| payload.iter().position(|path| Some(*path) == wanted);
+        let is_struct = columns.audio_struct.is_some();
+        if let Some(&&[column, ..]) = payload.first() {
+            let column = &root.get_fields()[column];
+            roots.push(match is_struct {
+                true => {
+                    let fields = payload.iter().filter_map(|path| column.get_fields().get(*path.get(1)?));
+                    let info = column.get_basic_info();
+                    let group = Type::group_type_builder(column.name()).with_repetition(info.repetition());
+                    Arc::new(group.with_fields(fields.map(bare).collect::<Result<_, _>>()?).build()?)
+                }
+                false => bare(column)?,
+            });
+        }
+        let mut label_at = None;
+        if let Some(path @ [column, ..]) = label {
+            leaf(path)?;
+            label_at = Some(roots.len());
+            roots.push(Arc::clone(&root.get_fields()[*column]));
+        }
+        let descriptor = alone(root, roots)?;
+        let fields = viewed(parquet_to_arrow_schema(&descriptor, None)?.fields());
+        let levels = parquet_to_arrow_field_levels(&descriptor, ProjectionMask::all(), Some(&fields))?;
+        let (bytes, path) = (at(bytes), at(path));
+        Ok(Self { levels, leaves, is_struct, bytes, path, label: label_at })
+    }
+}
+
+/// Whether the file's column `leaf` is the one at `path`, which has one or two steps.
+fn is_at(schema: &SchemaDescriptor, leaf: usize, path: &[usize]) -> bool {
+    let [column, fields @ ..] = path else { return false };
+    if schema.get_column_root_idx(leaf) != *column {
+        return false;
+    }
+    let names = schema.column(leaf);
+    match (fields, names.path().parts()) {
+        ([], [_]) => true,
+        ([field], [_, name]) => {
+            let fields = schema.root_schema().get_fields()[*column].get_fields();
+            fields.get(*field).is_some_and(|field| field.name() == name)
+        }
+        _ => false,
+    }
+}
+
+/// A column of bytes without the word that they are text.
+fn bare(column: &TypePtr) -> Result<TypePtr, ParquetError> {
+    let info = column.get_basic_info();
+    let bare = Type::primitive_type_builder(column.name(), column.get_physical_type());
+    Ok(Arc::new(bare.with_repetition(info.repetition()).build()?))
+}
+
+/// The fields with bytes as views.
+fn viewed(fields: &Fields) -> Fields {
+    let view = |field: &Field| {
+        let data_type = match field.data_type() {
+            DataType::Binary => DataType::BinaryView,
+            DataType::Struct(fields) => DataType::Struct(viewed(fields)),
+            other => other.clone(),
+        };
+        field.clone().with_data_type(data_type)
+    };
+    fields.iter().map(|field| view(field)).collect()
+}

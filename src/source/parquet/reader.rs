@@ -1,0 +1,237 @@
+//! Reads rows: finds the row group, and decodes it as far as it is needed.
+//!
+//! Rows that will be wanted in order are decoded together, a batch at a time, and handed out as slices of the decoded pages: only
+//! the current batch is held, and what lies before it is held by whoever still uses it. A row that is wanted alone costs the
+//! pages that it is in, and leaves the current batch in place; it is copied, so that it holds on to nothing else.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+
+use super::{
+    ParquetSource, footer,
+    group::{Decoder, OpenFile},
+    plan,
+    values::Values,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    record::{Excerpt, RawRecord, ReadRecords},
+    source::{columns::Payload, linked, storage::StoredFile},
+};
+
+/// How many files stay open.
+const OPEN_FILES: usize = 8;
+
+/// Reads rows of a [`ParquetSource`]; one per thread.
+pub struct ParquetReader {
+    source: Arc<ParquetSource>,
+    /// The last used in front.
+    files: Vec<(usize, OpenFile)>,
+    current: Option<Current>,
+}
+
+/// A row group that is read in order.
+struct Current {
+    /// Its place in [`ParquetSource::row_groups`].
+    group: usize,
+    /// Decodes from row `next` of the row group on; None after a failure, or at the end.
+    decoder: Option<Decoder>,
+    next: u64,
+    /// The batch decoded last, and its first row.
+    batch: Option<(u64, Values)>,
+    /// Rows that could not be decoded together.
+    torn: Range<u64>,
+}
+
+impl std::fmt::Debug for ParquetReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParquetReader").field("open_files", &self.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl ParquetReader {
+    pub(super) fn new(source: Arc<ParquetSource>) -> Self {
+        Self { source, files: Vec::new(), current: None }
+    }
+
+    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more than one
+    /// lets the reader decode a batch of about a MiB at once; one decodes just what this row needs.
+    ///
+    /// The bytes are a slice of a decoded page.
+    ///
+    /// # Errors
+    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that leads nowhere, [`ErrorKind::Empty`],
+    /// [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot be decoded, [`ErrorKind::Truncated`],
+    /// [`ErrorKind::Unsupported`] for a codec or an encoding that is not known. Of the run: [`ErrorKind::Io`] after retries or
+    /// if the shard was replaced, [`ErrorKind::NotFound`] if it was removed, [`ErrorKind::Schema`] for a label beyond int64.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+        let (shard, local) = self.source.locate(row);
+        self.read_row(shard, row, run)
+            .map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
+    }
+
+    /// The recording's own path field, if the row has one; for reports.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn path(&mut self, row: u64) -> Result<Option<String>> {
+        let (shard, local) = self.source.locate(row);
+        let path = self.with_values(shard, row, 1, |values, at| values.path(at)).and_then(text);
+        path.map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
+    }
+
+    fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
+        let (label, bytes, path) = self.with_values(shard, row, run, |values, at| {
+            let bytes = values.bytes(at)?;
+            let path = if bytes.is_none() { values.path(at)? } else { None };
+            Ok((values.label(at)?, bytes, path))
+        })?;
+        let is_text = matches!(self.source.payload, Payload::Text(_));
+        let bytes = match (bytes, text(path)?) {
+            (Some(bytes), _) if run > 1 => bytes,
+            // A row that was wanted alone would hold on to all of its page.
+            (Some(bytes), _) => Bytes::copy_from_slice(&bytes),
+            (None, _) if is_text => return Err(Error::new(ErrorKind::Unreadable, "the text is null")),
+            (None, None) => {
+                return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
+            }
+            (None, Some(name)) => {
+                let path = &self.source.shards[shard].path;
+                linked::read(&self.source.storage, &self.source.blocks, path, &name)?
+            }
+        };
+        if bytes.is_empty() {
+            let what = if is_text { "the text is empty" } else { "the recording has no bytes" };
+            return Err(Error::new(ErrorKind::Empty, what));
+        }
+        if is_text && let Err(error) = std::str::from_utf8(&bytes) {
+            return Err(Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(error));
+        }
+        Ok(RawRecord { bytes, label })
+    }
+
+    /// Decodes what holds `row`, and takes from it.
+    fn with_values<T>(
+        &mut self,
+        shard: usize,
+        row: u64,
+        run: u64,
+        take: impl FnOnce(&Values, usize) -> Result<T>,
+    ) -> Result<T> {
+        let source = Arc::clone(&self.source);
+        let at = source.row_group_of(row);
+        let group = &source.row_groups[at];
+        let row = row - group.first_row;
+        if let Some((first, batch)) = self
+            .current
+            .as_ref()
+            .filter(|current| current.group == at)
+            .and_then(|current| current.batch.as_ref())
+            && let Some(row) = row.checked_sub(*first)
+            && row < batch.n_rows as u64
+        {
+            return take(batch, row as usize);
+        }
+        self.open_file(shard)?;
+        let Some((_, open)) = self.files.first() else {
+            return Err(Error::new(ErrorKind::Io, "no file is open"));
+        };
+        if run <= 1 {
+            return take(&Decoder::one(open, &source.blocks, group.index, row)?, 0);
+        }
+        let current = match &mut self.current {
+            Some(current) if current.group == at => current,
+            // What is held of the last row group may be used again at once.
+            current => current.insert(Current { group: at, decoder: None, next: 0, batch: None, torn: 0..0 }),
+        };
+        match current.decode(open, &source, group.index, row)? {
+            Some((first, batch)) => take(batch, (row - first) as usize),
+            None => take(&Decoder::one(open, &source.blocks, group.index, row)?, 0),
+        }
+    }
+
+    /// Brings the file of a shard to the front.
+    fn open_file(&mut self, shard: usize) -> Result<()> {
+        if let Some(at) = self.files.iter().position(|(open, _)| *open == shard) {
+            self.files[..=at].rotate_right(1);
+            return Ok(());
+        }
+        let source = &self.source;
+        let path = &source.shards[shard].path;
+        let mut file = StoredFile::reopen(&source.storage, path, source.versions[shard])?;
+        let metadata = footer::read(&mut file)?;
+        let (_, plan) =
+            plan::choose(&metadata, &source.payload, source.label_column.as_deref(), &source.features)?;
+        self.files.truncate(OPEN_FILES - 1);
+        self.files.insert(0, (shard, OpenFile { file: Arc::new(Mutex::new(file)), metadata, plan }));
+        Ok(())
+    }
+}
+
+impl Current {
+    /// The batch that holds `row`, with its first row; None if the row must be decoded alone.
+    fn decode(
+        &mut self,
+        open: &OpenFile,
+        source: &ParquetSource,
+        group: usize,
+        row: u64,
+    ) -> Result<Option<(u64, &Values)>> {
+        if self.torn.contains(&row) {
+            return Ok(None);
+        }
+        self.batch = None;
+        if self.decoder.is_none() || row != self.next {
+            self.decoder = None;
+            self.next = row;
+            self.decoder = match Decoder::from(open, &source.blocks, group, row) {
+                Ok(decoder) => Some(decoder),
+                Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),
+                Err(error) => return Err(error),
+            };
+        }
+        let Some(decoder) = &mut self.decoder else { return Ok(None) };
+        match decoder.next(open, group) {
+            Ok(values) => {
+                self.next = row + values.n_rows as u64;
+                let (first, values) = self.batch.insert((row, values));
+                Ok(Some((*first, values)))
+            }
+            Err(error) if error.kind.is_record() => {
+                let rows = row..row + decoder.batch_rows();
+                Ok(self.tear(rows))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that `rows` cannot be decoded together.
+    fn tear<T>(&mut self, rows: Range<u64>) -> Option<T> {
+        (self.decoder, self.torn) = (None, rows);
+        None
+    }
+}
+
+/// A path as text; None for an empty one.
+fn text(path: Option<Bytes>) -> Result<Option<String>> {
+    let path = path.map(|path| String::from_utf8(path.to_vec())).transpose();
+    let path =
+        path.map_err(|error| Error::new(ErrorKind::Corrupt, "the path is not UTF-8").because(error))?;
+    Ok(path.filter(|path| !path.is_empty()))
+}
+
+impl ReadRecords for ParquetReader {
+    fn read(&mut self, row: u64, run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
+        self.read(row, run)
+    }
+}

@@ -1,0 +1,130 @@
+//! The values of a decoded batch, without a copy.
+//!
+//! Bytes are views: each names a place in one of the pages that the batch holds on to, or, up to 12 bytes long, lies in the view
+//! itself. A value is a slice of that page.
+//!
+//! Source: Arrow columnar format, "Variable-size binary view layout".
+
+use arrow_array::{Array, ArrayRef, BinaryViewArray, RecordBatch, StructArray, cast::AsArray, types::*};
+use arrow_schema::DataType;
+use bytes::Bytes;
+
+use super::plan::Plan;
+use crate::{Error, ErrorKind, Result, record::NO_LABEL};
+
+/// Some rows of a row group, decoded.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub n_rows: usize,
+    payload: Option<StructArray>,
+    bytes: Option<ByteColumn>,
+    path: Option<ByteColumn>,
+    label: Option<ArrayRef>,
+}
+
+#[derive(Debug)]
+struct ByteColumn {
+    array: BinaryViewArray,
+    /// Where short values lie.
+    views: Bytes,
+    /// Where long values lie.
+    pages: Vec<Bytes>,
+}
+
+impl Values {
+    pub(super) fn new(batch: &RecordBatch, plan: &Plan) -> Result<Self> {
+        let unexpected =
+            || Error::new(ErrorKind::Corrupt, "a column is of another type than the footer says");
+        let payload = match plan.is_struct && plan.bytes.or(plan.path).is_some() {
+            true => Some(
+                batch.columns().first().and_then(|column| column.as_struct_opt()).ok_or_else(unexpected)?,
+            ),
+            false => None,
+        };
+        let columns = payload.map_or(batch.columns(), |payload| payload.columns());
+        let column = |at: Option<usize>| {
+            let Some(at) = at else { return Ok(None) };
+            let array = columns.get(at).and_then(|column| column.as_binary_view_opt());
+            array.map(|array| Some(ByteColumn::new(array.clone()))).ok_or_else(unexpected)
+        };
+        let (bytes, path) = (column(plan.bytes)?, column(plan.path)?);
+        let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
+        Ok(Self { n_rows: batch.num_rows(), payload: payload.cloned(), bytes, path, label })
+    }
+
+    /// The bytes of a row; None if they are null.
+    pub(super) fn bytes(&self, row: usize) -> Result<Option<Bytes>> {
+        self.value(self.bytes.as_ref(), row)
+    }
+
+    /// The path of a row; None if it is null.
+    pub(super) fn path(&self, row: usize) -> Result<Option<Bytes>> {
+        self.value(self.path.as_ref(), row)
+    }
+
+    fn value(&self, column: Option<&ByteColumn>, row: usize) -> Result<Option<Bytes>> {
+        // The fields of a null are not to be looked at.
+        if self.payload.as_ref().is_some_and(|payload| payload.is_null(row)) {
+            return Ok(None);
+        }
+        column.map_or(Ok(None), |column| column.value(row))
+    }
+
+    /// The label of a row.
+    pub(super) fn label(&self, row: usize) -> Result<i64> {
+        let Some(label) = self.label.as_ref().filter(|label| label.is_valid(row)) else {
+            return Ok(NO_LABEL);
+        };
+        use DataType::*;
+        Ok(match label.data_type() {
+            Null => NO_LABEL,
+            Boolean => label.as_boolean().value(row).into(),
+            Int8 => label.as_primitive::<Int8Type>().value(row).into(),
+            Int16 => label.as_primitive::<Int16Type>().value(row).into(),
+            Int32 => label.as_primitive::<Int32Type>().value(row).into(),
+            Int64 => label.as_primitive::<Int64Type>().value(row),
+            UInt8 => label.as_primitive::<UInt8Type>().value(row).into(),
+            UInt16 => label.as_primitive::<UInt16Type>().value(row).into(),
+            UInt32 => label.as_primitive::<UInt32Type>().value(row).into(),
+            UInt64 => {
+                let value = label.as_primitive::<UInt64Type>().value(row);
+                i64::try_from(value).map_err(|_| {
+                    let message = format!(
+                        "the label {value} does not fit int64; name another column with label_column="
+                    );
+                    Error::new(ErrorKind::Schema, message)
+                })?
+            }
+            other => {
+                return Err(Error::new(ErrorKind::Schema, format!("labels of type {other} are not read")));
+            }
+        })
+    }
+}
+
+impl ByteColumn {
+    fn new(array: BinaryViewArray) -> Self {
+        let views = Bytes::from_owner(array.views().inner().clone());
+        let pages = array.data_buffers().iter().map(|page| Bytes::from_owner(page.clone())).collect();
+        Self { array, views, pages }
+    }
+
+    fn value(&self, row: usize) -> Result<Option<Bytes>> {
+        /// The longest value that lies in its view.
+        const INLINE: usize = 12;
+        if self.array.is_null(row) {
+            return Ok(None);
+        }
+        let wrong = || Error::new(ErrorKind::Corrupt, "a value lies outside of its page");
+        let view = self.array.views().get(row).ok_or_else(wrong)?.to_le_bytes();
+        let word =
+            |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
+        let len = word(0);
+        let (buffer, from) = match len {
+            0..=INLINE => (&self.views, row * view.len() + 4),
+            _ => (self.pages.get(word(8)).ok_or_else(wrong)?, word(12)),
+        };
+        let end = from.checked_add(len).filter(|&end| end <= buffer.len()).ok_or_else(wrong)?;
+        Ok(Some(buffer.slice(from..end)))
+    }
+}
