@@ -1,16 +1,21 @@
 //! Examples become batches: memory of its own per field, each example written once into its row.
 //!
 //! [`ArenaPool`] and [`FieldPool`] have the memory and know nothing of what is in it; what belongs together in a batch, and which
-//! row of it an example fills, is [`AudioCollate`]'s.
+//! row of it an example fills, is the business of [`AudioCollate`] and [`TokenCollate`].
 
 mod arena;
 #[cfg(feature = "audio")]
 mod audio;
 mod field;
 mod free_list;
+mod tokens;
 
 pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
 #[cfg(feature = "audio")]
 pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, SpareBuffers};
 pub use field::{Field, FieldPool, Memory, SMALL};
 pub use free_list::FreeList;
+pub use tokens::{
+    IdType, Ids, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample,
+    TokenPool,
+};

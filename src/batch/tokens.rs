@@ -1,0 +1,596 @@
+//! Batches of packed tokens: rows of documents side by side, `inputs` and `targets` in one piece of memory.
+//!
+//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets. Both lie in one field, all inputs and
+//! then all targets, so that one copy moves a batch to a device. Each stream has a packer of its own and the same number of rows; before
+//! each pick it holds at least `buffer_size` documents, refilled in whole units, as long as its documents last.
+//!
+//! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of documents, batches lie in slots
+//! of a pool. Source: own; the rule of refilling in units that do not reach from one row group into the next is the reference's
+//! (nanochat), whose rows come out with its settings.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crossbeam::queue::ArrayQueue;
+
+use super::field::{Field, FieldPool};
+use crate::{
+    Error, ErrorKind, Result,
+    record::{Batches, Collate, Held},
+    transform::{CropRule, Document, Packer, Piece},
+};
+
+/// A document as token ids.
+#[derive(Debug)]
+pub struct TokenExample {
+    /// BOS, then the tokens of the text.
+    pub ids: Vec<u32>,
+    /// The row number over the files as given.
+    pub row: u64,
+}
+
+/// How token ids are handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdType {
+    /// What PyTorch's losses and embeddings take.
+    Int64,
+    /// Half of it.
+    Int32,
+    /// A quarter, for vocabularies of at most 65 536.
+    Uint16,
+}
+
+/// `[2, rows, seq_len]`, inputs and targets.
+#[derive(Debug)]
+pub enum Ids {
+    /// For [`IdType::Int64`].
+    Int64(Field<i64>),
+    /// For [`IdType::Int32`].
+    Int32(Field<i32>),
+    /// For [`IdType::Uint16`].
+    Uint16(Field<u16>),
+}
+
+/// A part of a document in a row: what one pick put there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The row of the batch.
+    pub row: usize,
+    /// Where in the row of `seq_len + 1` tokens it begins.
+    pub column: usize,
+    /// Tokens, BOS included.
+    pub len: usize,
+    /// The row number of the document over the files as given.
+    pub document: u64,
+    /// The first token of the document in it, counted with its BOS; 1 if it is there from the beginning.
+    pub start: u32,
+}
+
+/// A batch of packed rows.
+#[derive(Debug)]
+pub struct TokenBatch {
+    /// Inputs and targets.
+    pub ids: Ids,
+    /// Rows.
+    pub rows: usize,
+    /// Which documents are where, by row and column.
+    pub parts: Vec<Part>,
+}
+
+/// How documents are packed.
+#[derive(Debug, Clone)]
+pub struct PackPlan {
+    /// T, the inputs of a row.
+    pub seq_len: usize,
+    /// What begins each document.
+    pub bos: u32,
+    /// What becomes of the rest of a cropped document.
+    pub crop: CropRule,
+    /// Documents that a packer holds before each pick.
+    pub buffer_size: usize,
+    /// Documents by which it is refilled at once.
+    pub unit: usize,
+    /// Whether documents come in another order than that of their row groups; units are then not bound to them.
+    pub is_mixed: bool,
+    /// The first row of each row group, in rising order.
+    pub groups: Arc<[u64]>,
+    /// How ids are handed out.
+    pub id_type: IdType,
+}
+
+impl PackPlan {
+    /// Tokens of a row: one more than inputs.
+    pub fn capacity(&self) -> usize {
+        self.seq_len + 1
+    }
+}
+
+/// What packers hold and what they lost, as it was when the last batch was complete.
+#[derive(Debug, Default)]
+pub struct PackMeter {
+    documents: AtomicU64,
+    tokens: AtomicU64,
+    delivered: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// The figures of a [`PackMeter`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Documents held.
+    pub documents: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// Tokens in rows of batches that were made since construction.
+    pub delivered: u64,
+    /// Tokens of cropped documents that were dropped since then.
+    pub dropped: u64,
+}
+
+impl PackMeter {
+    /// The figures now.
+    pub fn read(&self) -> Packing {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Packing {
+            documents: read(&self.documents),
+            tokens: read(&self.tokens),
+            delivered: read(&self.delivered),
+            dropped: read(&self.dropped),
+        }
+    }
+}
+
+/// The memory of batches, for all passes of a loader.
+#[derive(Debug)]
+pub struct TokenPool {
+    pool: IdPool,
+    rows: usize,
+    slots: usize,
+}
+
+#[derive(Debug)]
+enum IdPool {
+    Int64(FieldPool<i64>),
+    Int32(FieldPool<i32>),
+    Uint16(FieldPool<u16>),
+}
+
+impl TokenPool {
+    /// For batches of `rows` rows of `seq_len` inputs and targets; of at most `slots` batches that are gone the memory is kept.
+    pub fn new(id_type: IdType, rows: usize, seq_len: usize, slots: usize) -> Self {
+        let len = rows.saturating_mul(seq_len).saturating_mul(2);
+        let pool = match id_type {
+            IdType::Int64 => IdPool::Int64(FieldPool::new(len, slots)),
+            IdType::Int32 => IdPool::Int32(FieldPool::new(len, slots)),
+            IdType::Uint16 => IdPool::Uint16(FieldPool::new(len, slots)),
+        };
+        Self { pool, rows, slots }
+    }
+
+    /// Whether it serves such batches.
+    pub fn fits(&self, rows: usize, slots: usize) -> bool {
+        self.rows == rows && self.slots >= slots
+    }
+
+    fn acquire(&self) -> Result<Ids> {
+        Ok(match &self.pool {
+            IdPool::Int64(pool) => Ids::Int64(pool.acquire()?),
+            IdPool::Int32(pool) => Ids::Int32(pool.acquire()?),
+            IdPool::Uint16(pool) => Ids::Uint16(pool.acquire()?),
+        })
+    }
+}
+
+impl Ids {
+    /// Writes tokens of a row from `column` on, as inputs and as targets.
+    fn write(&mut self, shape: Shape, row: usize, column: usize, tokens: &[u32]) {
+        // A tokenizer's ids were found to fit when the loader was made.
+        match self {
+            Self::Int64(field) => write(field, shape, row, column, tokens, i64::from),
+            Self::Int32(field) => write(field, shape, row, column, tokens, |id| id as i32),
+            Self::Uint16(field) => write(field, shape, row, column, tokens, |id| id as u16),
+        }
+    }
+
+    /// Keeps the rows for which `keep` holds, inputs and targets side by side again.
+    fn keep(&mut self, shape: Shape, keep: impl Fn(usize) -> bool) {
+        match self {
+            Self::Int64(field) => compact(field, shape, keep),
+            Self::Int32(field) => compact(field, shape, keep),
+            Self::Uint16(field) => compact(field, shape, keep),
+        }
+    }
+}
+
+/// Rows and inputs of a full batch.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    rows: usize,
+    seq_len: usize,
+}
+
+fn write<T>(
+    field: &mut [T],
+    Shape { rows, seq_len }: Shape,
+    row: usize,
+    column: usize,
+    tokens: &[u32],
+    convert: impl Fn(u32) -> T,
+) {
+    let put = |field: &mut [T], tokens: &[u32]| {
+        field.iter_mut().zip(tokens).for_each(|(place, &id)| *place = convert(id));
+    };
+    let (inputs, targets) = field.split_at_mut(rows * seq_len);
+    // The last token of a row is a target only, the first one an input only.
+    put(&mut inputs[row * seq_len..(row + 1) * seq_len][column.min(seq_len)..], tokens);
+    let skipped = usize::from(column == 0);
+    put(
+        &mut targets[row * seq_len..(row + 1) * seq_len][column + skipped - 1..],
+        &tokens[skipped.min(tokens.len())..],
+    );
+}
+
+fn compact<T: super::Element>(
+    field: &mut Field<T>,
+    Shape { rows, seq_len }: Shape,
+    keep: impl Fn(usize) -> bool,
+) {
+    let mut end = 0;
+    for row in (0..2 * rows).filter(|row| keep(row % rows)) {
+        field.copy_within(row * seq_len..(row + 1) * seq_len, end);
+        end += seq_len;
+    }
+    field.truncate(end);
+}
+
+/// Vectors of tokens on their way back from the packers to the workers.
+pub type SpareTokens = Arc<ArrayQueue<Vec<u32>>>;
+
+/// One stream's packer and its rows of the batch under way.
+#[derive(Debug)]
+struct Lane {
+    packer: Packer,
+    /// Complete rows, and tokens in the one behind them.
+    rows: usize,
+    column: usize,
+    /// Documents of the unit under way; 0 if there is none.
+    unit: usize,
+    is_over: bool,
+}
+
+/// Assembles [`TokenBatch`]es.
+#[derive(Debug)]
+pub struct TokenCollate {
+    plan: PackPlan,
+    pool: Arc<TokenPool>,
+    spare: SpareTokens,
+    meter: Arc<PackMeter>,
+    lanes: Vec<Lane>,
+    shape: Shape,
+    under_way: Option<Ids>,
+    parts: Vec<Part>,
+    /// What the packers had dropped when the last batch was complete.
+    dropped: u64,
+}
+
+impl TokenCollate {
+    /// Takes memory from `pool`, gives vectors back to `spare`, and tells `meter` what it holds.
+    pub fn new(
+        plan: PackPlan,
+        batches: Batches,
+        pool: Arc<TokenPool>,
+        spare: SpareTokens,
+        meter: Arc<PackMeter>,
+    ) -> Self {
+        let lane = |_| Lane {
+            packer: Packer::new(plan.capacity(), plan.bos, plan.crop),
+            rows: 0,
+            column: 0,
+            unit: 0,
+            is_over: false,
+        };
+        Self {
+            lanes: (0..batches.n_streams).map(lane).collect(),
+            shape: Shape { rows: batches.size, seq_len: plan.seq_len },
+            plan,
+            pool,
+            spare,
+            meter,
+            under_way: None,
+            parts: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    fn rows_per_stream(&self) -> usize {
+        self.shape.rows / self.lanes.len()
+    }
+
+    /// Counts a document of the unit under way, which may be the last of it.
+    fn count(&mut self, stream: usize, row: u64) {
+        let PackPlan { unit, is_mixed, groups, .. } = &self.plan;
+        let lane = &mut self.lanes[stream];
+        lane.unit += 1;
+        let is_last = if *is_mixed {
+            lane.unit == *unit
+        } else {
+            let next = groups.partition_point(|&first| first <= row);
+            let first = next.checked_sub(1).map_or(0, |group| groups[group]);
+            (row - first + 1) % *unit as u64 == 0 || groups.get(next) == Some(&(row + 1))
+        };
+        if is_last {
+            lane.unit = 0;
+        }
+    }
+
+    /// Packs one document; whether there was one.
+    fn pick(&mut self, stream: usize) -> Result<bool> {
+        let ids = match &mut self.under_way {
+            Some(ids) => ids,
+            None => self.under_way.insert(self.pool.acquire()?),
+        };
+        let row = stream * (self.shape.rows / self.lanes.len()) + self.lanes[stream].rows;
+        let Lane { packer, rows, column, .. } = &mut self.lanes[stream];
+        let (capacity, at) = (self.plan.capacity(), *column);
+        let piece = packer.place(capacity - at, |tokens| ids.write(self.shape, row, at, tokens));
+        let Some(Piece { row: document, start, len }) = piece else { return Ok(false) };
+        self.parts.push(Part { row, column: at, len, document, start });
+        *column += len;
+        if *column == capacity {
+            (*rows, *column) = (*rows + 1, 0);
+        }
+        Ok(true)
+    }
+
+    fn give_back(&mut self, stream: usize) {
+        if let Some(vector) = self.lanes[stream].packer.spare() {
+            // A full queue drops it.
+            let _ = self.spare.push(vector);
+        }
+    }
+}
+
+impl Collate for TokenCollate {
+    type Example = TokenExample;
+    type Batch = TokenBatch;
+
+    fn put(&mut self, stream: usize, _row: usize, example: TokenExample) -> Result<()> {
+        let TokenExample { ids, row } = example;
+        self.lanes[stream].packer.push(Document { ids, row, start: 1 });
+        self.give_back(stream);
+        self.count(stream, row);
+        Ok(())
+    }
+
+    fn wants(&mut self, stream: usize) -> Result<Option<bool>> {
+        loop {
+            let Lane { packer, rows, unit, is_over, .. } = &self.lanes[stream];
+            if *rows == self.rows_per_stream() {
+                return Ok(Some(false));
+            }
+            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
+                return Ok(Some(true));
+            }
+            if !self.pick(stream)? {
+                return Ok(Some(false));
+            }
+        }
+    }
+
+    fn miss(&mut self, stream: usize, row: u64) {
+        self.count(stream, row);
+    }
+
+    fn end(&mut self, stream: usize) {
+        self.lanes[stream].is_over = true;
+    }
+
+    fn rows(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.rows).sum()
+    }
+
+    fn take(&mut self, rows: usize) -> TokenBatch {
+        let mut parts = std::mem::take(&mut self.parts);
+        let mut ids = self.under_way.take().unwrap_or(Ids::Int64(Field::default()));
+        if rows < self.shape.rows {
+            let per_stream = self.rows_per_stream();
+            let is_complete = |row: usize| row % per_stream < self.lanes[row / per_stream].rows;
+            ids.keep(self.shape, is_complete);
+            parts.retain(|part| is_complete(part.row));
+            for part in &mut parts {
+                part.row = (0..part.row).filter(|&row| is_complete(row)).count();
+            }
+        }
+        let mut held = Packing::default();
+        for Lane { packer, rows, .. } in &mut self.lanes {
+            *rows = 0;
+            held.documents += packer.len() as u64;
+            held.tokens += packer.n_tokens();
+            held.dropped += packer.n_dropped();
+        }
+        let PackMeter { documents, tokens, delivered, dropped } = &*self.meter;
+        documents.store(held.documents, Ordering::Relaxed);
+        tokens.store(held.tokens, Ordering::Relaxed);
+        delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
+        dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
+        self.dropped = held.dropped;
+        TokenBatch { ids, rows, parts }
+    }
+
+    fn held(&self, stream: usize) -> Vec<Held> {
+        self.lanes[stream].packer.held().map(|(row, used)| Held { row, used }).collect()
+    }
+
+    fn hold(&mut self, stream: usize, held: Held, example: TokenExample) -> Result<()> {
+        let TokenExample { mut ids, row } = example;
+        let start = held.used as usize;
+        if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
+            return Err(Error::new(
+                ErrorKind::State,
+                format!(
+                    "the state goes on at token {start} of a document that has {}; the shards or the tokenizer are not those that it \
+                     was saved with",
+                    ids.len()
+                ),
+            ));
+        }
+        // The token in front of the rest makes way for its BOS.
+        ids.drain(..start - 1);
+        ids[0] = self.plan.bos;
+        self.lanes[stream].packer.push(Document { ids, row, start: held.used });
+        self.give_back(stream);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {
+        PackPlan {
+            seq_len: 7,
+            bos: 0,
+            crop,
+            buffer_size,
+            unit,
+            is_mixed: false,
+            groups: vec![0, 5, 5, 12].into(),
+            id_type: IdType::Int64,
+        }
+    }
+
+    fn collate(plan: &PackPlan, size: usize, n_streams: usize) -> TokenCollate {
+        let pool = TokenPool::new(plan.id_type, size, plan.seq_len, 1);
+        let batches = Batches { size, n_streams, ahead: 1 };
+        TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
+    }
+
+    /// A document of `len` tokens, BOS included: its row and the places in it are in the ids.
+    fn document(row: u64, len: u32) -> TokenExample {
+        TokenExample {
+            ids: std::iter::once(0).chain((1..len).map(|at| 100 * row as u32 + at)).collect(),
+            row,
+        }
+    }
+
+    fn feed(collate: &mut TokenCollate, stream: usize, documents: &mut impl Iterator<Item = TokenExample>) {
+        while collate.wants(stream).unwrap() == Some(true) {
+            match documents.next() {
+                Some(document) => collate.put(stream, 0, document).unwrap(),
+                None => collate.end(stream),
+            }
+        }
+    }
+
+    fn halves(batch: &TokenBatch) -> (Vec<i64>, Vec<i64>) {
+        let Ids::Int64(ids) = &batch.ids else { panic!("not int64") };
+        let (inputs, targets) = ids.split_at(ids.len() / 2);
+        (inputs.to_vec(), targets.to_vec())
+    }
+
+    #[test]
+    fn the_worked_example() {
+        // Capacity 8, documents of 4, 3, 6 and 2: the 6 and the 2, then the 4, the 3 and one token of the next.
+        let mut collate = collate(&plan(4, 4, CropRule::Drop), 2, 1);
+        let mut documents = [4, 3, 6, 2, 5, 5, 5, 5].iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        assert_eq!(collate.rows(), 2);
+        let batch = collate.take(2);
+        let (inputs, targets) = halves(&batch);
+        assert_eq!(inputs, [0, 301, 302, 303, 304, 305, 0, 0, 101, 102, 103, 0, 201, 202]);
+        assert_eq!(targets, [301, 302, 303, 304, 305, 0, 401, 101, 102, 103, 0, 201, 202, 0]);
+        let part = |row, column, len, document| Part { row, column, len, document, start: 1 };
+        assert_eq!(
+            batch.parts,
+            [part(0, 0, 6, 3), part(0, 6, 2, 4), part(1, 0, 4, 1), part(1, 4, 3, 2), part(1, 7, 1, 5)]
+        );
+        assert_eq!(collate.meter.read(), Packing { documents: 3, tokens: 15, delivered: 16, dropped: 4 });
+    }
+
+    #[test]
+    fn units_end_with_row_groups() {
+        // Groups of rows 0..5, none, 5..12 and from 12 on; units of 3.
+        let mut collate = collate(&plan(1, 3, CropRule::Drop), 1, 1);
+        let ends = |collate: &mut TokenCollate, row| {
+            collate.count(0, row);
+            collate.lanes[0].unit == 0
+        };
+        let found: Vec<u64> = (0..20).filter(|&row| ends(&mut collate, row)).collect();
+        assert_eq!(found, [2, 4, 7, 10, 11, 14, 17]);
+        collate.lanes[0].unit = 0;
+        collate.plan.is_mixed = true;
+        let found: Vec<u64> = (0..8).filter(|&row| ends(&mut collate, row)).collect();
+        assert_eq!(found, [2, 5]);
+    }
+
+    #[test]
+    fn the_end_of_a_stream_leaves_a_short_batch() {
+        let mut collate = collate(&plan(3, 1, CropRule::Carry), 4, 2);
+        // Two streams of two rows each: 9 tokens fill one row of 8, 20 fill two.
+        feed(&mut collate, 0, &mut [document(1, 4), document(2, 5)].into_iter());
+        feed(&mut collate, 1, &mut [document(3, 10), document(4, 10)].into_iter());
+        assert_eq!(collate.rows(), 3);
+        let batch = collate.take(3);
+        let (inputs, targets) = halves(&batch);
+        assert_eq!((inputs.len(), targets.len()), (21, 21));
+        assert_eq!(inputs[..7], [0, 201, 202, 203, 204, 0, 101]);
+        assert_eq!(targets[..7], [201, 202, 203, 204, 0, 101, 102]);
+        assert_eq!(inputs[7..14], [0, 301, 302, 303, 304, 305, 306]);
+        assert_eq!(targets[13], 307);
+        assert_eq!(batch.parts.iter().map(|part| part.row).max(), Some(2));
+        assert!(batch.parts.iter().all(|part| part.document < 5));
+        feed(&mut collate, 0, &mut std::iter::empty());
+        feed(&mut collate, 1, &mut std::iter::empty());
+        assert_eq!(collate.rows(), 0);
+    }
+
+    #[test]
+    fn what_is_held_comes_back() {
+        for crop in [CropRule::Drop, CropRule::Carry] {
+            let plan = plan(5, 3, crop);
+            let lengths = [3, 9, 30, 2, 5, 1, 8, 8, 17, 4, 2, 6, 1, 12, 7, 3, 40, 2, 9, 9, 1, 5];
+            let document = |row: u64| document(row, lengths[row as usize % lengths.len()]);
+            let mut one = collate(&plan, 2, 1);
+            let mut stream = (0..).map(document);
+            for _ in 0..20 {
+                feed(&mut one, 0, &mut stream);
+                one.take(2);
+                let held = one.held(0);
+                let mut other = collate(&plan, 2, 1);
+                for &held in &held {
+                    other.hold(0, held, document(held.row)).unwrap();
+                }
+                assert_eq!(other.held(0), held);
+                let read = one.meter.read().documents as usize;
+                assert_eq!(read, held.len());
+                let mut drain = |collate: &mut TokenCollate| {
+                    collate.end(0);
+                    let mut rows = Vec::new();
+                    while collate.wants(0).unwrap() == Some(false) && collate.rows() == 2 {
+                        rows.push(halves(&collate.take(2)));
+                    }
+                    rows
+                };
+                let mut copy = collate(&plan, 2, 1);
+                for &held in &held {
+                    copy.hold(0, held, document(held.row)).unwrap();
+                }
+                assert_eq!(drain(&mut other), drain(&mut copy));
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_other_documents_is_refused() {
+        let mut collate = collate(&plan(5, 3, CropRule::Carry), 2, 1);
+        for (used, len, good) in
+            [(0, 4, false), (1, 1, true), (1, 4, true), (3, 4, true), (4, 4, false), (9, 4, false)]
+        {
+            let held = Held { row: 1, used };
+            assert_eq!(collate.hold(0, held, document(1, len)).is_ok(), good, "{used} of {len}");
+        }
+    }
+}
