@@ -1,10 +1,14 @@
-//! From the bytes of a record to what it says: samples of a recording ([`audio`]).
+//! From the bytes of a record to what it says: samples of a recording ([`audio`]), token ids of a text ([`tokenizer`]).
 //!
-//! The invariant: what comes out is a pure function of what goes in. What a worker keeps from record to record (decoders) changes
-//! no bit of it.
+//! The invariant of both: what comes out is a pure function of what goes in. What a worker keeps from record to record (decoders,
+//! words) changes no bit of it.
 
 #[cfg(feature = "audio")]
 pub mod audio;
+#[cfg(feature = "tokens")]
+pub mod tokenizer;
 
 #[cfg(feature = "audio")]
 pub use audio::{AudioDecoder, Codec, Info, Layout, Planes, Recording, layout};
+#[cfg(feature = "tokens")]
+pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};
