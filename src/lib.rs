@@ -25,7 +25,7 @@ pub mod record;
 pub mod seed;
 #[cfg(feature = "arrow")]
 pub mod source;
-#[cfg(feature = "audio")]
+#[cfg(any(feature = "audio", feature = "tokens"))]
 pub mod decode;
 pub mod transform;
 pub mod shuffle;

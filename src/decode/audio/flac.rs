@@ -432,13 +432,13 @@ mod tests {
     #[test]
     fn fast_decoder_equals_plain_one() {
         for bytes in [
-            &include_bytes!("../../tests/data/audio/mewkiz-flac/80574.flac")[..],
-            include_bytes!("../../tests/data/audio/mewkiz-flac/input-SCPAP.flac"),
-            include_bytes!("../../tests/data/audio/made/s8.flac"),
-            include_bytes!("../../tests/data/audio/made/s24.flac"),
-            include_bytes!("../../tests/data/audio/flac-ietf/subset_38_-_3_channels_3.0.flac"),
+            &include_bytes!("../../../tests/data/audio/mewkiz-flac/80574.flac")[..],
+            include_bytes!("../../../tests/data/audio/mewkiz-flac/input-SCPAP.flac"),
+            include_bytes!("../../../tests/data/audio/made/s8.flac"),
+            include_bytes!("../../../tests/data/audio/made/s24.flac"),
+            include_bytes!("../../../tests/data/audio/flac-ietf/subset_38_-_3_channels_3.0.flac"),
             include_bytes!(
-                "../../tests/data/audio/flac-ietf/subset_61_-_predictor_overflow_check_16-bit.flac"
+                "../../../tests/data/audio/flac-ietf/subset_61_-_predictor_overflow_check_16-bit.flac"
             ),
         ] {
             assert_equals_plain(bytes);

@@ -1,0 +1,264 @@
+//! From the bytes of a recording to the samples of a span.
+//!
+//! In goes a recording held in memory, with whatever its container is; out come planar float32 samples of a wanted span.
+//! The invariant: the samples of a span equal, bit for bit, the same slice of a full decode (AAC: a pure function of bytes
+//! and span), and only as much as the span needs is decoded. The length that [`Recording::info`] tells is what a full
+//! decode yields, taken from the bytes that are there and never from a header that they do not back up.
+//!
+//! Why not a demuxer's seek: the libraries' seeks land where they like, count encoder delay differently and scan the file
+//! each time. Here every format has an index of its own (block arithmetic, frames found by bisection, pages), which feeds
+//! whole packets to the decoders.
+//!
+//! Formats are told apart by their first bytes (`sniff`), never by a file name. A new format is one file and one line
+//! in each `match` on [`Recording`].
+//!
+//! Source: own.
+
+mod adpcm;
+mod aiff;
+mod au;
+mod caf;
+mod demux;
+mod field;
+mod flac;
+mod flac_frame;
+mod flac_plain;
+mod kept;
+mod mp4;
+mod mpeg;
+mod ogg;
+mod ogg_flac;
+mod pcm;
+mod planes;
+mod sniff;
+mod vorbis;
+mod wav;
+
+use std::{
+    fmt,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use crate::{Error, ErrorKind, Result};
+pub(crate) use kept::Kept;
+pub use pcm::Layout;
+pub use planes::Planes;
+use sniff::Format;
+
+/// The most values (samples times channels) that one read may ask for: 4 GiB of float32.
+const MAX_VALUES: u64 = 1 << 30;
+
+/// The highest sample rate that is believed: above every converter, below the ruin that a resampler would make of nonsense.
+const MAX_RATE: u32 = 1 << 22;
+
+/// How a recording's samples are coded.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Integer or float samples as they are.
+    Pcm,
+    /// ITU-T G.711 A-law.
+    Alaw,
+    /// ITU-T G.711 mu-law.
+    Mulaw,
+    /// Microsoft ADPCM.
+    AdpcmMs,
+    /// IMA (Intel, DVI) ADPCM in WAV blocks.
+    AdpcmIma,
+    /// Free Lossless Audio Codec.
+    Flac,
+    /// Vorbis I.
+    Vorbis,
+    /// MPEG audio layer I.
+    Mp1,
+    /// MPEG audio layer II.
+    Mp2,
+    /// MPEG audio layer III.
+    Mp3,
+    /// Advanced Audio Coding, low complexity.
+    Aac,
+    /// Apple Lossless.
+    Alac,
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Codec::Pcm => "pcm",
+            Codec::Alaw => "alaw",
+            Codec::Mulaw => "mulaw",
+            Codec::AdpcmMs => "adpcm-ms",
+            Codec::AdpcmIma => "adpcm-ima",
+            Codec::Flac => "flac",
+            Codec::Vorbis => "vorbis",
+            Codec::Mp1 => "mp1",
+            Codec::Mp2 => "mp2",
+            Codec::Mp3 => "mp3",
+            Codec::Aac => "aac",
+            Codec::Alac => "alac",
+        })
+    }
+}
+
+/// What the container says, checked against the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// How the samples are coded.
+    pub codec: Codec,
+    /// Samples per second and channel; never 0.
+    pub sample_rate: u32,
+    /// Number of channels; never 0.
+    pub channels: u16,
+    /// Samples per channel, exactly what a full decode yields after gapless trims; never 0.
+    pub n_samples: u64,
+}
+
+/// A recording whose headers were read and whose index is built: it knows its [`Info`] and decodes any span.
+#[derive(Debug)]
+pub enum Recording<'a> {
+    /// WAV, AIFF, AU or CAF with PCM, companded or ADPCM samples.
+    Pcm(pcm::Pcm<'a>),
+    /// FLAC, native or taken out of Ogg.
+    Flac(flac::Flac<'a>),
+    /// Vorbis in Ogg.
+    Vorbis(vorbis::Vorbis<'a>),
+    /// MPEG audio, layers I to III.
+    Mpeg(mpeg::Mpeg<'a>),
+    /// AAC and ALAC, in packets of a demuxer.
+    Demuxed(demux::Demuxed),
+}
+
+impl Recording<'_> {
+    /// What the container says, checked against the bytes.
+    pub fn info(&self) -> Info {
+        match self {
+            Recording::Pcm(it) => it.info(),
+            Recording::Flac(it) => it.info(),
+            Recording::Vorbis(it) => it.info(),
+            Recording::Mpeg(it) => it.info(),
+            Recording::Demuxed(it) => it.info(),
+        }
+    }
+}
+
+/// Decodes recordings, one after the other: one per worker thread, because it keeps decoders and scratch.
+///
+/// What it keeps changes no sample: a decoder used before yields what a new one would.
+#[derive(Debug, Default)]
+pub struct AudioDecoder {
+    kept: Kept,
+}
+
+impl AudioDecoder {
+    /// A decoder that has kept nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the headers of `bytes` and builds the index that spans need.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded here,
+    /// [`ErrorKind::Corrupt`] where the headers contradict themselves or the bytes.
+    pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
+        let recording = self.guarded(|kept| open(kept, bytes))?;
+        if recording.info().n_samples == 0 {
+            return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
+        }
+        let rate = recording.info().sample_rate;
+        if !(1..=MAX_RATE).contains(&rate) {
+            return Err(corrupt(format!(
+                "the header says {rate} samples per second, at most {MAX_RATE} are believed"
+            )));
+        }
+        Ok(recording)
+    }
+
+    /// Decodes the samples `span` of every channel into `out`, which then holds exactly `span.len()` samples per channel.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if `span` is not within `0..n_samples`, [`ErrorKind::TooLarge`] beyond 4 GiB of samples,
+    /// [`ErrorKind::Corrupt`] or [`ErrorKind::TooShort`] if the bytes do not yield the span, [`ErrorKind::NonFinite`]
+    /// if they yield NaN or infinity. What `out` holds after an error is unspecified.
+    pub fn read(&mut self, recording: &Recording<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let info = recording.info();
+        if span.start > span.end || span.end > info.n_samples {
+            let (start, end, n) = (span.start, span.end, info.n_samples);
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("the span {start}..{end} is not within the recording's {n} samples"),
+            ));
+        }
+        let n_samples = span.end - span.start;
+        if n_samples.saturating_mul(u64::from(info.channels)) > MAX_VALUES {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("{n_samples} samples of {} channels are more than one read may hold", info.channels),
+            ));
+        }
+        out.reset(info.channels, n_samples as usize);
+        if n_samples == 0 {
+            return Ok(());
+        }
+        self.guarded(|kept| match recording {
+            Recording::Pcm(it) => it.read(kept, span, out),
+            Recording::Flac(it) => it.read(kept, span, out),
+            Recording::Vorbis(it) => it.read(kept, span, out),
+            Recording::Mpeg(it) => it.read(kept, span, out),
+            Recording::Demuxed(it) => it.read(kept, span, out),
+        })?;
+        out.check_finite()
+    }
+
+    /// Runs `work`; a panic in it, which damaged bytes cause in the libraries' parsers, condemns this recording only.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Kept) -> Result<T>) -> Result<T> {
+        let kept = &mut self.kept;
+        catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
+            // What was being changed is in no known state.
+            self.kept = Kept::default();
+            Err(corrupt("the decoder gave up on this recording, which is probably damaged"))
+        })
+    }
+}
+
+/// Where the samples of a recording of `size` bytes lie, if its first bytes `head` tell: plain PCM in WAV, whose `data` chunk
+/// begins within `head`.
+///
+/// Opening and reading such a recording looks at `head` and at the bytes of the span alone.
+pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
+    wav::layout(head, size)
+}
+
+/// One line per format: the bytes of a known [`Format`] become a recording.
+fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Recording<'a>> {
+    Ok(match sniff::sniff(bytes)? {
+        Format::Wav => match wav::open(bytes)? {
+            wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
+            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(kept, data)?),
+        },
+        Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
+        Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
+        Format::Au => Recording::Pcm(au::open(bytes)?),
+        Format::Caf => match caf::open(kept, bytes)? {
+            caf::Opened::Pcm(pcm) => Recording::Pcm(pcm),
+            caf::Opened::Packets(packets) => Recording::Demuxed(packets),
+        },
+        Format::Flac => Recording::Flac(flac::Flac::open(kept, flac::Bytes::Whole(bytes))?),
+        Format::OggFlac => Recording::Flac(ogg_flac::open(kept, bytes)?),
+        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
+        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, bytes)?),
+        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, bytes)?),
+        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(kept, bytes)?),
+    })
+}
+
+/// An error of kind [`ErrorKind::Corrupt`].
+fn corrupt(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupt, message)
+}
+
+/// An error of kind [`ErrorKind::Unsupported`].
+fn unsupported(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}

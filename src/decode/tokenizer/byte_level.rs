@@ -1,0 +1,171 @@
+//! Byte-level byte pair encoding: the text is cut into pieces, the bytes of each piece are merged.
+//!
+//! In goes text; out come ids, those of the library that the file is from. A piece is first looked for among the words that the worker
+//! met before ([`Words`]), then among the tokens, then merged ([`Pairs`]).
+
+use std::collections::BTreeMap;
+
+use super::{
+    fingerprint::Fingerprint,
+    pairs::{Pairs, Parts},
+    scan::Scanner,
+    split::Splitter,
+    table::{TokenTable, word},
+    words::Words,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// What a file says.
+pub struct Vocabulary {
+    /// Bytes and id of each token that text may become.
+    pub tokens: Vec<(Vec<u8>, u32)>,
+    /// Pairs of ids, with rank and id of what they become.
+    pub merges: Vec<((u32, u32), (u32, u32))>,
+    /// The regular expression whose matches are the pieces.
+    pub pattern: String,
+    /// Tokens that no text becomes.
+    pub special_tokens: BTreeMap<String, u32>,
+    /// Whether a piece that is a token becomes it, even if merging leads elsewhere.
+    pub whole: bool,
+}
+
+/// A byte-level tokenizer.
+pub struct ByteLevel {
+    splitter: Splitter,
+    /// Pieces that become one token without merging.
+    whole: TokenTable,
+    pairs: Pairs,
+    pub special_tokens: BTreeMap<String, u32>,
+    pub n_vocab: usize,
+    pub fingerprint: u64,
+}
+
+/// What one worker keeps from text to text.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    words: Words,
+    parts: Parts,
+}
+
+impl ByteLevel {
+    pub fn new(vocabulary: Vocabulary) -> Result<Self> {
+        let Vocabulary { tokens, merges, pattern, special_tokens, whole } = vocabulary;
+        let mut bytes = [None; 256];
+        for (token, id) in &tokens {
+            if let [byte] = token[..] {
+                bytes[usize::from(byte)] = Some(*id);
+            }
+        }
+        let missing = || bytes.iter().position(Option::is_none).unwrap_or(0);
+        let of_bytes: Vec<u32> = bytes.iter().flatten().copied().collect();
+        let of_bytes = <[u32; 256]>::try_from(of_bytes).map_err(|of_bytes| {
+            Error::new(
+                ErrorKind::Format,
+                format!(
+                    "{} of the 256 single bytes are tokens, all must be; byte {:#04x} is none",
+                    of_bytes.len(),
+                    missing()
+                ),
+            )
+        })?;
+        let largest = tokens.iter().map(|(_, id)| *id).chain(special_tokens.values().copied()).max();
+        let fingerprint = fingerprint(&tokens, &merges, &pattern, &special_tokens, whole);
+        let pieces = if whole { &tokens[..] } else { &[] };
+        Ok(Self {
+            splitter: Splitter::new(&pattern)?,
+            whole: TokenTable::new(pieces.iter().map(|(bytes, id)| (&bytes[..], *id))),
+            pairs: Pairs::new(of_bytes, merges.into_iter()),
+            special_tokens,
+            n_vocab: largest.map_or(0, |id| id as usize + 1),
+            fingerprint,
+        })
+    }
+
+    /// Appends the ids of `text`.
+    pub fn encode(&self, scratch: &mut Scratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        match &self.splitter {
+            Splitter::Gpt2(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::Cl100k(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::Llama3(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::Qwen2(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::Nanochat(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::O200k(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::Regex(regex) => {
+                for piece in regex.find_iter(text) {
+                    let piece = piece.map_err(|cause| {
+                        Error::new(ErrorKind::Corrupt, "the pattern gave up on the text; simplify pattern=")
+                            .because(cause)
+                    })?;
+                    self.piece(scratch, text.as_bytes(), piece.start(), piece.end(), ids);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&self, scanner: impl Scanner, scratch: &mut Scratch, text: &str, ids: &mut Vec<u32>) {
+        let mut at = 0;
+        while at < text.len() {
+            let end = scanner.end(text, at);
+            self.piece(scratch, text.as_bytes(), at, end, ids);
+            at = end;
+        }
+    }
+
+    /// Appends the ids of the piece `text[start..end]`.
+    #[inline]
+    fn piece(&self, scratch: &mut Scratch, text: &[u8], start: usize, end: usize, ids: &mut Vec<u32>) {
+        let word = word(text, start, end);
+        if word.is_some_and(|word| scratch.words.append(word, ids)) {
+            return;
+        }
+        self.unknown(scratch, &text[start..end], ids);
+    }
+
+    /// Appends the ids of a piece that was not met before.
+    #[cold]
+    fn unknown(&self, scratch: &mut Scratch, piece: &[u8], ids: &mut Vec<u32>) {
+        // A regular expression may match nothing.
+        if piece.is_empty() {
+            return;
+        }
+        let before = ids.len();
+        match self.whole.get_bytes(piece) {
+            Some(id) => ids.push(id),
+            None => self.pairs.encode(piece, &mut scratch.parts, ids),
+        }
+        if let Some(word) = word(piece, 0, piece.len()) {
+            scratch.words.keep(word, &ids[before..]);
+        }
+    }
+}
+
+/// A number that another vocabulary, pattern or set of special tokens does not have.
+fn fingerprint(
+    tokens: &[(Vec<u8>, u32)],
+    merges: &[((u32, u32), (u32, u32))],
+    pattern: &str,
+    special_tokens: &BTreeMap<String, u32>,
+    whole: bool,
+) -> u64 {
+    let mut fingerprint = Fingerprint::new();
+    let mut in_order: Vec<_> = tokens.iter().map(|(bytes, id)| (*id, &bytes[..])).collect();
+    in_order.sort_unstable();
+    for (id, bytes) in in_order {
+        fingerprint.number(id.into());
+        fingerprint.bytes(bytes);
+    }
+    let mut in_order = merges.to_vec();
+    in_order.sort_unstable();
+    for ((left, right), (rank, id)) in in_order {
+        fingerprint.number(u64::from(left) << 32 | u64::from(right));
+        fingerprint.number(u64::from(rank) << 32 | u64::from(id));
+    }
+    fingerprint.bytes(pattern.as_bytes());
+    for (text, id) in special_tokens {
+        fingerprint.bytes(text.as_bytes());
+        fingerprint.number((*id).into());
+    }
+    fingerprint.number(whole.into());
+    fingerprint.finish()
+}

@@ -1,0 +1,137 @@
+//! Classes of characters, as the patterns of tokenizers name them: `\p{L}`, `\p{N}`, `\s` and the parts of `\p{L}`.
+//!
+//! The tables are those of the `regex` crates, read out once per process: a scanner here and a regular expression there can
+//! never be of different Unicode versions.
+//!
+//! Source: own (two-stage table).
+
+use std::sync::LazyLock;
+
+use regex_syntax::hir::{Class, HirKind};
+
+/// `\p{L}`.
+pub const LETTER: u8 = 1;
+/// `\p{N}`.
+pub const NUMBER: u8 = 2;
+/// `\s`.
+pub const SPACE: u8 = 4;
+/// `[\r\n]`.
+pub const NEWLINE: u8 = 8;
+/// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`: what may begin a word in capitals.
+pub const HEAD: u8 = 16;
+/// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`: what a word in small letters is made of.
+pub const TAIL: u8 = 32;
+
+const PATTERNS: [(&str, u8); 6] = [
+    (r"\p{L}", LETTER),
+    (r"\p{N}", NUMBER),
+    (r"\s", SPACE),
+    (r"[\r\n]", NEWLINE),
+    (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", HEAD),
+    (r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", TAIL),
+];
+
+/// Code points of a page.
+const PAGE: usize = 256;
+
+/// The classes of every character.
+pub struct Classes {
+    ascii: [u8; 128],
+    /// Of each 256 code points, which page has their classes.
+    pages: Vec<u16>,
+    classes: Vec<[u8; PAGE]>,
+}
+
+static CLASSES: LazyLock<Classes> = LazyLock::new(Classes::new);
+
+impl Classes {
+    /// The tables, made at the first call.
+    pub fn get() -> &'static Self {
+        &CLASSES
+    }
+
+    fn new() -> Self {
+        let mut flat = vec![0; char::MAX as usize + 1];
+        for (pattern, class) in PATTERNS {
+            for (first, last) in ranges(pattern) {
+                flat[first as usize..=last as usize].iter_mut().for_each(|it| *it |= class);
+            }
+        }
+        let mut classes: Vec<[u8; PAGE]> = Vec::new();
+        let mut pages = Vec::new();
+        for chunk in flat.chunks_exact(PAGE) {
+            let known = classes.iter().position(|page| page == chunk);
+            pages.push(known.unwrap_or(classes.len()) as u16);
+            if known.is_none() {
+                let mut page = [0; PAGE];
+                page.copy_from_slice(chunk);
+                classes.push(page);
+            }
+        }
+        let mut ascii = [0; 128];
+        ascii.copy_from_slice(&flat[..128]);
+        Self { ascii, pages, classes }
+    }
+
+    /// The classes of a character, as bits.
+    #[inline]
+    pub fn of(&self, char: char) -> u8 {
+        let code = char as usize;
+        self.classes[usize::from(self.pages[code / PAGE])][code % PAGE]
+    }
+
+    /// The classes of the character that begins at `at`, and its length; `None` at the end.
+    #[inline]
+    pub fn at(&self, text: &str, at: usize) -> Option<(u8, usize)> {
+        let &byte = text.as_bytes().get(at)?;
+        match self.ascii.get(usize::from(byte)) {
+            Some(&class) => Some((class, 1)),
+            None => text[at..].chars().next().map(|char| (self.of(char), char.len_utf8())),
+        }
+    }
+}
+
+/// The code points that a pattern of one class matches.
+fn ranges(pattern: &str) -> Vec<(char, char)> {
+    let hir = regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind);
+    match hir {
+        Ok(HirKind::Class(Class::Unicode(class))) => {
+            class.ranges().iter().map(|range| (range.start(), range.end())).collect()
+        }
+        // Six constant patterns, each of which a test reads.
+        other => unreachable!("{pattern} is {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_what_the_patterns_mean() {
+        let classes = Classes::get();
+        let of = |char| classes.of(char);
+        assert_eq!(of('a'), LETTER | TAIL);
+        assert_eq!(of('A'), LETTER | HEAD);
+        assert_eq!(of('字'), LETTER | HEAD | TAIL);
+        assert_eq!(of('\u{301}'), HEAD | TAIL);
+        assert_eq!(of('²'), NUMBER);
+        assert_eq!(of('٣'), NUMBER);
+        assert_eq!(of('\n'), SPACE | NEWLINE);
+        assert_eq!(of('\u{a0}'), SPACE);
+        assert_eq!(of('\u{85}'), SPACE);
+        assert_eq!(of('\u{200d}'), 0);
+        assert_eq!(of('\''), 0);
+        assert_eq!(of(char::MAX), 0);
+    }
+
+    #[test]
+    fn at_reads_any_character() {
+        let text = "a\u{3000}²";
+        let classes = Classes::get();
+        assert_eq!(classes.at(text, 0), Some((LETTER | TAIL, 1)));
+        assert_eq!(classes.at(text, 1), Some((SPACE, 3)));
+        assert_eq!(classes.at(text, 4), Some((NUMBER, 2)));
+        assert_eq!(classes.at(text, 6), None);
+    }
+}

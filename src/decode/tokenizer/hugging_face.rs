@@ -1,0 +1,182 @@
+//! `tokenizer.json`, as Hugging Face's `tokenizers` writes it.
+//!
+//! Most files describe byte-level byte pair encoding, which is ours ([`ByteLevel`]) and several times quicker. Whatever else a file
+//! asks for (normalizers, Unigram, WordPiece, patterns without a scanner, added tokens that count in ordinary text) is done by the
+//! `tokenizers` crate itself. [`byte_level`] decides by what it knows, and hands back everything that it doesn't.
+//!
+//! Source: the file format as the crate writes it; the byte alphabet is that of GPT-2's `bytes_to_unicode`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use super::{
+    byte_level::{ByteLevel, Vocabulary},
+    fingerprint::Fingerprint,
+    split::{GPT2_FIRST, Splitter},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// What does the work of a file.
+pub enum Opened {
+    ByteLevel(Box<ByteLevel>),
+    General(Box<General>),
+}
+
+/// The `tokenizers` crate.
+pub struct General {
+    tokenizer: tokenizers::Tokenizer,
+    pub special_tokens: BTreeMap<String, u32>,
+    pub n_vocab: usize,
+    pub fingerprint: u64,
+}
+
+/// Reads a `tokenizer.json`.
+pub fn open(bytes: &[u8]) -> Result<Opened> {
+    let json: Value = serde_json::from_slice(bytes)
+        .map_err(|cause| Error::new(ErrorKind::Format, "the file is not JSON").because(cause))?;
+    if json.get("model").is_none() {
+        return Err(Error::new(
+            ErrorKind::Format,
+            "the JSON has no \"model\"; a tokenizer.json as Hugging Face's tokenizers writes it is expected",
+        ));
+    }
+    match byte_level(&json) {
+        Some(vocabulary) => Ok(Opened::ByteLevel(Box::new(ByteLevel::new(vocabulary)?))),
+        None => Ok(Opened::General(Box::new(General::new(bytes)?))),
+    }
+}
+
+/// The vocabulary of a file that describes nothing but byte-level byte pair encoding.
+fn byte_level(json: &Value) -> Option<Vocabulary> {
+    let model = json.get("model")?;
+    // Early files have no type; only byte pair encoding has merges.
+    if model.get("type").is_some_and(|kind| kind != "BPE") || !json["normalizer"].is_null() {
+        return None;
+    }
+    let unset =
+        |name: &str| model[name].is_null() || model[name] == "" || model[name] == false || model[name] == 0.0;
+    if !["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"].into_iter().all(unset)
+    {
+        return None;
+    }
+    let pattern = pattern(&json["pre_tokenizer"])?;
+    Splitter::known(&pattern)?;
+    let mut special_tokens = BTreeMap::new();
+    for token in json["added_tokens"].as_array().into_iter().flatten() {
+        // One that is not special is cut out of ordinary text.
+        if token["special"] != true {
+            return None;
+        }
+        special_tokens.insert(token["content"].as_str()?.to_owned(), id(&token["id"])?);
+    }
+    let alphabet = alphabet();
+    let vocab = model.get("vocab")?.as_object()?;
+    let mut ids = HashMap::with_capacity(vocab.len());
+    let mut tokens = Vec::with_capacity(vocab.len());
+    for (text, number) in vocab {
+        let id = id(number)?;
+        ids.insert(&text[..], id);
+        let bytes: Option<Vec<u8>> = text.chars().map(|char| alphabet.get(&char).copied()).collect();
+        match bytes {
+            Some(bytes) if !special_tokens.contains_key(text) => tokens.push((bytes, id)),
+            _ => {
+                special_tokens.entry(text.clone()).or_insert(id);
+            }
+        }
+    }
+    let mut merges = Vec::new();
+    let mut merged = String::new();
+    for (rank, merge) in model.get("merges")?.as_array()?.iter().enumerate() {
+        let (left, right) = match merge {
+            Value::String(pair) => pair.split_once(' ')?,
+            Value::Array(pair) => match &pair[..] {
+                [left, right] => (left.as_str()?, right.as_str()?),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        merged.clear();
+        merged.extend([left, right]);
+        let of = |text: &str| ids.get(text).copied();
+        merges.push(((of(left)?, of(right)?), (u32::try_from(rank).ok()?, of(&merged)?)));
+    }
+    let whole = model["ignore_merges"] == true;
+    (tokens.iter().filter(|(bytes, _)| bytes.len() == 1).count() == 256).then_some(Vocabulary {
+        tokens,
+        merges,
+        pattern,
+        special_tokens,
+        whole,
+    })
+}
+
+fn id(number: &Value) -> Option<u32> {
+    number.as_u64().and_then(|id| i32::try_from(id).ok()).and_then(|id| u32::try_from(id).ok())
+}
+
+/// The pattern by which a pre-tokenizer cuts, if it then makes bytes of the pieces and does nothing else.
+fn pattern(pre_tokenizer: &Value) -> Option<String> {
+    let is_bytes = |it: &Value, use_regex: bool| {
+        it["type"] == "ByteLevel"
+            && it["add_prefix_space"] == false
+            && it["use_regex"].as_bool().unwrap_or(true) == use_regex
+    };
+    if is_bytes(pre_tokenizer, true) {
+        return Some(GPT2_FIRST.to_owned());
+    }
+    match &pre_tokenizer["pretokenizers"].as_array()?[..] {
+        [bytes] if is_bytes(bytes, true) => Some(GPT2_FIRST.to_owned()),
+        [split, bytes] if is_bytes(bytes, false) => {
+            let isolated =
+                split["type"] == "Split" && split["behavior"] == "Isolated" && split["invert"] == false;
+            isolated.then(|| split["pattern"]["Regex"].as_str().map(str::to_owned))?
+        }
+        _ => None,
+    }
+}
+
+/// The byte that each character of a byte-level token stands for: printable Latin-1 is itself, the other bytes follow from U+0100 on.
+fn alphabet() -> HashMap<char, u8> {
+    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let others = (0..=255).filter(|byte| !printable(byte)).zip('\u{100}'..).map(|(byte, char)| (char, byte));
+    (0..=255).filter(printable).map(|byte| (char::from(byte), byte)).chain(others).collect()
+}
+
+impl General {
+    fn new(bytes: &[u8]) -> Result<Self> {
+        let bad = |cause: tokenizers::Error| {
+            Error::new(ErrorKind::Format, format!("the tokenizers library cannot read the file: {cause}"))
+        };
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(bad)?;
+        // Text that looks like a special token is text; rows are packed, never padded or cut here.
+        tokenizer.set_encode_special_tokens(true);
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(bad)?;
+        let vocab = tokenizer.get_vocab(true);
+        let special_tokens = tokenizer
+            .get_added_tokens_decoder()
+            .iter()
+            .filter(|(_, token)| token.special)
+            .map(|(&id, token)| (token.content.clone(), id))
+            .chain(super::BOS.iter().filter_map(|&text| Some((text.to_owned(), *vocab.get(text)?))))
+            .collect();
+        let mut fingerprint = Fingerprint::new();
+        fingerprint.bytes(bytes);
+        Ok(Self {
+            special_tokens,
+            n_vocab: vocab.values().max().map_or(0, |&id| id as usize + 1),
+            fingerprint: fingerprint.finish(),
+            tokenizer,
+        })
+    }
+
+    /// Appends the ids of `text`.
+    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(|cause| {
+            Error::new(ErrorKind::Corrupt, format!("the tokenizers library cannot encode the text: {cause}"))
+        })?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+}

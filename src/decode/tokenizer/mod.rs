@@ -1,0 +1,223 @@
+//! From text to token ids.
+//!
+//! In goes a text; out come the ids that the library its file was written for gives, bit for bit: tiktoken's `encode_ordinary`,
+//! `tokenizers`' `encode` without special tokens. Text that looks like a special token is ordinary text.
+//!
+//! The kind of a file is told by its content: Hugging Face's `tokenizer.json` (`hugging_face`), or tiktoken's rank file (`ranks`).
+//! Byte-level byte pair encoding, which is nearly all of them, is done here (`byte_level`): a scanner cuts the text (`scan`, or `split`
+//! for patterns that it doesn't know), each worker remembers words (`words`), and what is left is merged (`pairs`). Why not the
+//! libraries: `docs/decisions.md` has the table.
+//!
+//! Source: own.
+
+mod byte_level;
+mod classes;
+mod fingerprint;
+mod hugging_face;
+mod pairs;
+mod ranks;
+mod scan;
+mod split;
+mod table;
+mod words;
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use byte_level::Scratch;
+use fingerprint::Fingerprint;
+
+use crate::{Error, ErrorKind, Result};
+
+/// Special tokens that begin a document, the first that there is.
+const BOS: [&str; 2] = ["<|bos|>", "<|endoftext|>"];
+
+/// The longest text that is encoded at once: places in it are 32-bit numbers.
+const MAX_TEXT: usize = u32::MAX as usize - 1;
+
+/// What a tokenizer's file does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenizerOptions {
+    /// The regular expression whose matches are the pieces; for rank files.
+    pub pattern: Option<String>,
+    /// Special tokens and their ids; for rank files. Empty for those that the file's name implies.
+    pub special_tokens: BTreeMap<String, u32>,
+    /// The id that begins each document; without it `<|bos|>` or else `<|endoftext|>` is taken.
+    pub bos_id: Option<u32>,
+}
+
+/// Turns text into token ids. Immutable; a clone is the same tokenizer.
+#[derive(Clone)]
+pub struct Tokenizer(Arc<Inner>);
+
+struct Inner {
+    backend: Backend,
+    name: String,
+    bos_id: u32,
+    n_vocab: usize,
+    fingerprint: u64,
+    /// For [`Tokenizer::encode_ordinary`]; as many as threads were in it at once.
+    idle: Mutex<Vec<Scratch>>,
+}
+
+enum Backend {
+    ByteLevel(Box<byte_level::ByteLevel>),
+    General(Box<hugging_face::General>),
+}
+
+impl Tokenizer {
+    /// Reads the file `path`: a `tokenizer.json` or a rank file, told apart by content.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] and [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Format`] if it is neither or is damaged,
+    /// [`ErrorKind::Config`] if a rank file lacks a pattern, if options do not fit the file, or if no token begins documents.
+    pub fn open(path: &Path, options: &TokenizerOptions) -> Result<Self> {
+        let bytes = fs::read(path).map_err(|cause| Error::io(path, "read the tokenizer", cause))?;
+        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        Self::new(name, &bytes, options).map_err(|error| {
+            let message = format!("tokenizer {}: {}", path.display(), error.message);
+            Error { message, ..error }
+        })
+    }
+
+    fn new(name: String, bytes: &[u8], options: &TokenizerOptions) -> Result<Self> {
+        let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
+        let backend = if text.starts_with(b"{") {
+            if options.pattern.is_some() || !options.special_tokens.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    "a tokenizer.json has its pattern and its special tokens; pass neither pattern= nor special_tokens=",
+                ));
+            }
+            match hugging_face::open(text)? {
+                hugging_face::Opened::ByteLevel(it) => Backend::ByteLevel(it),
+                hugging_face::Opened::General(it) => Backend::General(it),
+            }
+        } else if ranks::is_ranks(text) {
+            Backend::ByteLevel(Box::new(ranks::open(&name, text, options)?))
+        } else {
+            return Err(Error::new(
+                ErrorKind::Format,
+                "the file is neither a tokenizer.json of Hugging Face nor a rank file of tiktoken (lines of a token in base64 and its rank)",
+            ));
+        };
+        let (special_tokens, n_vocab, fingerprint) = match &backend {
+            Backend::ByteLevel(it) => (&it.special_tokens, it.n_vocab, it.fingerprint),
+            Backend::General(it) => (&it.special_tokens, it.n_vocab, it.fingerprint),
+        };
+        let by_name = || BOS.iter().find_map(|&text| special_tokens.get(text).copied());
+        let bos_id = options.bos_id.or_else(by_name).ok_or_else(|| {
+            let there: Vec<&str> = special_tokens.keys().map(|text| &text[..]).take(8).collect();
+            Error::new(
+                ErrorKind::Config,
+                format!(
+                    "no token begins documents: neither <|bos|> nor <|endoftext|> is among the {} special tokens ({}); pass bos_id=",
+                    special_tokens.len(),
+                    there.join(", ")
+                ),
+            )
+        })?;
+        if bos_id > i32::MAX as u32 {
+            return Err(Error::new(ErrorKind::Config, format!("bos_id is {bos_id}, must be below 2^31")));
+        }
+        let n_vocab = n_vocab.max(bos_id as usize + 1);
+        let mut all = Fingerprint::new();
+        all.number(fingerprint);
+        all.number(bos_id.into());
+        let fingerprint = all.finish();
+        Ok(Self(Arc::new(Inner { backend, name, bos_id, n_vocab, fingerprint, idle: Mutex::default() })))
+    }
+
+    /// Appends the ids of `text` to `ids`.
+    ///
+    /// Whoever encodes many texts on a thread of its own takes an [`Encoder`], whose memory of words stays with it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the pattern or the library gives up on the text
+    /// (never with the patterns known here). What was appended until then is taken back.
+    pub fn encode_ordinary(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let idle = || self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = idle().pop().unwrap_or_default();
+        let result = self.0.encode(&mut scratch, text, ids);
+        idle().push(scratch);
+        result
+    }
+
+    /// An encoder for one thread.
+    pub fn encoder(&self) -> Encoder {
+        Encoder { tokenizer: self.clone(), scratch: Scratch::default() }
+    }
+
+    /// The largest id and one.
+    pub fn n_vocab(&self) -> usize {
+        self.0.n_vocab
+    }
+
+    /// The id that begins each document.
+    pub fn bos_id(&self) -> u32 {
+        self.0.bos_id
+    }
+
+    /// The file's name without its ending.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// A hash of vocabulary, merges, pattern, special tokens and `bos_id`: tokenizers that differ in any of them have another.
+    pub fn fingerprint(&self) -> u64 {
+        self.0.fingerprint
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { name, n_vocab, bos_id, .. } = &*self.0;
+        write!(f, "Tokenizer({name:?}, n_vocab={n_vocab}, bos_id={bos_id})")
+    }
+}
+
+/// A tokenizer with the memory of one thread, about 1 MiB.
+#[derive(Debug)]
+pub struct Encoder {
+    tokenizer: Tokenizer,
+    scratch: Scratch,
+}
+
+impl Encoder {
+    /// Appends the ids of `text` to `ids`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_ordinary`].
+    pub fn encode_ordinary(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        self.tokenizer.0.encode(&mut self.scratch, text, ids)
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+}
+
+impl Inner {
+    fn encode(&self, scratch: &mut Scratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        if text.len() > MAX_TEXT {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("the text has {} bytes, at most {MAX_TEXT} are encoded at once", text.len()),
+            ));
+        }
+        let before = ids.len();
+        let result = match &self.backend {
+            Backend::ByteLevel(it) => it.encode(scratch, text, ids),
+            Backend::General(it) => it.encode(text, ids),
+        };
+        if result.is_err() {
+            ids.truncate(before);
+        }
+        result
+    }
+}
