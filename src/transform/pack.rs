@@ -179,6 +179,16 @@ impl Packer {
         self.live as u64
     }
 
+    /// Memory taken, in bytes: a few times the tokens held and a constant. The spare vectors are part of it.
+    pub fn n_bytes(&self) -> usize {
+        let spare: usize = self.spare.iter().map(Vec::capacity).sum();
+        size_of::<u32>()
+            * (self.tokens.capacity() + spare + self.vacant.capacity() + self.by_offset.capacity())
+            + size_of::<Slot>() * self.slots.capacity()
+            + size_of::<Reverse<(usize, u64, u32)>>() * self.long.capacity()
+            + self.short.n_bytes()
+    }
+
     /// Number of tokens that were cropped and dropped since the beginning; 0 where rests are carried.
     pub fn n_dropped(&self) -> u64 {
         self.dropped
