@@ -76,19 +76,20 @@ fn batch(packer: &mut Packer, corpus: &mut Corpus, out: &mut [i64]) {
 fn pack(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pack");
     group.throughput(Throughput::Elements((BATCH * T) as u64)).sample_size(30);
-    for (name, median, sigma) in
-        [("web-like, mean 1000", 556.0, 1.083), ("book-like, mean 45 000", 20_000.0, 1.3)]
-    {
-        for crop in [CropRule::Drop, CropRule::Carry] {
-            let (mut packer, mut corpus) = (Packer::new(T + 1, 0, crop), Corpus::new(median, sigma));
-            let mut out = vec![0_i64; 2 * BATCH * T];
-            for _ in 0..200 {
-                batch(&mut packer, &mut corpus, &mut out);
-            }
-            group.bench_function(format!("{name}, {crop:?}"), |bench| {
-                bench.iter(|| batch(&mut packer, &mut corpus, black_box(&mut out)));
-            });
+    // Of books that each fill one row and are dropped then, little but the copy into the spare vector would be timed.
+    for (name, median, sigma, crop) in [
+        ("web-like, mean 1000, drop", 556.0, 1.083, CropRule::Drop),
+        ("web-like, mean 1000, carry", 556.0, 1.083, CropRule::Carry),
+        ("book-like, mean 45 000, carry", 20_000.0, 1.3, CropRule::Carry),
+    ] {
+        let (mut packer, mut corpus) = (Packer::new(T + 1, 0, crop), Corpus::new(median, sigma));
+        let mut out = vec![0_i64; 2 * BATCH * T];
+        for _ in 0..200 {
+            batch(&mut packer, &mut corpus, &mut out);
         }
+        group.bench_function(name, |bench| {
+            bench.iter(|| batch(&mut packer, &mut corpus, black_box(&mut out)));
+        });
     }
     group.finish();
 }
