@@ -1,19 +1,23 @@
-"""Delivered tokens/s, waste and utilisation: forebay.TokenLoader beside the reference's algorithm, same files, same run.
+"""Delivered tokens/s, waste and utilisation: forebay.TokenLoader beside the reference's algorithm, in one run.
 
     python benches/tokens_corpus.py build/web-like TEXT...
     python benches/tokens_reference.py build/web-like --ranks gpt2.tiktoken
 
-The reference side is our own statement of the loader that users have today (nanochat's `tokenizing_distributed_data_loader`, best fit):
-row groups by pyarrow, tiktoken's `encode_ordinary_batch` on 128 documents at a time, a list of at least 1000 documents, a linear scan
-for each pick, rows in an int64 buffer, copied into one `[inputs | targets]` buffer. Buffers are torch's where torch is installed, as
-there, else numpy's. Each turn makes a loader, takes `--warm` batches (so the buffer has been filled), and times the next ones; sides
-take turns, and the table has medians. Rows with `crop="drop"` are compared with the reference's, token by token.
+The reference side is our own statement of the loader that users have today (nanochat's, best fit): row groups by
+pyarrow, tiktoken's `encode_ordinary_batch` on 128 documents at a time, a list of at least 1000 documents, a linear scan
+for each pick, rows in an int64 buffer, copied into one `[inputs | targets]` buffer. Buffers are torch's where torch is
+installed, as there, else numpy's. Each turn makes a loader, takes `--warm` batches, so that the buffer has been filled,
+and times the next ones; sides take turns, and the table has medians. With `crop="drop"` the first batch is compared
+with the reference's, token by token.
 
-Waste is what did not reach a row: cropped and dropped; and, in a column of its own, all that was tokenised and not delivered, which is
-that and what the buffer holds. The first falls, the second rises with the number of batches: both are of the whole turn.
+Waste comes in two columns: what was cropped and dropped, of all that left the buffer; and what was tokenised and not
+delivered, which is that and what the buffer holds. The first rises and the second falls with the number of batches.
+A loader that makes batches ahead begins its timed part with those: with 100 batches, a few per cent.
 """
 
 import argparse
+import math
+import os
 import platform
 import statistics
 import time
@@ -36,19 +40,24 @@ except ImportError:
 
 GPT2_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
+BOS = 50256
+
 
 class Counts:
     """What went in and what became of it, in tokens."""
 
     def __init__(self) -> None:
-        self.tokenised = self.delivered = self.dropped = self.held = 0
+        self.tokenised: float = 0
+        self.delivered: float = 0
+        self.dropped: float = 0
+        self.held: float = 0
 
 
 class Reference:
     """The loader as users have it, with what it counts."""
 
-    def __init__(self, files: list[Path], tokenizer: tiktoken.Encoding, args: argparse.Namespace, n_threads: int) -> None:
-        self.files, self.tokenizer, self.n_threads = files, tokenizer, n_threads
+    def __init__(self, tokenizer: tiktoken.Encoding, args: argparse.Namespace, n_threads: int) -> None:
+        self.files, self.tokenizer, self.n_threads = args.files[:-1], tokenizer, n_threads
         self.batch_size, self.seq_len, self.buffer_size = args.batch_size, args.seq_len, args.buffer_size
         self.counts = Counts()
 
@@ -123,11 +132,10 @@ class Reference:
 class Forebay:
     """forebay.TokenLoader, with the same counts."""
 
-    def __init__(self, files: list[Path], args: argparse.Namespace, crop: str) -> None:
+    def __init__(self, args: argparse.Namespace, crop: str) -> None:
         self.capacity = args.seq_len + 1
-        # The last of the files it is given would be validation.
         self.loader = forebay.TokenLoader(
-            [str(file) for file in args.all_files],
+            [str(file) for file in args.files],  # the last is validation
             str(args.ranks),
             batch_size=args.batch_size,
             seq_len=args.seq_len,
@@ -138,9 +146,9 @@ class Forebay:
         self.counts = Counts()
 
     def close(self) -> None:
-        # What `stats()` calls them; a loader that makes batches ahead has packed more than it handed out.
+        # Of the packer, which is a few batches ahead of what was handed out.
         packing = self.loader.stats().get("packing", {})
-        self.counts.dropped, self.counts.held = packing.get("dropped", 0), packing.get("held", 0)
+        self.counts.dropped, self.counts.held = packing.get("dropped", math.nan), packing.get("held", math.nan)
         self.counts.tokenised = self.counts.delivered + self.counts.dropped + self.counts.held
         self.loader.close()
 
@@ -156,6 +164,7 @@ def turn(side: Reference | Forebay, args: argparse.Namespace) -> dict[str, objec
     batches = iter(side)
     first_rows = [np.array(array) for array in next(batches)]
     first = time.perf_counter() - start
+    assert (first_rows[0][:, 0] == BOS).all(), "a row does not begin with BOS"
     for _ in range(args.warm - 1):
         next(batches)
     start = time.perf_counter()
@@ -171,13 +180,15 @@ def turn(side: Reference | Forebay, args: argparse.Namespace) -> dict[str, objec
         "dropped": 100 * side.counts.dropped / (side.counts.dropped + side.counts.delivered),
         "undelivered": 100 * (1 - side.counts.delivered / side.counts.tokenised),
         "held": side.counts.held / 1e6,
-        "utilisation": 100.0 if (np.asarray(first_rows[0])[:, 0] == args.bos).all() else float("nan"),
+        "utilisation": 100 * (first_rows[1] >= 0).mean(),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path, help="a folder of Parquet files with a column `text`; the last one is left out")
+    parser.add_argument(
+        "corpus", type=Path, help="a folder of Parquet files with a column `text`; the last is left out"
+    )
     parser.add_argument("--ranks", type=Path, required=True, help="gpt2.tiktoken")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seq-len", type=int, default=2048)
@@ -189,24 +200,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     args = parser.parse_args()
 
-    args.all_files = sorted(args.corpus.glob("*.parquet"))
-    files = args.all_files[:-1]
-    if not files:
-        parser.error(f"{args.corpus} has {len(args.all_files)} Parquet files; at least 2 are needed, the last is validation")
+    args.files = sorted(args.corpus.glob("*.parquet"))
+    if len(args.files) < 2:
+        parser.error(f"{args.corpus} has {len(args.files)} Parquet files; expected at least 2, the last is left out")
     tokenizer = tiktoken.Encoding(
         "gpt2",
         pat_str=GPT2_PATTERN,
         mergeable_ranks=load_tiktoken_bpe(str(args.ranks)),
-        special_tokens={"<|endoftext|>": 50256},
+        special_tokens={"<|endoftext|>": BOS},
     )
-    args.bos = 50256
 
     sides: dict[str, Callable[[], Reference | Forebay]] = {}
     for n in args.threads:
-        sides[f"reference, {n} tokenizer thread{'s' * (n > 1)}"] = lambda n=n: Reference(files, tokenizer, args, n)
+        sides[f"reference, {n} tokenizer thread{'s' * (n > 1)}"] = lambda n=n: Reference(tokenizer, args, n)
     if hasattr(forebay, "TokenLoader"):
         for crop in ["drop", "carry"]:
-            sides[f'forebay, crop="{crop}", {args.workers} workers'] = lambda crop=crop: Forebay(files, args, crop)
+            sides[f'forebay, crop="{crop}", {args.workers} workers'] = lambda crop=crop: Forebay(args, crop)
     else:
         print("no forebay.TokenLoader here: the reference alone\n")
 
@@ -226,16 +235,25 @@ def main() -> None:
 
     best = max(median(name, "rate") for name in names if name.startswith("reference"))
     print(
-        f"{platform.machine()}, {len(args.all_files)} shards, batches of {args.batch_size} x {args.seq_len}, buffer of {args.buffer_size}; "
-        f"median of {args.runs} interleaved turns of {args.batches} batches after {args.warm}; "
-        f"reference's buffers: {'torch' if torch else 'numpy'}\n"
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {len(args.files)} shards, "
+        f"batches of {args.batch_size} x {args.seq_len}, buffer of {args.buffer_size}; median of {args.runs} interleaved "
+        f"turns of {args.batches} batches after {args.warm}; reference with {'torch' if torch else 'numpy'}\n"
     )
-    print("| loader | delivered M tokens/s | of the best reference | first batch s | dropped % | tokenised, not delivered % | held M tokens | full rows % |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    columns = {
+        "rate": "delivered M tokens/s",
+        "ratio": "of the best reference",
+        "first": "first batch, s",
+        "dropped": "dropped, %",
+        "undelivered": "tokenised, not delivered, %",
+        "held": "held, M tokens",
+        "utilisation": "utilisation, %",
+    }
+    print("| loader |", " | ".join(columns.values()), "|")
+    print("|---|" + "---:|" * len(columns))
     for name in names:
-        rate = median(name, "rate")
-        rest = " | ".join(f"{median(name, what):.2f}" for what in ["first", "dropped", "undelivered", "held", "utilisation"])
-        print(f"| {name} | {rate:.2f} | {rate / best:.2f} | {rest} |")
+        figures = {what: median(name, what) for what in columns if what != "ratio"}
+        figures["ratio"] = figures["rate"] / best
+        print(f"| {name} |", " | ".join(f"{figures[what]:.2f}" for what in columns), "|")
 
 
 if __name__ == "__main__":

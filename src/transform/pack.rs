@@ -320,7 +320,7 @@ impl Packer {
             self.compact(ids.len());
         }
         if self.tokens.capacity() - self.tokens.len() < ids.len() {
-            self.tokens.reserve_exact(ids.len().max(self.tokens.len() / 2));
+            self.tokens.reserve_exact(ids.len().max(self.tokens.len() / 4));
         }
         let offset = self.tokens.len();
         self.tokens.extend_from_slice(ids);
