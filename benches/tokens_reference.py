@@ -236,8 +236,9 @@ def main() -> None:
     best = max(median(name, "rate") for name in names if name.startswith("reference"))
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {len(args.files)} shards, "
-        f"batches of {args.batch_size} x {args.seq_len}, buffer of {args.buffer_size}; median of {args.runs} interleaved "
-        f"turns of {args.batches} batches after {args.warm}; reference with {'torch' if torch else 'numpy'}\n"
+        f"batches of {args.batch_size} x {args.seq_len}, buffer of {args.buffer_size}; median of {args.runs} "
+        f"interleaved turns of {args.batches} batches after {args.warm}; "
+        f"reference with {'torch' if torch else 'numpy'}\n"
     )
     columns = {
         "rate": "delivered M tokens/s",
