@@ -1,4 +1,5 @@
-//! What an example allocates once a worker is warm, by format: counted by an allocator of this binary's own.
+//! What an example allocates once a worker is warm, by format, and a packer of documents: counted by an allocator of this binary's
+//! own.
 //!
 //! A thread's allocations are counted while it asks for it. What the counts may be at most stands in [`FILES`]; what is
 //! above zero there is the decoder library's, and `docs/decisions.md` says why.
@@ -18,6 +19,7 @@ use forebay::{
     pipeline::AudioTask,
     record::{Batches, Collate, Record, Stage, Task},
     seed::mix,
+    transform::{CropRule, Document, Packer},
 };
 
 /// Passes on to the system's allocator and counts.
@@ -144,5 +146,30 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
     for ((name, most, _), (_, counts)) in records.iter().zip(&worst) {
         assert!(counts.allocations <= *most, "{name}, at most {most}, of all:\n{table}");
         assert!(counts.largest <= 64 << 10, "{name}, at most 64 KiB at once, of all:\n{table}");
+    }
+}
+
+/// Documents of 100 to 3000 tokens through rows of 2049, over and over: what comes in fits where something was.
+#[test]
+fn a_warm_packer_allocates_nothing() {
+    for crop in [CropRule::Drop, CropRule::Carry] {
+        let mut packer = Packer::new(2049, 0, crop);
+        let mut n_pushed = 0;
+        let mut rows = |n: usize| {
+            for _ in 0..n {
+                let mut room = 2049;
+                while room > 0 {
+                    while packer.len() < 1000 {
+                        let mut ids = packer.spare().unwrap_or_default();
+                        ids.resize(100 + (mix(n_pushed) % 2900) as usize, 0);
+                        packer.push(Document { ids, row: n_pushed, start: 1 });
+                        n_pushed += 1;
+                    }
+                    room -= packer.place(room, |_| {}).unwrap().len;
+                }
+            }
+        };
+        rows(20_000);
+        assert_eq!(allocations(|| rows(2000)), Counts::default(), "{crop:?}");
     }
 }

@@ -83,6 +83,26 @@ struct Slot {
 }
 
 /// The documents that are held, and which of them comes next.
+///
+/// ```
+/// use forebay::transform::{CropRule, Document, Packer};
+///
+/// const BOS: u32 = 0;
+/// let mut packer = Packer::new(8, BOS, CropRule::Drop);
+/// for (row, len) in [4, 3, 6, 2, 9].into_iter().enumerate() {
+///     let mut ids = vec![row as u32 + 1; len];
+///     ids[0] = BOS;
+///     packer.push(Document { ids, row: row as u64, start: 1 });
+/// }
+/// let mut fill = || {
+///     let mut row = Vec::new();
+///     while row.len() < 8 && packer.place(8 - row.len(), |ids| row.extend_from_slice(ids)).is_some() {}
+///     row
+/// };
+/// assert_eq!(fill(), [BOS, 3, 3, 3, 3, 3, BOS, 4]); // the 6 and the 2
+/// assert_eq!(fill(), [BOS, 1, 1, 1, BOS, 2, 2, BOS]); // the 4, the 3, and one token cropped from the next
+/// assert_eq!(packer.n_dropped(), 8);
+/// ```
 #[derive(Debug)]
 pub struct Packer {
     capacity: usize,
@@ -179,6 +199,16 @@ impl Packer {
         self.live as u64
     }
 
+    /// Memory taken, in bytes: a few times the tokens held and a constant. The spare vectors are part of it.
+    pub fn n_bytes(&self) -> usize {
+        let spare: usize = self.spare.iter().map(Vec::capacity).sum();
+        size_of::<u32>()
+            * (self.tokens.capacity() + spare + self.vacant.capacity() + self.by_offset.capacity())
+            + size_of::<Slot>() * self.slots.capacity()
+            + size_of::<Reverse<(usize, u64, u32)>>() * self.long.capacity()
+            + self.short.n_bytes()
+    }
+
     /// Number of tokens that were cropped and dropped since the beginning; 0 where rests are carried.
     pub fn n_dropped(&self) -> u64 {
         self.dropped
@@ -236,14 +266,14 @@ impl Packer {
             return None;
         }
         let best = self.short.longest_within(room).or_else(|| self.short.shortest());
-        let long_first = self.crop == CropRule::Carry && room == self.capacity;
-        let oldest_long = || self.long.peek().map(|Reverse((_, age, _))| *age);
+        let long_first = |best: u32| {
+            let oldest = self.long.peek().map(|Reverse((_, age, _))| *age);
+            self.crop == CropRule::Carry
+                && room == self.capacity
+                && oldest.is_some_and(|age| age < self.slots[best as usize].age)
+        };
         match best {
-            Some((len, index))
-                if !(long_first && oldest_long().is_some_and(|age| age < self.slots[index as usize].age)) =>
-            {
-                self.short.pop(len)
-            }
+            Some((len, best)) if !long_first(best) => self.short.pop(len),
             _ => self.long.pop().map(|Reverse((_, _, index))| index),
         }
     }
@@ -290,7 +320,7 @@ impl Packer {
             self.compact(ids.len());
         }
         if self.tokens.capacity() - self.tokens.len() < ids.len() {
-            self.tokens.reserve_exact(ids.len().max(self.tokens.len() / 2));
+            self.tokens.reserve_exact(ids.len().max(self.tokens.len() / 4));
         }
         let offset = self.tokens.len();
         self.tokens.extend_from_slice(ids);

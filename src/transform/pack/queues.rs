@@ -19,6 +19,11 @@ impl Queues {
         Self { ends: vec![(NONE, NONE); longest + 1], next: Vec::new(), filled: Bits::new(longest) }
     }
 
+    /// Memory taken, to within the bits.
+    pub fn n_bytes(&self) -> usize {
+        size_of::<(u32, u32)>() * self.ends.capacity() + size_of::<u32>() * self.next.capacity()
+    }
+
     /// Puts a slot at the end of its queue.
     pub fn push(&mut self, len: usize, slot: u32) {
         if self.next.len() <= slot as usize {
