@@ -9,8 +9,9 @@ fn smoke() {
     let Ok(folder) = std::env::var("SMOKE") else { return };
     let files = list_files(&[folder]).unwrap();
     let start = std::time::Instant::now();
-    let source =
-        std::sync::Arc::new(ParquetSource::open(&files, &ParquetOptions::text("text"), &false.into()).unwrap());
+    let source = std::sync::Arc::new(
+        ParquetSource::open(&files, &ParquetOptions::text("text"), &false.into()).unwrap(),
+    );
     println!("open {:?} {} rows {} groups", start.elapsed(), source.n_rows(), source.row_groups().len());
     for _ in 0..3 {
         let start = std::time::Instant::now();
