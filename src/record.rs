@@ -14,7 +14,7 @@ pub const NO_LABEL: i64 = -1;
 /// An undecoded row of a shard, as a source reads it.
 #[derive(Debug, Clone)]
 pub struct RawRecord {
-    /// The encoded recording, never empty; a slice of a larger block where rows were read together. Where an [`Excerpt`] was
+    /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows were read together. Where an [`Excerpt`] was
     /// enough, what lies outside of it is unspecified.
     pub bytes: Bytes,
     /// The class, or [`NO_LABEL`].

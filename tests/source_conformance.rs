@@ -1,6 +1,7 @@
-//! Every row of every kind of shard equals what `arrow-ipc`'s own readers give.
+//! Every row of every kind of shard equals what `arrow-ipc`'s own readers give: of Arrow streams and files, and of the same rows as
+//! Parquet.
 
-#![cfg(feature = "arrow")]
+#![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;
@@ -8,7 +9,10 @@ mod source_common;
 use std::{fs, sync::Arc};
 
 use arrow_array::{ArrayRef, NullArray, RecordBatch, StringArray};
-use forebay::{ErrorKind, source::ArrowSource};
+use forebay::{
+    ErrorKind,
+    source::{ArrowSource, parquet::ParquetSource},
+};
 use source_common::*;
 
 #[test]
@@ -25,6 +29,21 @@ fn streams_and_files_compressed_or_not() {
         assert!(source.has_labels());
         let rows = oracle(&path, "audio", Some("label"));
         assert_eq!(rows.len(), 437);
+        check_all(&source, &rows);
+    }
+}
+
+#[test]
+fn parquet_of_every_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let [arrow, path] = ["a.arrow", "a.parquet"].map(|name| folder.path().join(name));
+    let batches: Vec<_> = [0..1, 1..300, 300..437].into_iter().map(usual_batch).collect();
+    write(&arrow, Format::default(), &batches);
+    let rows = oracle(&arrow, "audio", Some("label"));
+    for properties in parquet_properties() {
+        write_parquet(&path, &properties, &batches);
+        let source = open_parquet(std::slice::from_ref(&path)).unwrap();
+        assert!(source.has_labels());
         check_all(&source, &rows);
     }
 }
@@ -55,6 +74,15 @@ fn check_batch(batch: &RecordBatch, label: Option<&str>) {
         let source =
             open(std::slice::from_ref(&path)).unwrap_or_else(|error| panic!("{:?}: {error}", batch.schema()));
         check_all(&source, &oracle(&path, "audio", label));
+        assert_eq!(source.has_labels(), label.is_some());
+    }
+    let [arrow, path] = ["a.arrow", "a.parquet"].map(|name| folder.path().join(name));
+    write(&arrow, Format::default(), std::slice::from_ref(batch));
+    for properties in &parquet_properties()[..3] {
+        write_parquet(&path, properties, std::slice::from_ref(batch));
+        let source = open_parquet(std::slice::from_ref(&path))
+            .unwrap_or_else(|error| panic!("{:?}: {error}", batch.schema()));
+        check_all(&source, &oracle(&arrow, "audio", label));
         assert_eq!(source.has_labels(), label.is_some());
     }
 }
@@ -135,7 +163,9 @@ fn assert_shared<T: Send + Sync>() {}
 #[test]
 fn a_source_is_shared_and_a_reader_is_sent() {
     assert_shared::<ArrowSource>();
+    assert_shared::<ParquetSource>();
     fn assert_sent<T: Send>() {}
+    assert_sent::<forebay::source::parquet::ParquetReader>();
     assert_sent::<forebay::source::ArrowReader>();
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
 
 import numpy as np
@@ -14,9 +15,11 @@ __all__ = [
     "Loader",
     "SpectrogramTransform",
     "StateError",
+    "_ParquetText",
     "__version__",
     "_close_all",
     "_inject_delays",
+    "_parquet_files",
     "_permutation",
     "_presets",
     "decode",
@@ -287,3 +290,11 @@ def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
 def _close_all() -> None: ...
+
+@final
+class _ParquetText:
+    def __new__(cls, files: Sequence[str | PathLike[str]], text_column: str) -> Self: ...
+    def row_groups(self) -> list[int]: ...
+    def texts(self, file: int, row_group: int) -> list[str]: ...
+
+def _parquet_files(paths: Sequence[str | PathLike[str]], part: str, val: Sequence[str] | None = None) -> list[Path]: ...

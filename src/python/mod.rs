@@ -11,6 +11,7 @@ mod face;
 mod loader;
 mod logging;
 mod parameters;
+mod parquet;
 mod permutation;
 mod side;
 mod sources;
@@ -101,6 +102,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
+    module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;
+    module.add_class::<parquet::_ParquetText>()?;
     py.import("atexit")?.call_method1("register", (module.getattr("_close_all")?,))?;
     Ok(())
 }
@@ -109,7 +112,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn quiet_own_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if std::thread::current().name().is_some_and(|name| name.starts_with("forebay-")) {
+        let is_ours = std::thread::current().name().is_some_and(|name| name.starts_with("forebay-"));
+        if is_ours || crate::source::parquet::is_guarded() {
             log::debug!("{info}");
         } else {
             print(info);

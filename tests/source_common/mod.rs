@@ -1,4 +1,5 @@
-//! What the tests of the source share: shards made by `arrow-ipc`'s writer, and its readers as the oracle.
+//! What the tests of the source share: shards made by the writers of `arrow-ipc` and `parquet`, and the former's readers as the
+//! oracle.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -20,10 +21,18 @@ use arrow_ipc::{
     writer::{FileWriter, IpcWriteOptions, StreamWriter},
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
+#[cfg(feature = "parquet")]
+use forebay::source::parquet::{ParquetOptions, ParquetReader, ParquetSource};
 use forebay::{
     ErrorKind, Result,
-    record::{NO_LABEL, RawRecord},
-    source::{ArrowOptions, ArrowSource},
+    record::{NO_LABEL, RawRecord, Source},
+    source::{ArrowOptions, ArrowReader, ArrowSource},
+};
+#[cfg(feature = "parquet")]
+use parquet::{
+    arrow::ArrowWriter,
+    basic::Compression,
+    file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion},
 };
 
 /// A row as the oracle sees it: bytes, path, label.
@@ -146,24 +155,96 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     }
 }
 
+/// What every reader can do.
+pub trait ReadRows {
+    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord>;
+    fn path_of(&mut self, row: u64) -> Result<Option<String>>;
+}
+
+impl ReadRows for ArrowReader {
+    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+        self.read(row, run)
+    }
+
+    fn path_of(&mut self, row: u64) -> Result<Option<String>> {
+        self.path(row)
+    }
+}
+
+#[cfg(feature = "parquet")]
+impl ReadRows for ParquetReader {
+    fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+        self.read(row, run)
+    }
+
+    fn path_of(&mut self, row: u64) -> Result<Option<String>> {
+        self.path(row)
+    }
+}
+
 /// Reads all of `source` in order, backwards, alone and in runs, and compares with the oracle.
-pub fn check_all(source: &Arc<ArrowSource>, rows: &[Row]) {
-    assert_eq!(source.n_rows(), rows.len() as u64);
-    let n = source.n_rows();
+pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
+    let n: u64 = source.shard_rows().iter().sum();
+    assert_eq!(n, rows.len() as u64);
     for run in [1, 3, 1000] {
         let mut reader = source.reader();
         for (at, row) in (0..).zip(rows) {
-            check(row, reader.read(at, run), at);
-            assert_eq!(reader.path(at).unwrap(), row.1, "path of row {at}");
+            check(row, reader.row(at, run), at);
+            assert_eq!(reader.path_of(at).unwrap(), row.1, "path of row {at}");
         }
         for at in (0..n).rev() {
-            check(&rows[at as usize], reader.read(at, run), at);
+            check(&rows[at as usize], reader.row(at, run), at);
         }
         for k in 0..n {
             let at = k.wrapping_mul(0x9e37_79b9_7f4a_7c15) % n;
-            check(&rows[at as usize], reader.read(at, if k % 2 == 0 { 1 } else { run }), at);
+            check(&rows[at as usize], reader.row(at, if k % 2 == 0 { 1 } else { run }), at);
         }
     }
+}
+
+/// Opens with the default columns.
+#[cfg(feature = "parquet")]
+pub fn open_parquet(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
+    let options = ParquetOptions { threads: 2, ..ParquetOptions::audio() };
+    ParquetSource::open(paths, &options, &AtomicBool::new(false)).map(Arc::new)
+}
+
+/// Opens documents in the column `text`.
+#[cfg(feature = "parquet")]
+pub fn open_text(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
+    ParquetSource::open(paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).map(Arc::new)
+}
+
+/// Ways to write Parquet: every codec, both versions of pages, with and without dictionaries, pages of many and of few rows.
+#[cfg(feature = "parquet")]
+pub fn parquet_properties() -> Vec<WriterProperties> {
+    let codecs = [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(Default::default()),
+        Compression::BROTLI(Default::default()),
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+        Compression::ZSTD(Default::default()),
+    ];
+    let styles: [fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder; 3] = [
+        |builder| builder.set_max_row_group_row_count(Some(100)),
+        |builder| {
+            builder.set_dictionary_enabled(false).set_data_page_row_count_limit(7).set_write_batch_size(7)
+        },
+        |builder| builder.set_writer_version(WriterVersion::PARQUET_2_0).set_data_page_size_limit(50_000),
+    ];
+    let each = codecs.into_iter().flat_map(|codec| styles.map(|style| (codec, style)));
+    each.map(|(codec, style)| style(WriterProperties::builder().set_compression(codec)).build()).collect()
+}
+
+/// Writes a Parquet file.
+#[cfg(feature = "parquet")]
+pub fn write_parquet(path: &Path, properties: &WriterProperties, batches: &[RecordBatch]) {
+    let file = File::create(path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties.clone())).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.close().unwrap();
 }
 
 /// Recordings of many lengths, told apart by content: row `i` of `n`.

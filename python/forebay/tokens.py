@@ -1,0 +1,183 @@
+"""Documents out of Parquet files, a row group at a time: for tokenizers that are being trained, and loops of one's own.
+
+>>> from forebay.tokens import parquets_iter_batched
+>>> for texts in parquets_iter_batched("train", data_dir="shards"):  # doctest: +SKIP
+...     trainer.feed(texts)
+
+Files are taken in the order of their names. The last one is the split "val", all others are "train", unless `val=` names
+the files for validation. What ends in `.tmp` is still being written and is left out.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from forebay._core import ConfigError, StateError, _parquet_files, _ParquetText
+
+__all__ = ["base_data_dir", "document_batches", "list_parquet_files", "parquets_iter_batched"]
+
+Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Position: TypeAlias = tuple[int, int, int]
+
+
+def base_data_dir() -> Path:
+    """Where `forebay download` puts shards: `forebay/base_data` in the user's cache folder."""
+    if sys.platform == "win32":
+        cache = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        cache = Path.home() / "Library" / "Caches"
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME", "")
+        cache = cache if Path(cache).is_absolute() else Path.home() / ".cache"
+    return Path(cache) / "forebay" / "base_data"
+
+
+def list_parquet_files(data_dir: str | os.PathLike[str] | None = None) -> list[str]:
+    """The files of a folder whose names end in `.parquet`, sorted by name; those of `base_data_dir()` by default."""
+    folder = os.fspath(base_data_dir() if data_dir is None else data_dir)
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]  # noqa: PTH118, PTH208
+
+
+def parquets_iter_batched(
+    split: str,
+    start: int = 0,
+    step: int = 1,
+    *,
+    data_dir: Files | None = None,
+    val: str | Sequence[str] | None = None,
+    text_column: str = "text",
+) -> Iterator[list[str]]:
+    """Yields the texts of row groups `start`, `start + step`, ... of every file of a split, once; nulls are left out.
+
+    `data_dir` is a folder, a pattern or a list of files, `base_data_dir()` by default. `val` gives the files for
+    validation by name, path or pattern; the last file by default. To share the row groups out over ranks, give
+    `start=rank, step=world_size`.
+
+    Raises `ConfigError` for a split without files or a file without the column, `DecodeError` for text that is not UTF-8
+    or a damaged row group.
+    """
+    problems = _not_at_least(0, start=start) + _not_at_least(1, step=step)
+    if problems:
+        raise ConfigError("; ".join(problems))
+    source = _open(data_dir, split, val, text_column)
+    return (
+        source.texts(file, row_group)
+        for file, n_row_groups in enumerate(source.row_groups())
+        for row_group in range(start, n_row_groups, step)
+    )
+
+
+def document_batches(
+    split: str,
+    resume_state_dict: Mapping[str, Any] | None = None,
+    tokenizer_batch_size: int = 128,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    stride: Literal["file", "global"] | None = None,
+    data_dir: Files | None = None,
+    val: str | Sequence[str] | None = None,
+    text_column: str = "text",
+) -> Iterator[tuple[list[str], Position]]:
+    """Yields `(texts, (pq_idx, rg_idx, epoch))` without end: up to `tokenizer_batch_size` texts and where they are from.
+
+    `pq_idx` counts the files of the split, `rg_idx` the row groups of the file, both from 0; epochs count from 1. Every
+    epoch has the same order. A rank gets the row groups `rank`, `rank + world_size`, ... of every file
+    (`stride="file"`), or of all files in a row (`stride="global"`, the default where a file has fewer row groups than
+    there are ranks).
+
+    `resume_state_dict` is `{"pq_idx": ..., "rg_idx": ..., "epoch": ...}`: it goes on with the first row group of this
+    rank after the round of `world_size` row groups that holds this one. So the rest of that row group is lost, and with
+    another world size row groups are lost or come twice; `TokenLoader` resumes exactly.
+
+    Raises `ConfigError` for a split without files, without documents, or with fewer row groups than ranks, `StateError`
+    for a state that does not fit, `DecodeError` as `parquets_iter_batched` does.
+    """
+    problems = _not_at_least(1, tokenizer_batch_size=tokenizer_batch_size, world_size=world_size)
+    problems += _not_at_least(0, rank=rank)
+    if not problems and rank >= world_size:
+        problems.append(f"rank is {rank}, expected less than world_size, which is {world_size}")
+    if stride not in (None, "file", "global"):
+        problems.append(f"stride is {stride!r}, expected 'file' or 'global'")
+    if problems:
+        raise ConfigError("; ".join(problems))
+    source = _open(data_dir, split, val, text_column)
+    rounds = _rounds(source.row_groups(), world_size, stride)
+    epoch, at = _resumed(resume_state_dict, rounds, len(source.row_groups()))
+    return _document_batches(source, rounds, rank, epoch, at, tokenizer_batch_size)
+
+
+Rounds: TypeAlias = list[list[tuple[int, int]]]
+"""The row groups of an epoch in rounds: each rank has one of a round, or none where a file ends."""
+
+
+def _document_batches(
+    source: _ParquetText, rounds: Rounds, rank: int, epoch: int, at: int, size: int
+) -> Iterator[tuple[list[str], Position]]:
+    while True:
+        is_whole, is_empty = at == 0, True
+        for row_groups in rounds[at:]:
+            for file, row_group in row_groups[rank : rank + 1]:
+                texts = source.texts(file, row_group)
+                for first in range(0, len(texts), size):
+                    is_empty = False
+                    yield texts[first : first + size], (file, row_group, epoch)
+        if is_whole and is_empty:
+            raise ConfigError(f"rank {rank} has row groups but none with a text that is not null")
+        epoch, at = epoch + 1, 0
+
+
+def _rounds(row_groups: list[int], world_size: int, stride: str | None) -> Rounds:
+    by_file = [[(file, row_group) for row_group in range(n)] for file, n in enumerate(row_groups)]
+    if stride == "global" or (stride is None and min(row_groups) < world_size):
+        by_file = [[place for places in by_file for place in places]]
+    most = max(len(places) for places in by_file)
+    if most < world_size:
+        what = "all files together have" if len(by_file) == 1 else "no file has more than"
+        hint = "use fewer ranks" if stride != "file" else "use fewer ranks, or stride='global'"
+        raise ConfigError(
+            f"{what} {most} row groups, and {world_size} ranks need one each: some would wait for ever; {hint}, or write "
+            "the files with smaller row groups"
+        )
+    return [places[i : i + world_size] for places in by_file for i in range(0, len(places), world_size)]
+
+
+def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, n_files: int) -> tuple[int, int]:
+    """The epoch and the round to go on with."""
+    if state is None:
+        return 1, 0
+    missing = [key for key in ("pq_idx", "rg_idx") if key not in state]
+    if missing:
+        raise StateError(f"the state lacks {' and '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}")
+    file, row_group, epoch = state["pq_idx"], state["rg_idx"], state.get("epoch", 1)
+    problems = _not_at_least(0, pq_idx=file, rg_idx=row_group) + _not_at_least(1, epoch=epoch)
+    if not problems and file >= n_files:
+        problems.append(f"pq_idx is {file}, and the split has {n_files} files")
+    if problems:
+        raise StateError("the state does not fit: " + "; ".join(problems))
+    # Rounds are in order, so the next one is the first that begins behind the place.
+    following = (i for i, places in enumerate(rounds) if places[0] > (file, row_group))
+    return epoch, next(following, len(rounds))
+
+
+def _not_at_least(least: int, **values: object) -> list[str]:
+    def fits(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+    return [
+        f"{name} is {value!r}, expected a whole number from {least}"
+        for name, value in values.items()
+        if not fits(value)
+    ]
+
+
+def _open(data_dir: Files | None, split: str, val: str | Sequence[str] | None, text_column: str) -> _ParquetText:
+    if data_dir is None:
+        data_dir = base_data_dir()
+        if not data_dir.is_dir():
+            raise FileNotFoundError(f"{data_dir} does not exist; run `forebay download`, or give data_dir=")
+    paths = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
+    pinned = [val] if isinstance(val, str) else val
+    return _ParquetText(_parquet_files(paths, split, pinned), text_column)

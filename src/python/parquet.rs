@@ -1,0 +1,104 @@
+//! Row groups of text for `forebay.tokens`, whose iterators are written in Python.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
+
+use super::{SLICE, errors::to_python};
+use crate::{
+    Error, ErrorKind, Result,
+    source::parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, list_files, split},
+};
+
+/// The files that `paths` stand for, those of one split: "train" or "val"; `val` names the ones for validation.
+#[pyfunction]
+#[pyo3(signature = (paths, part, val=None))]
+pub fn _parquet_files(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    part: &str,
+    val: Option<Vec<String>>,
+) -> PyResult<Vec<PathBuf>> {
+    let files = || {
+        let part = match part {
+            "train" => Split::Train,
+            "val" => Split::Val,
+            other => {
+                let message = format!("split is {other:?}, expected \"train\" or \"val\"");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        };
+        split(&list_files(&paths)?, part, val.as_deref())
+    };
+    py.detach(files).map_err(|error| to_python(py, &error))
+}
+
+/// The text column of Parquet files, a row group at a time.
+#[pyclass(frozen, module = "forebay._core")]
+pub struct _ParquetText {
+    source: Arc<ParquetSource>,
+    reader: Mutex<ParquetReader>,
+}
+
+#[pymethods]
+impl _ParquetText {
+    #[new]
+    fn new(py: Python<'_>, files: Vec<PathBuf>, text_column: &str) -> PyResult<Self> {
+        let options = ParquetOptions::text(text_column);
+        let open = || ParquetSource::open(&files, &options, &AtomicBool::new(false));
+        let source = Arc::new(py.detach(open).map_err(|error| to_python(py, &error))?);
+        let reader = Mutex::new(source.reader());
+        Ok(Self { source, reader })
+    }
+
+    /// How many row groups each file has.
+    fn row_groups(&self) -> Vec<usize> {
+        (0..self.source.shards().len()).map(|shard| self.source.row_groups_of(shard).len()).collect()
+    }
+
+    /// The texts of a row group; those that are null are left out.
+    fn texts<'py>(
+        &self,
+        py: Python<'py>,
+        file: usize,
+        row_group: usize,
+    ) -> PyResult<Vec<Bound<'py, PyString>>> {
+        let groups = (file < self.source.shards().len()).then(|| self.source.row_groups_of(file));
+        let Some(group) = groups.and_then(|groups| groups.get(row_group)) else {
+            return Err(PyIndexError::new_err(format!("there is no row group {row_group} of file {file}")));
+        };
+        let (mut row, end) = (group.first_row, group.first_row + group.n_rows);
+        let mut texts = Vec::new();
+        while row < end {
+            row = py.detach(|| self.read(row, end, &mut texts)).map_err(|error| to_python(py, &error))?;
+            py.check_signals()?;
+        }
+        let text = |bytes: Bytes| PyString::from_bytes(py, &bytes);
+        texts.into_iter().map(text).collect()
+    }
+}
+
+impl _ParquetText {
+    /// Reads rows from `row` on for a while; returns where it stopped.
+    fn read(&self, row: u64, end: u64, texts: &mut Vec<Bytes>) -> Result<u64> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        for row in row..end {
+            match reader.read(row, end - row + 1) {
+                Ok(record) => texts.push(record.bytes),
+                Err(error) if error.kind == ErrorKind::Empty => texts.push(Bytes::new()),
+                Err(error) if error.kind == ErrorKind::Unreadable => {}
+                Err(error) => return Err(error),
+            }
+            if start.elapsed() > SLICE {
+                return Ok(row + 1);
+            }
+        }
+        Ok(end)
+    }
+}
