@@ -566,7 +566,7 @@ mod tests {
                 assert_eq!(other.held(0), held);
                 let read = one.meter.read().documents as usize;
                 assert_eq!(read, held.len());
-                let mut drain = |collate: &mut TokenCollate| {
+                let drain = |collate: &mut TokenCollate| {
                     collate.end(0);
                     let mut rows = Vec::new();
                     while collate.wants(0).unwrap() == Some(false) && collate.rows() == 2 {

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(kind(&folder.path().join("*.parquet")), ErrorKind::NotFound);
         assert_eq!(kind(&folder.path().join("[")), ErrorKind::Config);
         assert_eq!(kind(&folder.path().join("a.parquet.tmp")), ErrorKind::Config);
-        assert_eq!(list_files::<&Path>(&[]).unwrap_err().kind, ErrorKind::Config);
+        assert_eq!(list_files(&[] as &[&Path]).unwrap_err().kind, ErrorKind::Config);
     }
 
     #[test]
