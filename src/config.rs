@@ -8,7 +8,7 @@
 use crate::{
     Error, ErrorKind, Result,
     order::{Mixture, Order, Stage, Stop},
-    pipeline::{AudioPlan, MixturePlan, Plan},
+    pipeline::{AudioPlan, Auto, MixturePlan, Plan},
     transform::{CropMode, SpectrogramConfig},
 };
 
@@ -297,6 +297,7 @@ impl LoaderConfig {
             channel_size: self.raw_channel_size as usize,
             channel_bytes: RAW_CHANNEL_BYTES,
             prefetch_batches: self.prefetch_batches as usize,
+            auto: Auto::default(),
         };
         let audio = AudioPlan {
             clip_samples,
