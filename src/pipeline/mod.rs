@@ -52,7 +52,7 @@ pub use meter::Times;
 pub use pace::{AUTO_PREFETCH, Auto};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
-pub use stats::{Counters, Queues, Report, StageTimes, Stats};
+pub use stats::{Counters, Queues, Report, StageTimes, Stats, cores};
 pub use threads::JOIN_TIMEOUT;
 
 use crate::{

@@ -150,6 +150,8 @@ pub struct StageTimes {
     pub items_per_s: f64,
     /// The part of its threads' time that was work, recently.
     pub busy_share: f64,
+    /// The part of its threads' time that they waited, recently, by the waits that ended.
+    pub blocked_share: f64,
 }
 
 /// Why a loader is as fast as it is.
@@ -163,6 +165,8 @@ pub struct Report {
     pub starved: Times,
     /// Seconds of waiting for the first batch of a pass.
     pub start_s: f64,
+    /// Workers at work now.
+    pub n_workers: usize,
     /// Batches that may lie ahead now.
     pub prefetch_batches: usize,
     /// What limits, and what to change.
@@ -293,41 +297,43 @@ impl Counters {
     /// Where the time goes.
     pub fn report(&self) -> Report {
         let (recent, total, m) = (self.recent().unwrap_or_default(), self.figures(), &self.meters);
-        let stage = |name, threads: f64, meter: &Meter, of: fn(&Figures) -> Spent, waits: &[(_, &Total)]| {
+        let Numbers { workers, prefetch } = self.numbers();
+        let stage = |name, threads, meter: &Meter, of: fn(&Figures) -> Spent, waits: &[(_, &Total)]| {
             let (total, recent_spent) = (of(&total), of(&recent));
-            let per_elapsed =
-                |value: f64| if recent.elapsed_s > 0.0 { value / recent.elapsed_s } else { 0.0 };
+            // Those of the workers that rested do not count.
+            let threads_s =
+                if name == "decode" { recent.workers_s } else { threads as f64 * recent.elapsed_s };
+            let share = |value: f64, of: f64| if of > 0.0 { value / of } else { 0.0 };
             StageTimes {
                 name,
-                threads: threads as usize,
+                threads,
                 items: total.items,
                 busy_s: total.busy_s,
                 waits: waits.iter().map(|&(name, total)| (name, total.seconds())).collect(),
                 times: meter.times(),
-                items_per_s: per_elapsed(recent_spent.items as f64),
-                busy_share: per_elapsed(recent_spent.busy_s / threads).min(1.0),
+                items_per_s: share(recent_spent.items as f64, recent.elapsed_s),
+                busy_share: share(recent_spent.busy_s, threads_s).min(1.0),
+                blocked_share: share(recent_spent.blocked_s, threads_s).min(1.0),
             }
         };
-        let Numbers { workers, prefetch } = self.numbers();
         let reads = [("credit", &m.credit), ("bytes", &m.bytes), ("channel", &m.channel)];
-        let mut stages = [
-            stage("read", self.setting.n_readers as f64, &m.read, |figures| figures.read, &reads),
-            stage("decode", workers as f64, &m.decode, |figures| figures.decode, &[("records", &m.records)]),
-            stage(
-                "collate",
-                1.0,
-                &m.collate,
-                |figures| figures.collate,
-                &[("examples", &m.examples), ("room", &m.room)],
-            ),
-            stage("consumer", 1.0, &m.consumer, |figures| figures.consumer, &[("batches", &m.batches)]),
-        ];
-        stages[1].busy_share = recent.decoding();
         Report {
-            stages,
+            stages: [
+                stage("read", self.setting.n_readers, &m.read, |figures| figures.read, &reads),
+                stage("decode", workers, &m.decode, |figures| figures.decode, &[("records", &m.records)]),
+                stage(
+                    "collate",
+                    1,
+                    &m.collate,
+                    |figures| figures.collate,
+                    &[("examples", &m.examples), ("room", &m.room)],
+                ),
+                stage("consumer", 1, &m.consumer, |figures| figures.consumer, &[("batches", &m.batches)]),
+            ],
             ready: m.ready.read(),
             starved: m.starved.read(),
             start_s: m.starts.seconds(),
+            n_workers: workers,
             prefetch_batches: prefetch,
             verdict: self.verdict(),
         }
@@ -335,6 +341,6 @@ impl Counters {
 }
 
 /// Cores that this process may use: its affinity and the quota of its control group.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }

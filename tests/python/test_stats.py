@@ -13,7 +13,10 @@ from forebay import _core
 from recordings import TINY
 
 WINDOW: dict[str, Any] = {"shuffle_buffer_size": 100, "shuffle_min_size": 20, "batch_size": 8, "n_workers": 2}
-KEYS = {"threads", "items", "busy_s", "blocked_s", "blocked_on", "p50_s", "p99_s", "items_per_s", "busy_share"}
+KEYS = {
+    "threads", "items", "busy_s", "blocked_s", "blocked_on", "p50_s", "p99_s", "items_per_s", "busy_share",
+    "blocked_share",
+}  # fmt: skip
 
 
 def test_keys(tiny_shards: list[Path]) -> None:
