@@ -118,8 +118,8 @@ pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) ->
         let parts: Vec<String> = parts(plan, sizes)
             .into_iter()
             .map(|Part { bytes, what, lower }| match lower {
-                "nothing" => format!("{bytes}: {what}"),
-                _ => format!("{bytes}: {what} (lower {lower})"),
+                "nothing" => format!("{bytes} for {what}"),
+                _ => format!("{bytes} for {what} (lower {lower})"),
             })
             .collect();
         return Err(Error::new(
@@ -186,10 +186,10 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::Config);
         let parts = [
             "memory_budget is 1073741824 bytes, but what is configured may hold 3",
-            "2565120000: 10000 examples of 256512 that may lie ready (lower shuffle_buffer_size and shuffle_min_size), ",
-            "314572800: 10 threads of 31457280 (lower n_workers), ",
-            "129282048: 7 batches of 18468864 (lower batch_size or prefetch_batches), ",
-            "67108864: blocks at rest, ",
+            "2565120000 for 10000 examples of 256512 that may lie ready (lower shuffle_buffer_size and shuffle_min_size), ",
+            "314572800 for 10 threads of 31457280 (lower n_workers), ",
+            "129282048 for 7 batches of 18468864 (lower batch_size or prefetch_batches), ",
+            "67108864 for blocks at rest, ",
         ];
         for part in parts {
             assert!(error.message.contains(part), "{part:?} missing in: {error}");

@@ -246,6 +246,20 @@ impl Stopwatch {
     }
 }
 
+/// Meters examples that cost nothing, each as often as one of a real loader may be: two items, and a wait at each of three places.
+/// For benches: what metering costs.
+#[doc(hidden)]
+pub fn meter_examples(examples: u64) -> Duration {
+    let (meter, total, trace) = (Meter::new("work"), Total::new("wait"), Arc::default());
+    let mut watch = Stopwatch::start(&meter, &trace, "bench");
+    let begin = Instant::now();
+    for number in 0..examples {
+        (0..3).for_each(|_| watch.wait(&total, || ()));
+        (0..2).for_each(|_| drop(watch.item(&meter, number)));
+    }
+    begin.elapsed()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

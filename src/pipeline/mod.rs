@@ -48,7 +48,7 @@ pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
 pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
-pub use meter::Times;
+pub use meter::{Times, meter_examples};
 pub use pace::{AUTO_PREFETCH, Auto};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
