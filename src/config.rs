@@ -7,8 +7,9 @@
 
 use crate::{
     Error, ErrorKind, Result,
+    memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stage, Stop},
-    pipeline::{AudioPlan, MixturePlan, Plan},
+    pipeline::{AUTO_PREFETCH, AudioPlan, Auto, MixturePlan, Plan, cores},
     transform::{CropMode, SpectrogramConfig},
 };
 
@@ -21,6 +22,21 @@ pub struct MixtureConfig {
     pub block: Option<i64>,
     /// Where the mixture ends: `restart` (nowhere), `first_exhausted` or `all_exhausted`.
     pub stop: Option<String>,
+}
+
+/// A number, or the loader's own choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// That many.
+    Exactly(i64),
+    /// As many as help.
+    Auto,
+}
+
+impl From<i64> for Count {
+    fn from(n: i64) -> Self {
+        Self::Exactly(n)
+    }
 }
 
 /// Parameters of a loader of recordings, in the order of its signature. The default is the training preset.
@@ -45,7 +61,7 @@ pub struct LoaderConfig {
     /// Samples from one frame to the next.
     pub hop_length: i64,
     /// Threads that decode.
-    pub n_workers: i64,
+    pub n_workers: Count,
     /// Records between the I/O thread and the workers.
     pub raw_channel_size: i64,
     /// Whether epochs follow one another without end.
@@ -67,7 +83,13 @@ pub struct LoaderConfig {
     /// Threads that read, where each record is a read of its own.
     pub n_readers: i64,
     /// Batches that are made ahead.
-    pub prefetch_batches: i64,
+    pub prefetch_batches: Count,
+    /// The most workers that the loader chooses by itself; the cores that the process may use if not given.
+    pub cpu_budget: Option<i64>,
+    /// The most that the loader may hold, bytes; no bound if not given.
+    pub memory_budget: Option<i64>,
+    /// Bytes of records between the I/O thread and the workers; 512 MiB if not given, or less for a `memory_budget`.
+    pub raw_channel_bytes: Option<i64>,
     /// Several sources.
     pub mixture: Option<MixtureConfig>,
 }
@@ -84,7 +106,7 @@ impl Default for LoaderConfig {
             n_mels: 128,
             n_fft: 1024,
             hop_length: 320,
-            n_workers: 8,
+            n_workers: Count::Exactly(8),
             raw_channel_size: 256,
             infinite: true,
             augment: true,
@@ -95,14 +117,14 @@ impl Default for LoaderConfig {
             n_streams: None,
             drop_last: false,
             n_readers: 8,
-            prefetch_batches: 3,
+            prefetch_batches: Count::Exactly(3),
+            cpu_budget: None,
+            memory_budget: None,
+            raw_channel_bytes: None,
             mixture: None,
         }
     }
 }
-
-/// Bytes in the channel, beside its bound in records.
-pub const RAW_CHANNEL_BYTES: usize = 512 << 20;
 
 /// The most that one example may take, bytes: a slip of a parameter, not a wish.
 const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
@@ -121,7 +143,7 @@ impl LoaderConfig {
         Self {
             shuffle_buffer_size: 1000,
             shuffle_min_size: 0,
-            n_workers: 4,
+            n_workers: Count::Exactly(4),
             infinite: false,
             augment: false,
             ..Self::default()
@@ -231,14 +253,32 @@ impl LoaderConfig {
         whole("n_mels", self.n_mels, 1, 4096);
         whole("n_fft", self.n_fft, 2, 65_536);
         whole("hop_length", self.hop_length, 1, 1 << 20);
-        whole("n_workers", self.n_workers, 1, 1024);
+        let (n_workers, auto_workers) = match (self.n_workers, self.cpu_budget) {
+            (Count::Auto, budget) => (budget.unwrap_or(cores() as i64), true),
+            (Count::Exactly(n), _) => (n, false),
+        };
+        let (prefetch_batches, auto_prefetch) = match self.prefetch_batches {
+            Count::Auto => (AUTO_PREFETCH[1] as i64, true),
+            Count::Exactly(n) => (n, false),
+        };
+        let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
+        whole(if auto_workers { "cpu_budget" } else { "n_workers" }, n_workers, 1, 1024);
         whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
         whole("era_length", self.era_length, 1, 1 << 40);
         whole("rank", self.rank, 0, 1 << 20);
         whole("world_size", self.world_size, 1, 1 << 20);
         whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
-        whole("prefetch_batches", self.prefetch_batches, 1, 1024);
+        whole("prefetch_batches", prefetch_batches, 1, 1024);
+        whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
+        whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
         whole("n_readers", self.n_readers, 1, 256);
+        if let (Count::Exactly(n), Some(budget)) = (self.n_workers, self.cpu_budget) {
+            problems.push(format!(
+                "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
+                shown(budget),
+                shown(n)
+            ));
+        }
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
@@ -292,11 +332,12 @@ impl LoaderConfig {
             infinite: self.infinite,
             drop_last: self.drop_last,
             buffer_size: self.shuffle_buffer_size as u64,
-            n_workers: self.n_workers as usize,
+            n_workers: n_workers as usize,
             n_readers: self.n_readers as usize,
             channel_size: self.raw_channel_size as usize,
-            channel_bytes: RAW_CHANNEL_BYTES,
-            prefetch_batches: self.prefetch_batches as usize,
+            channel_bytes: self.raw_channel_bytes.map_or(RAW_CHANNEL_BYTES as usize, |n| n as usize),
+            prefetch_batches: prefetch_batches as usize,
+            auto,
         };
         let audio = AudioPlan {
             clip_samples,
@@ -312,17 +353,24 @@ impl LoaderConfig {
         Ok((plan, audio))
     }
 
-    /// Checks what depends on the number of rows of the data.
+    /// Checks what depends on the number of rows of the data, and fits the plan to the memory budget.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a batch of a pass would be too large.
-    pub fn check_rows(&self, audio: &AudioPlan, rows: u64) -> Result<()> {
+    /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the budget.
+    pub fn fit(&self, plan: &mut Plan, audio: &AudioPlan, rows: u64) -> Result<()> {
         let SpectrogramConfig { n_mels, hop_length, .. } = audio.spectrogram;
         let example_bytes = example_bytes(n_mels, audio.clip_samples, hop_length);
-        match self.batch_problem(example_bytes, if self.infinite { u64::MAX } else { rows }) {
-            Some(problem) => Err(Error::new(ErrorKind::Config, problem)),
-            None => Ok(()),
+        let most_rows = if self.infinite { u64::MAX } else { rows };
+        if let Some(problem) = self.batch_problem(example_bytes, most_rows) {
+            return Err(Error::new(ErrorKind::Config, problem));
         }
+        let Some(budget) = self.memory_budget else { return Ok(()) };
+        let batch_rows = most_rows.min(plan.batch_size as u64);
+        let batch = example_bytes * batch_rows;
+        // Whole huge pages, and labels and indices.
+        let batch = batch + batch / 8 + 16 * batch_rows;
+        let sizes = memory::Sizes { example: example_bytes, batch, rows };
+        memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 
     /// What is wrong with batches of examples of that size, of which there are `rows` at most.
@@ -370,7 +418,7 @@ mod tests {
             shuffle_buffer_size: 10,
             shuffle_min_size: 11,
             clip_seconds: f64::NAN,
-            n_workers: -1,
+            n_workers: Count::Exactly(-1),
             ..LoaderConfig::default()
         };
         let error = config.check().unwrap_err();
@@ -393,12 +441,42 @@ mod tests {
     #[test]
     fn a_batch_counts_the_rows_that_there_are() {
         let config = LoaderConfig { batch_size: 1 << 20, ..LoaderConfig::eval() };
-        let (_, audio) = config.check().unwrap();
-        config.check_rows(&audio, 1000).unwrap();
+        let (mut plan, audio) = config.check().unwrap();
+        config.fit(&mut plan, &audio, 1000).unwrap();
         let too_large = "batch_size is 1048576, which makes batches of 23 GiB, at most 8 are allowed";
-        assert_eq!(config.check_rows(&audio, 100_000).unwrap_err().message, too_large);
+        assert_eq!(config.fit(&mut plan, &audio, 100_000).unwrap_err().message, too_large);
         let infinite = LoaderConfig { infinite: true, ..config };
         assert!(infinite.check().unwrap_err().message.contains("250 GiB"));
+    }
+
+    #[test]
+    fn numbers_left_to_the_loader_have_bounds() {
+        let auto = LoaderConfig {
+            n_workers: Count::Auto,
+            prefetch_batches: Count::Auto,
+            cpu_budget: Some(3),
+            ..LoaderConfig::default()
+        };
+        let (plan, audio) = auto.check().unwrap();
+        assert_eq!((plan.n_workers, plan.prefetch_batches), (3, 8));
+        assert_eq!(plan.auto, Auto { workers: true, prefetch: true });
+        let (plan, _) = LoaderConfig { cpu_budget: None, ..auto.clone() }.check().unwrap();
+        assert_eq!(plan.n_workers, cores());
+        let both = LoaderConfig { n_workers: 8.into(), ..auto.clone() };
+        assert!(both.check().unwrap_err().message.contains("cpu_budget is 3, but n_workers is 8"));
+        let none = LoaderConfig { cpu_budget: Some(0), ..auto.clone() };
+        assert!(none.check().unwrap_err().message.contains("cpu_budget is 0, must be 1 to 1024"));
+        // A worker takes 30 MiB: the third does not fit.
+        let small = LoaderConfig {
+            shuffle_buffer_size: 64,
+            shuffle_min_size: 0,
+            memory_budget: Some(400 << 20),
+            ..auto
+        };
+        let (mut plan, _) = small.check().unwrap();
+        small.fit(&mut plan, &audio, 1 << 20).unwrap();
+        assert_eq!((plan.n_workers, plan.prefetch_batches), (2, 2));
+        assert!((32..64).contains(&(plan.channel_bytes >> 20)), "{plan:?}");
     }
 
     #[test]

@@ -20,6 +20,7 @@
 pub mod config;
 pub mod error;
 mod float_mode;
+pub mod memory;
 pub mod order;
 pub mod record;
 pub mod seed;

@@ -16,7 +16,7 @@ use std::{
 use forebay::{
     ErrorKind,
     order::Order,
-    pipeline::{Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES},
+    pipeline::{Auto, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES},
     seed,
 };
 use proptest::prelude::*;
@@ -65,7 +65,8 @@ proptest! {
             if infinite && 2 * n_good < n_rows {
                 continue;
             }
-            let plan = Plan { n_workers, channel_size, buffer_size, ..base.clone() };
+            let auto = Auto { workers: n_workers == 8, prefetch: n_workers > 2 };
+            let plan = Plan { n_workers, channel_size, buffer_size, prefetch_batches: n_workers, auto, ..base.clone() };
             let mut engine = engine(plan, source, Work { bad_in_100: bad, dawdles, ..QUICK });
             let mut got = batches(&mut engine, 30);
             if !infinite {

@@ -4,10 +4,21 @@
 
 mod toy;
 
-use std::{thread, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
-use forebay::pipeline::{Engine, Plan, Report};
-use toy::{QUICK, Toy, Work, batches, engine, next, plan, toy};
+use forebay::{
+    ErrorKind,
+    order::Order,
+    pipeline::{Auto, Engine, Plan, Report},
+};
+use serde_json::Value;
+use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, toy};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -32,7 +43,7 @@ fn slow_storage_is_io_bound() {
     assert!(read.busy_share > 0.8 && decode.busy_share < 0.2, "{read:?} {decode:?}");
     // A batch is eight records.
     assert!(read.times.p50_s > 0.0009 && starved.p50_s > 0.004, "{read:?} {starved:?}");
-    let reading_first = Plan { order: forebay::order::Order::Global, ..infinite() };
+    let reading_first = Plan { order: Order::Global, ..infinite() };
     let mut engine = toy::engine(reading_first, Toy { unreadable: slow, ..toy(&[1000]) }, QUICK);
     batches(&mut engine, 30);
     let verdict = report(&engine).verdict;
@@ -111,4 +122,160 @@ fn a_consumer_that_does_nothing_is_measured_on_the_side() {
     }
     let stopped = engine(plan(), toy(&[100]), QUICK).headspace(MS, || false, Vec::len).unwrap();
     assert!(stopped.is_none());
+}
+
+/// Workers at work and batches that may lie ahead.
+fn numbers(engine: &Engine<Toy, Work>) -> (usize, usize) {
+    let Report { stages: [_, decode, ..], prefetch_batches, .. } = report(engine);
+    (decode.threads, prefetch_batches)
+}
+
+fn auto(n_workers: usize) -> Plan {
+    let auto = Auto { workers: true, prefetch: true };
+    Plan { n_workers, prefetch_batches: 8, auto, channel_size: 64, buffer_size: 200, ..infinite() }
+}
+
+#[test]
+fn workers_come_with_the_hunger_and_go_with_it() {
+    // Work that sleeps finds a core for every worker.
+    let mut engine = engine(auto(6), toy(&[1000]), Work { slow: 4 * MS, ..QUICK });
+    assert_eq!(numbers(&engine), (2, 2));
+    let begin = Instant::now();
+    while numbers(&engine).0 < 6 {
+        assert!(begin.elapsed() < SOON, "{:?}", report(&engine));
+        next(&mut engine);
+    }
+    // Eight records of 4 ms in 50 ms: two workers have time left.
+    while numbers(&engine).0 > 3 {
+        assert!(begin.elapsed() < 2 * SOON, "{:?}", report(&engine));
+        next(&mut engine);
+        thread::sleep(50 * MS);
+    }
+    while numbers(&engine).0 < 6 {
+        assert!(begin.elapsed() < 3 * SOON, "{:?}", report(&engine));
+        next(&mut engine);
+    }
+    // A pass begins with what the last one found.
+    engine.seek(1000).unwrap();
+    next(&mut engine);
+    assert!(numbers(&engine).0 > 2);
+}
+
+#[test]
+fn slow_storage_calls_no_workers() {
+    let slow = |_| {
+        thread::sleep(MS);
+        None
+    };
+    let mut engine = engine(auto(6), Toy { unreadable: slow, ..toy(&[1000]) }, QUICK);
+    batches(&mut engine, 60);
+    // The first batches, of which records come in bursts, may have called one.
+    assert!(numbers(&engine).0 <= 3, "{:?}", report(&engine));
+}
+
+#[test]
+fn resting_workers_end_with_the_pass() {
+    for slow in [Duration::ZERO, MS] {
+        let mut engine = engine(Plan { infinite: false, ..auto(8) }, toy(&[100]), Work { slow, ..QUICK });
+        for _ in 0..3 {
+            assert_eq!(batches(&mut engine, 100).len(), 13);
+            engine.rewind().unwrap();
+        }
+        let begin = Instant::now();
+        next(&mut engine);
+        engine.close();
+        assert!(begin.elapsed() < Duration::from_millis(300));
+    }
+}
+
+/// The spans of a trace by thread, from when to when, and its counters by name.
+type Traced = (BTreeMap<String, Vec<(String, f64, f64)>>, HashMap<String, Vec<f64>>);
+
+fn read_trace(path: &Path) -> Traced {
+    let written: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let events = written["traceEvents"].as_array().unwrap();
+    let of = |kind: &'static str| events.iter().filter(move |event| event["ph"] == kind);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let names: HashMap<u64, String> = of("M")
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| (event["tid"].as_u64().unwrap(), text(&event["args"]["name"])))
+        .collect();
+    let mut spans = BTreeMap::<String, Vec<_>>::new();
+    for event in of("X") {
+        let begin = event["ts"].as_f64().unwrap();
+        let span = (text(&event["name"]), begin, begin + event["dur"].as_f64().unwrap());
+        spans.entry(names[&event["tid"].as_u64().unwrap()].clone()).or_default().push(span);
+    }
+    let mut counters = HashMap::<String, Vec<f64>>::new();
+    for event in of("C") {
+        let name = text(&event["name"]);
+        let value = event["args"][&name].as_f64().unwrap();
+        counters.entry(name).or_default().push(value);
+    }
+    (spans, counters)
+}
+
+#[test]
+fn a_trace_shows_what_each_thread_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let mut engine = engine(infinite(), toy(&[1000]), Work { slow: MS, ..QUICK });
+    batches(&mut engine, 5);
+    engine.trace(&path, 400 * MS).unwrap();
+    let begin = Instant::now();
+    while !path.exists() {
+        assert!(begin.elapsed() < SOON);
+        next(&mut engine);
+        thread::sleep(2 * MS);
+    }
+    let (spans, counters) = read_trace(&path);
+    let names: Vec<&str> = spans.keys().map(String::as_str).collect();
+    assert_eq!(names, ["consumer", "forebay-collator", "forebay-io", "forebay-worker-0", "forebay-worker-1"]);
+    for (thread, of) in &spans {
+        // Inside or beside one another, by a thousandth of a microsecond for each number that was rounded.
+        for (i, (name, begin, end)) in of.iter().enumerate() {
+            for (other, from, to) in &of[i + 1..] {
+                let (apart, inside) = (
+                    from >= &(end - 0.002) || to <= &(begin + 0.002),
+                    (from >= &(begin - 0.002) && to <= &(end + 0.002))
+                        || (begin >= &(from - 0.002) && end <= &(to + 0.002)),
+                );
+                assert!(apart || inside, "{thread}: {name} {begin} {end}, {other} {from} {to}");
+            }
+        }
+        // All but what was under way at the end, and the batch that lies around others.
+        let covered: f64 =
+            of.iter().filter(|(name, ..)| name != "batch").map(|(_, begin, end)| end - begin).sum();
+        assert!((200e3..=401e3).contains(&covered), "{thread}: {covered} us of 400 ms");
+    }
+    let sum = |thread: &str, wanted: &str| -> f64 {
+        spans[thread].iter().filter(|(name, ..)| name == wanted).map(|(_, begin, end)| end - begin).sum()
+    };
+    assert!(sum("forebay-worker-0", "decode") > 200e3, "{:?}", spans["forebay-worker-0"]);
+    assert!(sum("consumer", "wait for a batch") > 20e3 && sum("consumer", "loop") > 50e3);
+    assert!(sum("forebay-io", "wait for credit") + sum("forebay-io", "wait for the channel") > 200e3);
+    assert!(sum("forebay-collator", "wait for examples") > 100e3 && sum("forebay-collator", "batch") > 200e3);
+    assert!(counters["workers"].iter().all(|&n| n == 2.0));
+    assert!(counters["examples"].iter().any(|&n| n > 0.0));
+    assert!(["records", "record_bytes", "batches"].iter().all(|&name| counters.contains_key(name)));
+}
+
+#[test]
+fn a_trace_ends_with_its_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["closed", "dropped"].map(|name| folder.path().join(name));
+    let mut closed = engine(infinite(), toy(&[1000]), QUICK);
+    closed.trace(&paths[0], SOON).unwrap();
+    batches(&mut closed, 5);
+    assert_eq!(closed.trace(&paths[1], SOON).unwrap_err().kind, ErrorKind::State);
+    closed.close();
+    assert!(!read_trace(&paths[0]).0.is_empty());
+    assert_eq!(closed.trace(&paths[1], SOON).unwrap_err().kind, ErrorKind::Closed);
+    let mut dropped = engine(infinite(), toy(&[1000]), QUICK);
+    dropped.trace(&paths[1], SOON).unwrap();
+    batches(&mut dropped, 5);
+    drop(dropped);
+    assert!(!read_trace(&paths[1]).0.is_empty());
+    let error = engine(plan(), toy(&[10]), QUICK).trace(&folder.path().join("no/where"), MS).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Io);
 }

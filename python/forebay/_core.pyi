@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
+from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class _Overrides(TypedDict, total=False):
     n_mels: int
     n_fft: int
     hop_length: int
-    n_workers: int
+    n_workers: int | Literal["auto"]
     raw_channel_size: int
     infinite: bool
     augment: bool
@@ -56,7 +56,10 @@ class _Overrides(TypedDict, total=False):
     mixture_block: int | None
     stop: str | None
     n_readers: int
-    prefetch_batches: int
+    prefetch_batches: int | Literal["auto"]
+    cpu_budget: int | None
+    memory_budget: int | None
+    raw_channel_bytes: int | None
     audio_column: str | None
     label_column: str | None
 
@@ -87,6 +90,7 @@ class _StageStats(TypedDict):
     p99_s: float
     items_per_s: float
     busy_share: float
+    blocked_share: float
 
 @type_check_only
 class _Stages(TypedDict):
@@ -118,6 +122,8 @@ class _Stats(TypedDict):
     substitutes: int
     batches: int
     decoded_at_first_batch: int
+    n_workers: int
+    prefetch_batches: int
     verdict: str
     stages: _Stages
     queues: _Queues
@@ -159,7 +165,7 @@ class Loader:
         n_mels: int = 128,
         n_fft: int = 1024,
         hop_length: int = 320,
-        n_workers: int = 8,
+        n_workers: int | Literal["auto"] = 8,
         raw_channel_size: int = 256,
         infinite: bool = True,
         augment: bool = True,
@@ -174,7 +180,10 @@ class Loader:
         mixture_block: int | None = None,
         stop: str | None = None,
         n_readers: int = 8,
-        prefetch_batches: int = 3,
+        prefetch_batches: int | Literal["auto"] = 3,
+        cpu_budget: int | None = None,
+        memory_budget: int | None = None,
+        raw_channel_bytes: int | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
     ) -> Self: ...
@@ -201,6 +210,9 @@ class Loader:
 
     def stats(self) -> _Stats:
         """Counts, times by stage, depths of the queues, and a verdict on what limits the loader."""
+
+    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
+        """Records what every thread does for `seconds` from now on, and writes it to `path` as trace events."""
 
     def headspace(self, seconds: float = 2.0) -> _Headspace:
         """How fast the loader is if the loop does nothing, measured on a copy at the same place."""

@@ -1,7 +1,7 @@
 //! The collator: a thread that makes batches ahead, so that whoever wants one only takes it.
 //!
-//! It draws, puts rows where they belong, and hands complete batches over through a bounded channel, each with its number and the
-//! bad records that belong to it. What is asked for here is a batch that lies ready, in the usual case: a hand-over of some
+//! It draws, puts rows where they belong, and hands complete batches over through a channel, each with its number and the bad
+//! records that belong to it; it begins the next one when fewer than `prefetch_batches` lie there. What is asked for here is a batch that lies ready, in the usual case: a hand-over of some
 //! pointers, whatever its size. Errors come in their place, after the batches before them.
 
 use std::{
@@ -9,14 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
 
 use super::{
     Plan,
     consumer::{Complete, Consumer, Step, closed},
+    pace::{Pace, Sums, cpu_s},
     run::{Run, Shared, guard},
-    stats::Counters,
+    stats::{Counters, cores},
     threads::Threads,
+    trace::Track,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -46,6 +48,8 @@ pub(super) struct Pass<C: Collate> {
     run: Run<C::Example>,
     /// Empty only while it is dropped.
     made: Option<Receiver<Made<C::Batch>>>,
+    /// Wakes the collator if it waits for room. Empty only while it is dropped.
+    taken: Option<Sender<()>>,
     n_batches: Option<u64>,
     first: u64,
     next: u64,
@@ -55,6 +59,8 @@ pub(super) struct Pass<C: Collate> {
     handed: Option<Instant>,
     /// How long the batch that is asked for was waited for so far.
     starved: Duration,
+    /// The loop's place in a trace.
+    track: Track,
 }
 
 impl<C: Collate + 'static> Pass<C> {
@@ -87,15 +93,23 @@ impl<C: Collate + 'static> Pass<C> {
         };
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
         let consumer = Consumer::new(run.shared.clone(), ends.asides, collate, schedule, batch, draws, held);
-        // One more waits in the collator's hands.
-        let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches - 1);
+        // One more may be in the hands of either side, or an error or the end take the place of one.
+        let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches + 1);
+        let (taken, room) = crossbeam_channel::bounded(1);
+        let now = Instant::now();
+        let sums = sums(counters, now);
+        let pace = Pace::new(plan.auto, plan.numbers(), cores(), counters.numbers(), now, sums);
         let shared = run.shared.clone();
         run.threads.spawn("forebay-collator".into(), move || {
-            guard(&shared, |shared| make_ahead(shared, consumer, &to_user, &ends.stopped));
+            guard(&shared, |shared| {
+                let collator = Collator { shared, consumer, pace, to_user, room, stopped: ends.stopped };
+                collator.make_ahead();
+            });
         })?;
         Ok(Self {
             run,
             made: Some(made),
+            taken: Some(taken),
             n_batches,
             first: batch,
             next: batch,
@@ -103,6 +117,7 @@ impl<C: Collate + 'static> Pass<C> {
             fatal: None,
             handed: None,
             starved: Duration::ZERO,
+            track: counters.trace.track("consumer"),
         })
     }
 }
@@ -135,23 +150,32 @@ impl<C: Collate> Pass<C> {
         if self.is_over || self.n_batches.is_some_and(|n| self.next >= n) {
             return Ok(Step::End);
         }
-        let Some(made) = &self.made else { return Err(closed()) };
+        let (Some(made), Some(taken)) = (&self.made, &self.taken) else { return Err(closed()) };
         let counters = self.run.shared.counters.clone();
         let asked = Instant::now();
         if let Some(handed) = self.handed.take() {
             counters.meters.consumer.add(asked.duration_since(handed));
+            if counters.trace.is_on() {
+                counters.trace.span(&self.track, counters.meters.consumer.name(), handed..asked, None);
+            }
         }
         let received = match made.try_recv() {
             Err(TryRecvError::Empty) => {
-                let received = made.recv_timeout(timeout);
-                self.starved += asked.elapsed();
+                let (received, time) = counters.meters.hunger.wait(asked, || made.recv_timeout(timeout));
+                self.starved += time;
+                if counters.trace.is_on() {
+                    let what = counters.meters.batches.name();
+                    counters.trace.span(&self.track, what, asked..asked + time, Some(self.next));
+                }
                 received
             }
             received => received.map_err(|_| RecvTimeoutError::Disconnected),
         };
         match received {
             Ok(Made { outcome, bad, at }) => {
-                self.run.shared.ready.fetch_sub(1, Ordering::Relaxed);
+                self.run.shared.ready.fetch_sub(1, Ordering::AcqRel);
+                // If it is full, the collator is about to look.
+                let _ = taken.try_send(());
                 bad.into_iter().for_each(report);
                 match outcome {
                     Ok(Outcome::Batch(number, complete)) => {
@@ -190,6 +214,10 @@ impl<C: Collate> Pass<C> {
         }
         Counters::add(&counters.batches);
         counters.handed_out(now);
+        if counters.trace.is_on() {
+            let workers = counters.numbers().workers;
+            counters.trace.queues(&self.track, now, self.run.shared.queues(), workers);
+        }
         self.handed = Some(now);
     }
 
@@ -203,43 +231,89 @@ impl<C: Collate> Drop for Pass<C> {
     fn drop(&mut self) {
         // After a fork the collator is in the parent, and what it had locked stays locked.
         if !self.run.is_ours() {
-            std::mem::forget(self.made.take());
+            std::mem::forget((self.made.take(), self.taken.take()));
         }
     }
 }
 
-/// Makes batches until the pass ends, fails, or is stopped.
-fn make_ahead<C: Collate>(
-    shared: &Shared<C::Example>,
-    mut consumer: Consumer<C>,
-    to_user: &Sender<Made<C::Batch>>,
-    stopped: &Receiver<()>,
-) {
-    loop {
+/// What the pace goes by.
+fn sums(counters: &Counters, now: Instant) -> Sums {
+    let meters = &counters.meters;
+    Sums {
+        starved_s: meters.hunger.seconds(now),
+        piled_s: meters.room.seconds(),
+        busy_s: meters.decode.busy_s(),
+        cpu_s: cpu_s(),
+    }
+}
+
+/// The collator's thread.
+struct Collator<'a, C: Collate> {
+    shared: &'a Shared<C::Example>,
+    consumer: Consumer<C>,
+    pace: Pace,
+    to_user: Sender<Made<C::Batch>>,
+    /// Hears that a batch was taken.
+    room: Receiver<()>,
+    stopped: Receiver<()>,
+}
+
+impl<C: Collate> Collator<'_, C> {
+    /// Makes batches until the pass ends, fails, or is stopped.
+    fn make_ahead(mut self) {
+        let counters = &self.shared.counters;
         let mut bad = Vec::new();
-        let outcome = match consumer.next(SLICE, |error| bad.push(error)) {
-            Ok(Step::TimedOut) => continue,
-            Ok(Step::End) => Ok(Outcome::End),
-            Ok(Step::Batch(number, complete)) => Ok(Outcome::Batch(number, complete)),
-            Err(error) => Err(error),
-        };
-        let is_over = !matches!(outcome, Ok(Outcome::Batch(..)));
-        let meters = &shared.counters.meters;
-        let at = consumer.watch.item(&meters.collate);
-        shared.ready.fetch_add(1, Ordering::Relaxed);
-        let made = Made { outcome, bad, at };
-        let goes_on = match to_user.try_send(made) {
-            Ok(()) => true,
-            Err(TrySendError::Disconnected(_)) => false,
-            Err(TrySendError::Full(made)) => consumer.watch.wait(&meters.room, || {
-                select! {
-                    send(to_user, made) -> sent => sent.is_ok(),
-                    recv(stopped) -> _ => false,
+        while self.await_room() {
+            let (begin, number) = (self.consumer.watch.mark(), self.consumer.batch());
+            let outcome = loop {
+                match self.consumer.next(SLICE, |error| bad.push(error)) {
+                    Ok(Step::TimedOut) => self.adapt(Instant::now()),
+                    Ok(Step::End) => break Ok(Outcome::End),
+                    Ok(Step::Batch(number, complete)) => break Ok(Outcome::Batch(number, complete)),
+                    Err(error) => break Err(error),
                 }
-            }),
-        };
-        if is_over || !goes_on {
+            };
+            let is_over = !matches!(outcome, Ok(Outcome::Batch(..)));
+            let at = self.consumer.watch.item(&counters.meters.collate, number);
+            self.consumer.watch.spanning("batch", begin, number);
+            self.shared.ready.fetch_add(1, Ordering::AcqRel);
+            let made = Made { outcome, bad: std::mem::take(&mut bad), at };
+            // The channel is never full.
+            if self.to_user.try_send(made).is_err() || is_over {
+                return;
+            }
+            self.adapt(at);
+        }
+    }
+
+    /// Waits until there is room for a batch; false if the run is stopped.
+    fn await_room(&mut self) -> bool {
+        let (shared, room, stopped) = (self.shared, &self.room, &self.stopped);
+        // One is under way.
+        let has_room = || shared.ready.load(Ordering::Acquire) < shared.counters.numbers().prefetch;
+        has_room()
+            || self.consumer.watch.wait(&shared.counters.meters.room, || {
+                loop {
+                    select! {
+                        recv(room) -> taken => if taken.is_err() { return false },
+                        recv(stopped) -> _ => return false,
+                    }
+                    if has_room() {
+                        return true;
+                    }
+                }
+            })
+    }
+
+    /// Lets the numbers of workers and of batches ahead follow the loop.
+    fn adapt(&mut self, now: Instant) {
+        if !self.pace.is_due(now) {
             return;
+        }
+        let waiting = self.shared.queues().records;
+        if let Some(numbers) = self.pace.decide(now, sums(&self.shared.counters, now), waiting) {
+            self.shared.crew.set(numbers.workers);
+            self.shared.counters.change(numbers);
         }
     }
 }

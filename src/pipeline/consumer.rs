@@ -90,6 +90,8 @@ impl<C: Collate> Consumer<C> {
         draws: Vec<u64>,
         held: Vec<Vec<Held>>,
     ) -> Self {
+        let Counters { meters, trace, .. } = &*shared.counters;
+        let watch = Stopwatch::start(&meters.collate, trace, "forebay-collator");
         let pending = held.iter().map(Vec::len).sum();
         let returning = |held: Vec<Held>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
@@ -107,7 +109,7 @@ impl<C: Collate> Consumer<C> {
             bad: Vec::new(),
             ending: Vec::new(),
             fatal: None,
-            watch: Stopwatch::start(),
+            watch,
         }
     }
 
@@ -173,6 +175,11 @@ impl<C: Collate> Consumer<C> {
             }
         }
         Ok(self.draw_rows(deadline)? && self.await_asides(deadline)?)
+    }
+
+    /// The number of the batch under way.
+    pub(super) fn batch(&self) -> u64 {
+        self.batch
     }
 
     fn report_bad(&mut self, report: &mut impl FnMut(Error)) {

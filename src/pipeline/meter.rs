@@ -4,13 +4,20 @@
 //! per item, and twice more around each wait that really happens. [`Meter`]s are atomics that all threads of a stage add
 //! to, and that anybody may read at any time, so figures read together may be an item apart. A wait counts when it ends.
 //!
+//! While a [`Trace`] is taken the same looks at the clock become its spans; while none is, that costs a relaxed load each.
+//!
 //! The histogram is log-scale: four buckets to the octave from 1 ns to 2^40 ns (18 minutes), so a percentile is within 12 % of
 //! the true one. 1.3 KB, no allocation, no lock.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
+
+use super::trace::{Trace, Track};
 
 /// Octaves of the histogram.
 const OCTAVES: usize = 40;
@@ -81,28 +88,87 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// A sum of times.
-#[derive(Debug, Default)]
-pub(super) struct Total(AtomicU64);
+#[derive(Debug)]
+pub(super) struct Total {
+    name: &'static str,
+    nanoseconds: AtomicU64,
+}
 
 impl Total {
+    pub(super) const fn new(name: &'static str) -> Self {
+        Self { name, nanoseconds: AtomicU64::new(0) }
+    }
+
     pub(super) fn add(&self, time: Duration) {
-        self.0.fetch_add(nanoseconds(time), Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// What a trace calls one of them.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The sum in seconds.
     pub(super) fn seconds(&self) -> f64 {
-        self.0.load(Ordering::Relaxed) as f64 / 1e9
+        self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
+    }
+}
+
+/// How long one thread waited so far, a wait under way included.
+#[derive(Debug)]
+pub(super) struct Hunger {
+    epoch: Instant,
+    /// When the wait under way began, nanoseconds since `epoch`; 0 if there is none.
+    since: AtomicU64,
+    before: Total,
+}
+
+impl Hunger {
+    pub(super) fn new() -> Self {
+        Self { epoch: Instant::now(), since: AtomicU64::new(0), before: Total::new("hunger") }
+    }
+
+    /// Waits.
+    pub(super) fn wait<T>(&self, begin: Instant, wait: impl FnOnce() -> T) -> (T, Duration) {
+        self.since.store(nanoseconds(begin.duration_since(self.epoch)).max(1), Ordering::Relaxed);
+        let outcome = wait();
+        let time = begin.elapsed();
+        self.since.store(0, Ordering::Relaxed);
+        self.before.add(time);
+        (outcome, time)
+    }
+
+    /// Seconds until `now`; a wait that ends meanwhile may be missed until the next look.
+    pub(super) fn seconds(&self, now: Instant) -> f64 {
+        let before = self.before.seconds();
+        match self.since.load(Ordering::Relaxed) {
+            0 => before,
+            since => {
+                let now = nanoseconds(now.duration_since(self.epoch));
+                before + now.saturating_sub(since) as f64 / 1e9
+            }
+        }
     }
 }
 
 /// The work of one stage.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meter {
     busy: Total,
     times: Histogram,
 }
 
 impl Meter {
+    /// Of the stage of that name.
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { busy: Total::new(name), times: Histogram::default() }
+    }
+
+    /// What a trace calls its work.
+    pub(super) fn name(&self) -> &'static str {
+        self.busy.name
+    }
+
     /// One more item, which took so long.
     pub(super) fn add(&self, time: Duration) {
         self.busy.add(time);
@@ -125,11 +191,20 @@ impl Meter {
 pub(super) struct Stopwatch {
     lap: Instant,
     waited: Duration,
+    /// The end of the last wait or item.
+    mark: Instant,
+    /// The work that the thread does, for a trace.
+    work: &'static str,
+    trace: Arc<Trace>,
+    track: Track,
 }
 
 impl Stopwatch {
-    pub(super) fn start() -> Self {
-        Self { lap: Instant::now(), waited: Duration::ZERO }
+    /// For the thread called `thread`, whose work goes to `meter`.
+    pub(super) fn start(meter: &Meter, trace: &Arc<Trace>, thread: impl Into<Arc<str>>) -> Self {
+        let now = Instant::now();
+        let track = trace.track(thread);
+        Self { lap: now, waited: Duration::ZERO, mark: now, work: meter.name(), trace: trace.clone(), track }
     }
 
     /// Waits; the time goes to `total`.
@@ -139,16 +214,52 @@ impl Stopwatch {
         let time = begin.elapsed();
         total.add(time);
         self.waited += time;
+        if self.trace.is_on() {
+            self.trace.span(&self.track, self.work, self.mark..begin, None);
+            self.trace.span(&self.track, total.name, begin..begin + time, None);
+        }
+        self.mark = begin + time;
         outcome
     }
 
-    /// Ends an item: what was no wait since the last one was work on it. Returns the time it is.
-    pub(super) fn item(&mut self, meter: &Meter) -> Instant {
+    /// Ends the item of that number: what was no wait since the last one was work on it. Returns the time it is.
+    pub(super) fn item(&mut self, meter: &Meter, number: u64) -> Instant {
         let now = Instant::now();
         meter.add(now.duration_since(self.lap).saturating_sub(self.waited));
-        (self.lap, self.waited) = (now, Duration::ZERO);
+        if self.trace.is_on() {
+            self.trace.span(&self.track, self.work, self.mark..now, Some(number));
+        }
+        (self.lap, self.mark, self.waited) = (now, now, Duration::ZERO);
         now
     }
+
+    /// The end of the last wait or item.
+    pub(super) fn mark(&self) -> Instant {
+        self.mark
+    }
+
+    /// Tells a trace of something that spans several pieces of work, up to the last mark.
+    pub(super) fn spanning(&self, name: &'static str, begin: Instant, number: u64) {
+        if self.trace.is_on() {
+            self.trace.span(&self.track, name, begin..self.mark, Some(number));
+        }
+    }
+}
+
+/// Meters examples that cost nothing, each as often as one of a real loader may be: two items, and a wait at each of three places.
+/// For benches: what metering costs.
+#[doc(hidden)]
+pub fn meter_examples(examples: u64) -> Duration {
+    let (meter, total, trace) = (Meter::new("work"), Total::new("wait"), Arc::default());
+    let mut watch = Stopwatch::start(&meter, &trace, "bench");
+    let begin = Instant::now();
+    for number in 0..examples {
+        (0..3).for_each(|_| watch.wait(&total, || ()));
+        for _ in 0..2 {
+            watch.item(&meter, number);
+        }
+    }
+    begin.elapsed()
 }
 
 #[cfg(test)]
@@ -188,11 +299,20 @@ mod tests {
 
     #[test]
     fn waits_are_no_work() {
-        let (meter, total) = (Meter::default(), Total::default());
-        let mut watch = Stopwatch::start();
+        let (meter, total) = (Meter::new("work"), Total::new("wait"));
+        let mut watch = Stopwatch::start(&meter, &Arc::default(), "a thread");
         watch.wait(&total, || thread::sleep(Duration::from_millis(30)));
-        watch.item(&meter);
+        watch.item(&meter, 0);
         assert!(total.seconds() >= 0.03 && meter.busy_s() < 0.03, "{}", meter.busy_s());
         assert_eq!(meter.times().count, 1);
+    }
+
+    #[test]
+    fn a_wait_counts_before_it_ends() {
+        let hunger = Hunger::new();
+        let begin = Instant::now();
+        let later = begin + Duration::from_millis(500);
+        let ((), time) = hunger.wait(begin, || assert!((hunger.seconds(later) - 0.5).abs() < 1e-6));
+        assert!((hunger.seconds(later) - time.as_secs_f64()).abs() < 1e-6);
     }
 }

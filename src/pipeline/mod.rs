@@ -18,20 +18,24 @@ mod audio;
 mod budget;
 mod collator;
 mod consumer;
+mod crew;
 mod demand;
 mod headspace;
 mod inject;
 mod meter;
+mod pace;
 mod position;
 mod replay;
 mod run;
 mod stats;
 mod threads;
+mod trace;
 mod verdict;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ops::Range,
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -44,10 +48,11 @@ pub use audio::{AudioPlan, AudioStage, AudioTask};
 pub use consumer::{SUBSTITUTES, Step};
 pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
-pub use meter::Times;
+pub use meter::{Times, meter_examples};
+pub use pace::{AUTO_PREFETCH, Auto};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
-pub use stats::{Counters, Queues, Report, StageTimes, Stats};
+pub use stats::{Counters, Queues, Report, StageTimes, Stats, cores};
 pub use threads::JOIN_TIMEOUT;
 
 use crate::{
@@ -62,10 +67,12 @@ use consumer::Complete;
 pub(crate) use consumer::closed;
 #[cfg(not(feature = "python"))]
 use consumer::closed;
+use pace::Numbers;
 use run::Shared;
-use threads::Retired;
+use threads::{Retired, Threads};
+use trace::Tracing;
 
-/// How records are ordered, grouped and carried. The last six fields change no batch.
+/// How records are ordered, grouped and carried. The last seven fields change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The user's seed.
@@ -92,7 +99,7 @@ pub struct Plan {
     pub drop_last: bool,
     /// How far tickets may be ahead of the draws, if the window does not need more.
     pub buffer_size: u64,
-    /// Worker threads.
+    /// Worker threads; the most that are at work if the loader may choose.
     pub n_workers: usize,
     /// I/O threads where each record is a read of its own; else there is one.
     pub n_readers: usize,
@@ -100,8 +107,10 @@ pub struct Plan {
     pub channel_size: usize,
     /// Bytes in the channel.
     pub channel_bytes: usize,
-    /// Batches that are made ahead, at least 1.
+    /// Batches that are made ahead, at least 1; the most if the loader may choose.
     pub prefetch_batches: usize,
+    /// Which of these numbers the loader finds by itself.
+    pub auto: Auto,
 }
 
 /// How sources are mixed.
@@ -133,6 +142,11 @@ impl Plan {
     fn credit(&self, size: u64) -> u64 {
         self.buffer_size.max(size + 8 * self.n_workers as u64)
     }
+
+    /// The most workers and batches ahead.
+    fn numbers(&self) -> Numbers {
+        Numbers { workers: self.n_workers, prefetch: self.prefetch_batches }
+    }
 }
 
 /// What a task's workers make.
@@ -160,6 +174,8 @@ pub struct Engine<S: Source, K: Task> {
     pass: Option<Pass<K::Collate>>,
     /// A batch that came and was not taken yet, and its number.
     held: Option<(u64, Complete<BatchOf<K>>)>,
+    /// Ends a trace when dropped, before its thread is joined.
+    tracing: Tracing,
     /// Threads of passes that were left, on their way out.
     retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
@@ -253,9 +269,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         } else {
             Canon::ONE
         };
+        let counters = Arc::new(Counters::new(&plan));
         let mut engine = Self {
             canon,
-            counters: Arc::new(Counters::new(&plan)),
+            tracing: Tracing::of(&counters),
+            counters,
             plan,
             shard_rows,
             source,
@@ -468,10 +486,26 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.control.clone()
     }
 
+    /// Traces what the threads do for `length` from now on, while batches are asked for as ever, and writes the file at `path` when
+    /// that time is over or the engine closes: trace events as JSON.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] if a trace is being taken already, [`ErrorKind::Io`] if the file cannot be written, [`ErrorKind::Closed`].
+    pub fn trace(&mut self, path: &Path, length: Duration) -> Result<()> {
+        if self.control.is_closed() {
+            return Err(closed());
+        }
+        let mut threads = Threads::default();
+        self.counters.trace.start(path, length, &mut threads)?;
+        self.retired.add(threads);
+        Ok(())
+    }
+
     /// Ends all threads, within [`JOIN_TIMEOUT`].
     pub fn close(&mut self) {
         self.control.close();
         self.leave(self.next_batch());
+        self.tracing.finish();
         self.retired.join();
     }
 

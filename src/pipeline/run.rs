@@ -18,6 +18,7 @@ use super::{
     ExampleOf, Plan,
     admission::Admission,
     budget::Budget,
+    crew::Crew,
     demand::{Aside, Demand, Errand, Substitute},
     inject::Delays,
     meter::Stopwatch,
@@ -39,6 +40,7 @@ pub(super) struct Shared<E> {
     pub(super) counters: Arc<Counters>,
     /// Batches that are complete and were not taken.
     pub(super) ready: AtomicUsize,
+    pub(super) crew: Crew,
     bytes: Budget,
     stopped: AtomicBool,
     /// Dropped to end a wait for the channel.
@@ -52,6 +54,7 @@ impl<E> Shared<E> {
         self.stopped.store(true, Ordering::Release);
         self.demand.stop();
         self.bytes.close();
+        self.crew.end();
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.buffers.iter().for_each(ConcurrentShuffleBuffer::close);
     }
@@ -177,6 +180,7 @@ impl<E: Send + 'static> Run<E> {
             buffers,
             demand: Demand::new(accounts, asides(held)),
             bytes: Budget::new(plan.channel_bytes, plan.channel_size, n_readers),
+            crew: Crew::new(counters.numbers().workers),
             counters: counters.clone(),
             ready: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
@@ -188,7 +192,9 @@ impl<E: Send + 'static> Run<E> {
         // Dropped on error, `run` ends what was started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..n_readers {
+            let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
             let reader = Reader {
+                watch: Stopwatch::start(&counters.meters.read, &counters.trace, name.as_str()),
                 task: task.clone(),
                 source: source.clone(),
                 records: (0..schedule.n_streams()).map(|_| source.reader()).collect(),
@@ -198,7 +204,6 @@ impl<E: Send + 'static> Run<E> {
                 asides: asides_tx.clone(),
             };
             let shared = shared.clone();
-            let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
             run.threads.spawn(name, move || guard(&shared, |_| reader.run()))?;
         }
         let delays = Delays::current();
@@ -206,7 +211,7 @@ impl<E: Send + 'static> Run<E> {
             let (source, task, records, shared) =
                 (source.clone(), task.clone(), records.clone(), run.shared.clone());
             run.threads.spawn(format!("forebay-worker-{n}"), move || {
-                guard(&shared, |shared| work(shared, &*source, &*task, &records, delays));
+                guard(&shared, |shared| work(n, shared, &*source, &*task, &records, delays));
             })?;
         }
         Ok((run, Ends { asides, stopped }))
@@ -261,6 +266,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 
 /// An I/O thread.
 struct Reader<S: Source, K: Task> {
+    watch: Stopwatch,
     task: Arc<K>,
     source: Arc<S>,
     /// One for each stream: what a stream reads next lies behind what it read last.
@@ -275,8 +281,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     fn run(mut self) {
         let counters = self.shared.counters.clone();
         let meters = &counters.meters;
-        let mut watch = Stopwatch::start();
-        while let Some(errand) = self.shared.demand.errand(&mut watch, &meters.credit) {
+        while let Some(errand) = self.shared.demand.errand(&mut self.watch, &meters.credit) {
             let (slot, stream, Assignment { row, run, seed }) = match errand {
                 Errand::Ticket { stream, ticket, in_order } => {
                     let assigned = self.schedule.assign(stream, ticket);
@@ -306,18 +311,18 @@ impl<S: Source, K: Task> Reader<S, K> {
                     let record = Record { bytes, label, index: row, seed };
                     let bytes = &self.shared.bytes;
                     let is_admitted =
-                        bytes.try_acquire(size) || watch.wait(&meters.bytes, || bytes.acquire(size));
-                    if !is_admitted || !self.send(Admitted { record, answer }, &mut watch) {
+                        bytes.try_acquire(size) || self.watch.wait(&meters.bytes, || bytes.acquire(size));
+                    if !is_admitted || !self.send(Admitted { record, answer }) {
                         return;
                     }
                 }
             }
-            watch.item(&meters.read);
+            self.watch.item(&meters.read, row);
         }
     }
 
     /// Waits for room in the channel; false if the run was stopped.
-    fn send(&self, mut admitted: Admitted<ExampleOf<K>>, watch: &mut Stopwatch) -> bool {
+    fn send(&mut self, mut admitted: Admitted<ExampleOf<K>>) -> bool {
         let Shared { bytes, counters, .. } = &*self.shared;
         let mut released = 0;
         loop {
@@ -327,7 +332,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 Err(TrySendError::Full(admitted)) => admitted,
             };
             // The first time this returns at once, and the channel is asked again.
-            if !watch.wait(&counters.meters.channel, || bytes.rest(released)) {
+            if !self.watch.wait(&counters.meters.channel, || bytes.rest(released)) {
                 return false;
             }
             released = bytes.released();
@@ -346,26 +351,50 @@ fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
     asides
 }
 
-/// A worker thread.
+/// Worker thread `n`: works and rests until there are no more records, or the run is stopped.
 fn work<S: Source, K: Task>(
+    n: usize,
     shared: &Arc<Shared<ExampleOf<K>>>,
     source: &S,
     task: &K,
     records: &Receiver<Admitted<ExampleOf<K>>>,
     delays: Delays,
 ) {
+    let meters = &shared.counters.meters;
+    let name = format!("forebay-worker-{n}");
+    let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, name);
+    loop {
+        if !shared.crew.is_called(n) && !watch.wait(&meters.rest, || shared.crew.rest(n)) {
+            return;
+        }
+        if !take_turn(n, shared, source, task, records, delays, &mut watch) {
+            shared.crew.end();
+            return;
+        }
+    }
+}
+
+/// Works as long as worker `n` is called, with a stage of its own; false when there is nothing more to do.
+fn take_turn<S: Source, K: Task>(
+    n: usize,
+    shared: &Arc<Shared<ExampleOf<K>>>,
+    source: &S,
+    task: &K,
+    records: &Receiver<Admitted<ExampleOf<K>>>,
+    delays: Delays,
+    watch: &mut Stopwatch,
+) -> bool {
     let mut stage = task.stage();
     let meters = &shared.counters.meters;
-    let mut watch = Stopwatch::start();
     loop {
         let received = match records.try_recv() {
             Err(TryRecvError::Empty) => watch.wait(&meters.records, || records.recv().ok()),
             received => received.ok(),
         };
-        let Some(Admitted { record, answer }) = received else { return };
+        let Some(Admitted { record, answer }) = received else { return false };
         shared.bytes.release(record.bytes.len());
         if shared.is_stopped() {
-            return;
+            return false;
         }
         delays.sleep(record.seed);
         let outcome = catch_unwind(AssertUnwindSafe(|| stage.run(&record))).unwrap_or_else(|panic| {
@@ -379,7 +408,10 @@ fn work<S: Source, K: Task>(
         };
         Counters::add(counter);
         answer.give(outcome.map_err(|error| located(error, source, record.index)));
-        watch.item(&meters.decode);
+        watch.item(&meters.decode, record.index);
+        if !shared.crew.is_called(n) {
+            return true;
+        }
     }
 }
 

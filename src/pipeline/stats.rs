@@ -6,15 +6,17 @@
 
 use std::{
     sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use super::{
     Plan,
-    meter::{Histogram, Meter, Times, Total},
+    meter::{Histogram, Hunger, Meter, Times, Total},
+    pace::{Numbers, Pace},
+    trace::Trace,
     verdict::{Figures, Setting, Spent, verdict},
 };
 
@@ -32,13 +34,17 @@ pub struct Counters {
     batches_made: AtomicU64,
     pub(super) decoded_at_first_batch: AtomicU64,
     pub(super) meters: Meters,
+    pub(super) trace: Arc<Trace>,
     setting: Setting,
+    /// Workers at work, and batches that may lie ahead.
+    workers: AtomicUsize,
+    prefetch: AtomicUsize,
     asked: AtomicBool,
     recent: Mutex<Option<Recent>>,
 }
 
 /// Where time goes, by stage. Each [`Total`] is a wait for what it is named after.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meters {
     pub(super) read: Meter,
     pub(super) credit: Total,
@@ -46,6 +52,8 @@ pub(super) struct Meters {
     pub(super) channel: Total,
     pub(super) decode: Meter,
     pub(super) records: Total,
+    /// Workers that are not needed. Not counted as a wait.
+    pub(super) rest: Total,
     pub(super) collate: Meter,
     pub(super) examples: Total,
     pub(super) room: Total,
@@ -58,6 +66,31 @@ pub(super) struct Meters {
     pub(super) ready: Histogram,
     /// How long each batch was waited for, but for the first of a pass.
     pub(super) starved: Histogram,
+    /// All waits for batches so far.
+    pub(super) hunger: Hunger,
+}
+
+impl Meters {
+    fn new() -> Self {
+        Self {
+            read: Meter::new("read"),
+            credit: Total::new("wait for credit"),
+            bytes: Total::new("wait for bytes"),
+            channel: Total::new("wait for the channel"),
+            decode: Meter::new("decode"),
+            records: Total::new("wait for records"),
+            rest: Total::new("rest"),
+            collate: Meter::new("collate"),
+            examples: Total::new("wait for examples"),
+            room: Total::new("wait for room"),
+            consumer: Meter::new("loop"),
+            batches: Total::new("wait for a batch"),
+            starts: Total::new("wait for the first batch"),
+            ready: Histogram::default(),
+            starved: Histogram::default(),
+            hunger: Hunger::new(),
+        }
+    }
 }
 
 /// Figures at three hand-overs.
@@ -103,7 +136,7 @@ pub struct Queues {
 pub struct StageTimes {
     /// `read`, `decode`, `collate` or `consumer`.
     pub name: &'static str,
-    /// Threads.
+    /// Threads at work.
     pub threads: usize,
     /// Items since construction.
     pub items: u64,
@@ -117,6 +150,8 @@ pub struct StageTimes {
     pub items_per_s: f64,
     /// The part of its threads' time that was work, recently.
     pub busy_share: f64,
+    /// The part of its threads' time that they waited, recently, by the waits that ended.
+    pub blocked_share: f64,
 }
 
 /// Why a loader is as fast as it is.
@@ -130,12 +165,17 @@ pub struct Report {
     pub starved: Times,
     /// Seconds of waiting for the first batch of a pass.
     pub start_s: f64,
+    /// Workers at work now.
+    pub n_workers: usize,
+    /// Batches that may lie ahead now.
+    pub prefetch_batches: usize,
     /// What limits, and what to change.
     pub verdict: String,
 }
 
 impl Counters {
     pub(super) fn new(plan: &Plan) -> Self {
+        let first = Pace::first(plan.auto, plan.numbers());
         Self {
             records_read: AtomicU64::new(0),
             records_decoded: AtomicU64::new(0),
@@ -144,12 +184,17 @@ impl Counters {
             batches: AtomicU64::new(0),
             batches_made: AtomicU64::new(0),
             decoded_at_first_batch: AtomicU64::new(0),
-            meters: Meters::default(),
+            meters: Meters::new(),
+            trace: Arc::default(),
+            workers: AtomicUsize::new(first.workers),
+            prefetch: AtomicUsize::new(first.prefetch),
             setting: Setting {
                 n_readers: if plan.order.is_scattered() { plan.n_readers } else { 1 },
                 is_scattered: plan.order.is_scattered(),
                 n_workers: plan.n_workers,
-                cores: std::thread::available_parallelism().map_or(1, Into::into),
+                most_workers: plan.n_workers,
+                is_auto: plan.auto.workers,
+                cores: cores(),
             },
             asked: AtomicBool::new(false),
             recent: Mutex::new(None),
@@ -158,6 +203,18 @@ impl Counters {
 
     pub(super) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The numbers in force.
+    pub(super) fn numbers(&self) -> Numbers {
+        let get = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        Numbers { workers: get(&self.workers), prefetch: get(&self.prefetch) }
+    }
+
+    /// From now on other numbers are in force.
+    pub(super) fn change(&self, to: Numbers) {
+        self.workers.store(to.workers, Ordering::Relaxed);
+        self.prefetch.store(to.prefetch, Ordering::Relaxed);
     }
 
     /// A first batch was asked for.
@@ -177,7 +234,11 @@ impl Counters {
     pub(super) fn handed_out(&self, now: Instant) {
         // Whoever reads meanwhile gets the figures of the batch before.
         let Ok(mut recent) = self.recent.try_lock() else { return };
-        let last = (now, self.figures());
+        let mut last = (now, self.figures());
+        if let Some(Recent { last: (before, figures), .. }) = &*recent {
+            let elapsed_s = now.duration_since(*before).as_secs_f64();
+            last.1.workers_s = figures.workers_s + self.numbers().workers as f64 * elapsed_s;
+        }
         let recent = recent.get_or_insert(Recent { older: last, newer: last, last });
         recent.last = last;
         if now.duration_since(recent.newer.0) >= SPAN {
@@ -209,6 +270,7 @@ impl Counters {
         };
         Figures {
             elapsed_s: 0.0,
+            workers_s: 0.0,
             read: spent(&self.records_read, read, &[credit, bytes, channel]),
             decode: spent(&self.records_decoded, decode, &[records]),
             collate: spent(&self.batches_made, collate, &[examples, room]),
@@ -228,16 +290,20 @@ impl Counters {
 
     /// What limits the loader, and what to change.
     pub fn verdict(&self) -> String {
-        verdict(self.asked.load(Ordering::Relaxed), &self.recent().unwrap_or_default(), &self.setting)
+        let setting = Setting { n_workers: self.numbers().workers, ..self.setting };
+        verdict(self.asked.load(Ordering::Relaxed), &self.recent().unwrap_or_default(), &setting)
     }
 
     /// Where the time goes.
     pub fn report(&self) -> Report {
         let (recent, total, m) = (self.recent().unwrap_or_default(), self.figures(), &self.meters);
+        let Numbers { workers, prefetch } = self.numbers();
         let stage = |name, threads, meter: &Meter, of: fn(&Figures) -> Spent, waits: &[(_, &Total)]| {
             let (total, recent_spent) = (of(&total), of(&recent));
-            let per_elapsed =
-                |value: f64| if recent.elapsed_s > 0.0 { value / recent.elapsed_s } else { 0.0 };
+            // Those of the workers that rested do not count.
+            let threads_s =
+                if name == "decode" { recent.workers_s } else { threads as f64 * recent.elapsed_s };
+            let share = |value: f64, of: f64| if of > 0.0 { value / of } else { 0.0 };
             StageTimes {
                 name,
                 threads,
@@ -245,16 +311,16 @@ impl Counters {
                 busy_s: total.busy_s,
                 waits: waits.iter().map(|&(name, total)| (name, total.seconds())).collect(),
                 times: meter.times(),
-                items_per_s: per_elapsed(recent_spent.items as f64),
-                busy_share: per_elapsed(recent_spent.busy_s / threads as f64).min(1.0),
+                items_per_s: share(recent_spent.items as f64, recent.elapsed_s),
+                busy_share: share(recent_spent.busy_s, threads_s).min(1.0),
+                blocked_share: share(recent_spent.blocked_s, threads_s).min(1.0),
             }
         };
-        let Setting { n_readers, n_workers, .. } = self.setting;
         let reads = [("credit", &m.credit), ("bytes", &m.bytes), ("channel", &m.channel)];
         Report {
             stages: [
-                stage("read", n_readers, &m.read, |figures| figures.read, &reads),
-                stage("decode", n_workers, &m.decode, |figures| figures.decode, &[("records", &m.records)]),
+                stage("read", self.setting.n_readers, &m.read, |figures| figures.read, &reads),
+                stage("decode", workers, &m.decode, |figures| figures.decode, &[("records", &m.records)]),
                 stage(
                     "collate",
                     1,
@@ -267,7 +333,14 @@ impl Counters {
             ready: m.ready.read(),
             starved: m.starved.read(),
             start_s: m.starts.seconds(),
+            n_workers: workers,
+            prefetch_batches: prefetch,
             verdict: self.verdict(),
         }
     }
+}
+
+/// Cores that this process may use: its affinity and the quota of its control group.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
 }

@@ -29,6 +29,15 @@ pub struct Figures {
     pub collate: Spent,
     /// Whoever takes batches: its own work, and its waits in `next()`.
     pub consumer: Spent,
+    /// Seconds at work, over the workers: those that rest do not count.
+    pub workers_s: f64,
+}
+
+impl Figures {
+    /// The part of their time at work that workers work.
+    pub fn decoding(&self) -> f64 {
+        if self.workers_s > 0.0 { (self.decode.busy_s / self.workers_s).min(1.0) } else { 0.0 }
+    }
 }
 
 /// What the verdict must know of the configuration.
@@ -38,8 +47,12 @@ pub struct Setting {
     pub n_readers: usize,
     /// Whether each record is a read of its own.
     pub is_scattered: bool,
-    /// Worker threads.
+    /// Workers at work.
     pub n_workers: usize,
+    /// Worker threads.
+    pub most_workers: usize,
+    /// Whether the loader chooses how many of them work.
+    pub is_auto: bool,
     /// Cores of the machine.
     pub cores: usize,
 }
@@ -66,6 +79,7 @@ impl Sub for Figures {
             decode: self.decode - before.decode,
             collate: self.collate - before.collate,
             consumer: self.consumer - before.consumer,
+            workers_s: self.workers_s - before.workers_s,
         }
     }
 }
@@ -82,23 +96,27 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
     if !asked {
         return "idle: no batch was asked for yet".into();
     }
-    let Figures { elapsed_s, read, decode, collate, consumer } = figures;
+    let Figures { elapsed_s, read, collate, consumer, .. } = figures;
     if consumer.items < FEW || *elapsed_s <= 0.0 {
         return "starting: too few batches yet to tell".into();
     }
     let starved = consumer.blocked_s / (consumer.blocked_s + consumer.busy_s).max(f64::MIN_POSITIVE);
     let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
     let waits = percent(starved);
+    let Setting { n_workers, most_workers, cores, .. } = *setting;
     if starved <= SELDOM {
+        let fewer = if setting.is_auto {
+            format!("{n_workers} workers are at work")
+        } else {
+            format!("fewer n_workers ({n_workers}) may do")
+        };
         return format!(
-            "consumer-bound: next() waits {waits} of the time, the loop is the limit; nothing to change here, fewer n_workers \
-             ({}) may do",
-            setting.n_workers
+            "consumer-bound: next() waits {waits} of the time, the loop is the limit; nothing to change here, {fewer}"
         );
     }
     let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
     let (reading, decoding, collating) =
-        (share(read, setting.n_readers), share(decode, setting.n_workers), share(collate, 1));
+        (share(read, setting.n_readers), figures.decoding(), share(collate, 1));
     let most = reading.max(decoding).max(collating);
     if most < MUCH {
         format!(
@@ -107,13 +125,15 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             percent(most)
         )
     } else if most == decoding {
-        let remedy = if setting.n_workers < setting.cores {
-            format!("raise n_workers ({}, of {} cores)", setting.n_workers, setting.cores)
+        let remedy = if n_workers < most_workers {
+            format!("{n_workers} workers are at work, up to {most_workers} are added while cores are free")
+        } else if n_workers < cores {
+            let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
+            format!("raise {name} ({n_workers}, of {cores} cores)")
         } else {
             format!(
-                "n_workers ({}) has all {} cores already: make examples cheaper (sample_rate, clip_seconds, a format that decodes \
-                 faster)",
-                setting.n_workers, setting.cores
+                "n_workers ({n_workers}) has all {cores} cores already: make examples cheaper (sample_rate, clip_seconds, a format \
+                 that decodes faster)"
             )
         };
         format!(
@@ -144,7 +164,14 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
 mod tests {
     use super::*;
 
-    const SETTING: Setting = Setting { n_readers: 1, is_scattered: false, n_workers: 4, cores: 16 };
+    const SETTING: Setting = Setting {
+        n_readers: 1,
+        is_scattered: false,
+        n_workers: 4,
+        most_workers: 4,
+        is_auto: false,
+        cores: 16,
+    };
 
     /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for `starved` of it.
     fn figures(read: f64, decode: f64, collate: f64, starved: f64) -> Figures {
@@ -155,6 +182,7 @@ mod tests {
             decode: spent(40.0 * decode, 40.0),
             collate: spent(10.0 * collate, 10.0),
             consumer: spent(10.0 * (1.0 - starved), 10.0),
+            workers_s: 40.0,
         }
     }
 
@@ -179,6 +207,13 @@ mod tests {
         let all = Setting { n_workers: 4, cores: 4, ..SETTING };
         let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &all);
         assert!(said.contains("make examples cheaper") && !said.contains("raise"), "{said}");
+        let auto = Setting { is_auto: true, ..SETTING };
+        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &auto);
+        assert!(said.contains("raise cpu_budget (4, of 16 cores)"), "{said}");
+        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &Setting { most_workers: 8, ..auto });
+        assert!(said.contains("4 workers are at work, up to 8"), "{said}");
+        let said = verdict(true, &figures(0.1, 0.5, 0.1, 0.01), &auto);
+        assert!(said.contains("4 workers are at work") && !said.contains("fewer"), "{said}");
         let scattered = Setting { is_scattered: true, n_readers: 1, ..SETTING };
         assert!(verdict(true, &figures(0.97, 0.2, 0.1, 0.6), &scattered).contains("raise n_readers (1)"));
     }

@@ -3,7 +3,7 @@
 //! A pyclass owns one [`Face`] and adds what is its own: parameters, the dict of a batch, what a state means.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -180,6 +180,15 @@ impl<S: Source, K: Task> Face<S, K> {
             0 => String::new(),
             _ => format!("; {}", self.counters.verdict()),
         }
+    }
+
+    /// Traces the threads for `seconds` from now on.
+    pub fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
+        if !(0.0..=3600.0).contains(&seconds) {
+            let message = format!("seconds is {seconds}, must be 0 to 3600");
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        self.ask(py, |engine| engine.trace(&path, Duration::from_secs_f64(seconds)))
     }
 
     /// How fast an engine like this one is if the loop does nothing; `rows` counts those of a batch, `to_dict` is what the user gets.

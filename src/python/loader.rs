@@ -22,7 +22,7 @@ use super::{
     side::on_the_side,
     sources::Sources,
     state,
-    whole::{int64, int128, optional_int64},
+    whole::{chosen, int64, int128, n_workers, optional_int64, prefetch_batches},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
@@ -61,8 +61,11 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     Rate (Hz) and length of the clips; recordings are resampled, cut or padded with zeros.
 /// n_mels, n_fft, hop_length : int
 ///     Mel bands, samples per Fourier transform, samples from frame to frame.
-/// n_workers, raw_channel_size : int
-///     Threads that decode; records that may wait for them.
+/// n_workers : int or "auto"
+///     Threads that decode. `"auto"` begins with two, adds some while `next()` waits for them and cores are free, and lets some rest
+///     while batches pile up; never more than `cpu_budget`.
+/// raw_channel_size : int
+///     Records that may wait for a worker.
 /// infinite : bool
 ///     Epoch after epoch without end, bad records replaced; or one pass per `iter()`, bad records left out.
 /// augment : bool
@@ -88,8 +91,16 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     Where a finite mixture ends: `"first_exhausted"` (default) or `"all_exhausted"`; an infinite one has `"restart"`.
 /// n_readers : int
 ///     Threads that read, where each row is a read of its own.
-/// prefetch_batches : int
-///     Batches that are made ahead and lie ready: memory, not content.
+/// prefetch_batches : int or "auto"
+///     Batches that are made ahead and lie ready: memory, not content. `"auto"`: from 2 to 8, one more whenever `next()` had to wait
+///     although batches had piled up.
+/// cpu_budget : int, optional
+///     The most workers of `n_workers="auto"`. None: the cores that this process may use.
+/// memory_budget : int, optional
+///     The most bytes that the loader may come to hold; a configuration that may hold more is a ConfigError with its parts. Numbers that
+///     were left to the loader are chosen to fit. None: no bound.
+/// raw_channel_bytes : int, optional
+///     Bytes of the records that may wait for a worker. None: 512 MiB, or less within a `memory_budget`.
 /// audio_column, label_column : str, optional
 ///     Columns by name; otherwise the schema's Audio feature or `audio`, and `label`.
 ///
@@ -121,7 +132,8 @@ impl Loader {
         arrow_files, seed=0, batch_size=64, shuffle_buffer_size=10000, shuffle_min_size=8000, sample_rate=32000,
         clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,
         augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
-        mixture_block=None, stop=None, n_readers=8, prefetch_batches=3, audio_column=None, label_column=None
+        mixture_block=None, stop=None, n_readers=8, prefetch_batches=3, cpu_budget=None,
+        memory_budget=None, raw_channel_bytes=None, audio_column=None, label_column=None
     ))]
     fn new(
         py: Python<'_>,
@@ -135,7 +147,7 @@ impl Loader {
         #[pyo3(from_py_with = int64)] n_mels: i64,
         #[pyo3(from_py_with = int64)] n_fft: i64,
         #[pyo3(from_py_with = int64)] hop_length: i64,
-        #[pyo3(from_py_with = int64)] n_workers: i64,
+        #[pyo3(from_py_with = n_workers)] n_workers: i64,
         #[pyo3(from_py_with = int64)] raw_channel_size: i64,
         infinite: bool,
         augment: bool,
@@ -149,7 +161,10 @@ impl Loader {
         #[pyo3(from_py_with = optional_int64)] mixture_block: Option<i64>,
         stop: Option<String>,
         #[pyo3(from_py_with = int64)] n_readers: i64,
-        #[pyo3(from_py_with = int64)] prefetch_batches: i64,
+        #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
+        #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
+        #[pyo3(from_py_with = optional_int64)] memory_budget: Option<i64>,
+        #[pyo3(from_py_with = optional_int64)] raw_channel_bytes: Option<i64>,
         audio_column: Option<String>,
         label_column: Option<String>,
     ) -> PyResult<Self> {
@@ -172,7 +187,7 @@ impl Loader {
             n_mels,
             n_fft,
             hop_length,
-            n_workers,
+            n_workers: chosen(n_workers),
             raw_channel_size,
             infinite,
             augment,
@@ -183,7 +198,10 @@ impl Loader {
             n_streams,
             drop_last,
             n_readers,
-            prefetch_batches,
+            prefetch_batches: chosen(prefetch_batches),
+            cpu_budget,
+            memory_budget,
+            raw_channel_bytes,
             mixture,
         };
         let mut problems = Vec::new();
@@ -210,7 +228,7 @@ impl Loader {
         let columns = [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
         let options = ArrowOptions { audio_column, label_column, ..ArrowOptions::default() };
         let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
-        config.check_rows(&audio, source.n_rows()).map_err(raise)?;
+        config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
         let (shape, source) = (task.shape(), Arc::new(source));
         if let Some(mixture) = &mut plan.mixture {
             mixture.over(source.group_starts());
@@ -324,12 +342,24 @@ impl Loader {
     ///   buffer-bound, of the last 5 to 10 s, as it was when the last batch was handed out.
     /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items` (records; batches in the last
     ///   two), `busy_s` and `blocked_s` over all threads, `blocked_on` by what is waited for, `p50_s` and `p99_s` of the work on an
-    ///   item (within 12 %), and of the last 5 to 10 s `items_per_s` and `busy_share`. A wait counts when it ends.
+    ///   item (within 12 %), and of the last 5 to 10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
+    /// - `n_workers`, `prefetch_batches`, now: the workers at work, and the batches that may lie ready.
     /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `examples` in the shuffle buffers, `batches` that lie ready.
     /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`, `starved_p99_s`, how long `next()`
     ///   waited for it, without the first of a pass; `start_s`, all waits for these.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.face.stats(py)
+    }
+
+    /// Records what every thread does for `seconds` (0 to 3600) from now on, while you go on with your loop, and writes it to `path` when
+    /// the time is over or the loader closes: trace events as JSON, for ui.perfetto.dev or chrome://tracing. Returns at once; the file
+    /// has its name when it is complete. A thread of each kind has a line of its work (`read`, `decode`, `collate`, `loop`) and its
+    /// waits, each shown once it has ended; curves show what lies between them, and the workers at work. At most 262144 pieces are
+    /// kept; the file says how many were left out. Raises `OSError` if the file cannot be written, `StateError` if another trace
+    /// is being taken.
+    #[pyo3(signature = (path, seconds=5.0))]
+    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
+        self.face.trace(py, path, seconds)
     }
 
     /// How fast the loader is if the loop does nothing: measured for `seconds` (0 to 3600) on a copy that begins at the same

@@ -7,7 +7,7 @@ use crate::pipeline::{Counters, Queues, Report, StageTimes, Times};
 /// What `Loader.stats()` returns.
 pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResult<Bound<'py, PyDict>> {
     let stats = counters.read();
-    let Report { stages, ready, starved, start_s, verdict } = counters.report();
+    let Report { stages, ready, starved, start_s, n_workers, prefetch_batches, verdict } = counters.report();
     let dict = PyDict::new(py);
     dict.set_item("records_read", stats.records_read)?;
     dict.set_item("records_decoded", stats.records_decoded)?;
@@ -15,6 +15,8 @@ pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResu
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;
     dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;
+    dict.set_item("n_workers", n_workers)?;
+    dict.set_item("prefetch_batches", prefetch_batches)?;
     dict.set_item("verdict", verdict)?;
     let by_name = PyDict::new(py);
     for stage in &stages {
@@ -39,7 +41,8 @@ pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResu
 }
 
 fn stage_dict<'py>(py: Python<'py>, stage: &StageTimes) -> PyResult<Bound<'py, PyDict>> {
-    let StageTimes { threads, items, busy_s, waits, times, items_per_s, busy_share, .. } = stage;
+    let StageTimes { threads, items, busy_s, waits, times, items_per_s, busy_share, blocked_share, .. } =
+        stage;
     let blocked_on = PyDict::new(py);
     for (name, seconds) in waits {
         blocked_on.set_item(format!("{name}_s"), seconds)?;
@@ -54,5 +57,6 @@ fn stage_dict<'py>(py: Python<'py>, stage: &StageTimes) -> PyResult<Bound<'py, P
     dict.set_item("p99_s", times.p99_s)?;
     dict.set_item("items_per_s", items_per_s)?;
     dict.set_item("busy_share", busy_share)?;
+    dict.set_item("blocked_share", blocked_share)?;
     Ok(dict)
 }

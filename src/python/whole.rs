@@ -3,7 +3,15 @@
 //! To be named as `from_py_with`. Takes whatever has `__index__`, except bool, which is a slip where a number is meant; anything
 //! else is a TypeError. What does not fit becomes the nearest number that does, which [`crate::config::shown`] shows as such.
 
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyBool};
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyBool, PyString},
+};
+
+use super::errors::to_python;
+use crate::{Error, ErrorKind, config::Count};
 
 pub fn int64(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     let nearest = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
@@ -23,5 +31,55 @@ pub fn int128(object: &Bound<'_, PyAny>) -> PyResult<i128> {
         Ok(value) => Ok(value),
         Err(_) if whole.lt(0)? => Ok(i128::MIN),
         Err(_) => Ok(i128::MAX),
+    }
+}
+
+/// What `"auto"` is between the signature, where a default must be a literal number, and [`chosen`].
+const AUTO: i64 = i64::MIN + 1;
+
+/// What [`n_workers`] or [`prefetch_batches`] found.
+pub fn chosen(n: i64) -> Count {
+    if n == AUTO { Count::Auto } else { Count::Exactly(n) }
+}
+
+/// `n_workers`: a number or `"auto"`.
+pub fn n_workers(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    count("n_workers", object)
+}
+
+/// `prefetch_batches`: a number or `"auto"`.
+pub fn prefetch_batches(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    count("prefetch_batches", object)
+}
+
+fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let Ok(text) = object.cast::<PyString>() else { return int64(object) };
+    if text == "auto" {
+        return Ok(AUTO);
+    }
+    let message = format!("{name} is {}, must be a whole number or \"auto\"", text.repr()?);
+    Err(to_python(object.py(), &Error::new(ErrorKind::Config, message)))
+}
+
+impl<'py> IntoPyObject<'py> for Count {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Exactly(n) => n.into_bound_py_any(py),
+            Self::Auto => "auto".into_bound_py_any(py),
+        }
+    }
+}
+
+impl<'py> IntoPyObject<'py> for &Count {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        (*self).into_pyobject(py)
     }
 }

@@ -107,7 +107,7 @@ def test_all_problems_in_one_message() -> None:
     [
         {"batch_size": 1.5},
         {"batch_size": True},
-        {"n_workers": "8"},
+        {"n_workers": 8.0},
         {"clip_seconds": "5"},
         {"infinite": 3},
         {"audio_column": 1},

@@ -23,6 +23,9 @@ KEYWORDS = {
     "stop": None,
     "n_readers": 8,
     "prefetch_batches": 3,
+    "cpu_budget": None,
+    "memory_budget": None,
+    "raw_channel_bytes": None,
     "audio_column": None,
     "label_column": None,
 }

@@ -1,5 +1,6 @@
 """`stats()`, `repr()` and `headspace()` say what limits the loader."""
 
+import json
 import signal
 import threading
 import time
@@ -13,7 +14,10 @@ from forebay import _core
 from recordings import TINY
 
 WINDOW: dict[str, Any] = {"shuffle_buffer_size": 100, "shuffle_min_size": 20, "batch_size": 8, "n_workers": 2}
-KEYS = {"threads", "items", "busy_s", "blocked_s", "blocked_on", "p50_s", "p99_s", "items_per_s", "busy_share"}
+KEYS = {
+    "threads", "items", "busy_s", "blocked_s", "blocked_on", "p50_s", "p99_s", "items_per_s", "busy_share",
+    "blocked_share",
+}  # fmt: skip
 
 
 def test_keys(tiny_shards: list[Path]) -> None:
@@ -108,3 +112,40 @@ def test_headspace_is_interrupted(tiny_shards: list[Path]) -> None:
         assert time.perf_counter() - begin < 1.5
         timer.join()
         assert len(next(loader)["index"]) == 8
+
+
+def test_trace(tiny_shards: list[Path], tmp_path: Path) -> None:
+    _core._inject_delays(fixed_ms=2)
+    path = tmp_path / "trace.json"
+    with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
+        next(loader)
+        with pytest.raises(FileNotFoundError, match="where"):
+            loader.trace(tmp_path / "no" / "where")
+        with pytest.raises(forebay.ConfigError, match="seconds is -1, must be 0 to 3600"):
+            loader.trace(path, -1)
+        loader.trace(path, 0.3)
+        with pytest.raises(forebay.StateError, match="already"):
+            loader.trace(path)
+        end = time.monotonic() + 20
+        while not path.exists():
+            assert time.monotonic() < end
+            next(loader)
+        events = json.loads(path.read_text())["traceEvents"]
+        threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        workers = {"forebay-worker-0", "forebay-worker-1"}
+        assert set(threads.values()) >= {"forebay-io", *workers, "forebay-collator", "consumer"}
+        spans = [event for event in events if event["ph"] == "X"]
+        assert all(event["tid"] in threads and event["dur"] >= 0 for event in spans)
+        assert {event["name"] for event in spans} >= {"read", "decode", "collate", "batch", "wait for a batch"}
+        decoding = sum(event["dur"] for event in spans if event["name"] == "decode")
+        assert 0.3e6 < decoding <= 0.61e6, "two workers, 0.3 s"
+        assert {event["name"] for event in events if event["ph"] == "C"} == {
+            "records", "record_bytes", "examples", "batches", "workers",
+        }  # fmt: skip
+        # A second one, which the end of the loader ends.
+        loader.trace(str(path), 600)
+        next(loader)
+    assert json.loads(path.read_text())["traceEvents"] != events
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        loader.trace(path)

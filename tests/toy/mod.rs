@@ -20,7 +20,7 @@ use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
     order::Order,
-    pipeline::{Engine, Plan, Step},
+    pipeline::{Auto, Engine, Plan, Step},
     record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed,
 };
@@ -147,6 +147,7 @@ pub fn plan() -> Plan {
         channel_size: 16,
         channel_bytes: 1 << 20,
         prefetch_batches: 2,
+        auto: Auto::default(),
     }
 }
 

@@ -1,0 +1,256 @@
+"""The tables of docs/tuning.md: what workers and batches ahead buy, and what they cost, as Markdown.
+
+    python benches/tuning.py [--seconds 4] [--rounds 3] [--only workers sleepers prefetch step]
+
+Recordings are the bundled ones, again and again, in one shard of a temporary folder. Each figure is the median over
+rounds; in a round each setting runs once, in a process of its own, one after the other. The loop is one that sleeps:
+what a step on an accelerator is to the cores. Times of steps are multiples of t, what a batch takes the loader on all
+cores. `sleepers` is `workers` with workers that sleep as well: a machine with as many cores as are asked for.
+"""
+
+import argparse
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "recordings"
+CORES = len(os.sched_getaffinity(0))
+LOADER: dict[str, Any] = {"batch_size": 64, "shuffle_buffer_size": 256, "shuffle_min_size": 128}
+WORKERS = [1, 2, 4, 8, "auto"] if CORES <= 8 else [1, 2, 4, 8, 16, 32, "auto"]
+PREFETCH = [1, 2, 3, 4, 8, "auto"]
+# Seconds of step times t that a loop takes for each batch.
+LOOPS: dict[str, list[float]] = {
+    "none": [0.0],
+    "fast": [0.8],
+    "slow": [4.0],
+    "uneven": [0.1, 0.1, 0.1, 3.3],
+}
+# A record of the `sleepers` takes a worker so long, and a batch eight workers that.
+SLEEP_MS = 10
+SLEEPERS: dict[str, Any] = {"clip_seconds": 0.05, "cpu_budget": 8}
+SLEEP_T = LOADER["batch_size"] * SLEEP_MS / 1e3 / 8
+TABLES = ["workers", "sleepers", "prefetch", "step"]
+PHASE_S = 1.0  # a changing loop is fast and slow in turn, for so long
+
+Figures = dict[str, float]
+
+
+def write_shard(path: Path, repeats: int) -> None:
+    import pyarrow as pa
+
+    with (FOLDER / "recordings.csv").open(newline="") as table:
+        recordings = [(FOLDER / line["file"]).read_bytes() for line in csv.DictReader(table)]
+    audio = pa.StructArray.from_arrays(
+        [pa.array(recordings, pa.binary()), pa.nulls(len(recordings), pa.string())], ["bytes", "path"]
+    )
+    batch = pa.RecordBatch.from_arrays([audio, pa.array([0] * len(recordings))], ["audio", "label"])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+        for _ in range(repeats):
+            writer.write_batch(batch)
+
+
+def steps(loop: str, t: float) -> Iterator[float]:
+    """Seconds from batch to batch that the loop takes for itself."""
+    if loop != "changing":
+        yield from cycle(t * multiple for multiple in LOOPS[loop])
+    while True:
+        yield t * LOOPS["fast" if time.perf_counter() // PHASE_S % 2 else "slow"][0]
+
+
+def take(loader: Any, pauses: Iterator[float], done: Callable[[int, float], bool]) -> tuple[float, list[float]]:
+    """Seconds that the loop took until it was done, and those of each `next()`."""
+    waits: list[float] = []
+    begin = time.perf_counter()
+    while not done(len(waits), time.perf_counter() - begin):
+        asked = time.perf_counter()
+        next(loader)
+        waits.append(time.perf_counter() - asked)
+        pause = next(pauses)
+        if pause > 0:
+            time.sleep(pause)
+    return time.perf_counter() - begin, waits
+
+
+def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[str, Any]) -> Figures:
+    import forebay
+    from forebay import _core
+
+    if "cpu_budget" in parameters:
+        _core._inject_delays(fixed_ms=SLEEP_MS)
+        if parameters["n_workers"] != "auto":
+            del parameters["cpu_budget"]
+    with forebay.Loader(shard, **LOADER, **parameters) as loader:
+        # The window is full then, and a loader that adapts has seen the loop.
+        pauses = steps(loop, t)
+        take(loader, pauses, lambda n, elapsed: n >= 10 and elapsed >= 0.5 * seconds)
+        elapsed, waits = take(loader, pauses, lambda _, elapsed: elapsed >= seconds)
+        stats = loader.stats()
+        waits.sort()
+        status = Path("/proc/self/status").read_text()
+        return {
+            "examples_per_s": LOADER["batch_size"] * len(waits) / elapsed,
+            "wait_share": sum(waits) / elapsed,
+            "wait_p50_ms": 1e3 * waits[len(waits) // 2],
+            "wait_p99_ms": 1e3 * waits[len(waits) * 99 // 100],
+            "n_workers": stats["n_workers"],
+            "prefetch_batches": stats["prefetch_batches"],
+            "resident_mb": int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0]) / 1e3,
+        }
+
+
+def beside_a_step(shard: str, parameters: dict[str, Any]) -> Figures:
+    """Time per batch of a loop that does nothing, and of one that takes as long as the loader does, in turn."""
+    import forebay
+
+    blocks: dict[str, list[float]] = {"none": [], "step": []}
+    with forebay.Loader(shard, **LOADER, **parameters) as loader:
+        take(loader, cycle([0.0]), lambda n, _: n == 12)
+        for _ in range(5):
+            t = 0.0
+            for name, taken in blocks.items():
+                pauses = cycle([t if name == "step" else 0.0])
+                # What lay ready goes first.
+                take(loader, pauses, lambda n, _: n == 8)
+                t = take(loader, pauses, lambda n, _: n == 24)[0] / 24
+                taken.append(t)
+    ratios = [step / none for none, step in zip(*blocks.values(), strict=True)]
+    return {
+        "t_ms": 1e3 * statistics.median(blocks["none"]),
+        "batch_ms": 1e3 * statistics.median(blocks["step"]),
+        "ratio": statistics.median(ratios),
+    }
+
+
+def run(what: str, *arguments: object) -> Figures:
+    """The figures of `what` from a process of its own."""
+    command = [sys.executable, __file__, "--one", json.dumps([what, *arguments])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def medians(rounds: list[dict[Any, Figures]]) -> dict[Any, Figures]:
+    names = rounds[0]
+    return {
+        setting: {key: statistics.median(one[setting][key] for one in rounds) for key in names[setting]}
+        for setting in names
+    }
+
+
+def row(*cells: object) -> None:
+    print("|", " | ".join(str(cell) for cell in cells), "|", flush=True)
+
+
+def table(*columns: str) -> None:
+    row(*columns)
+    print("|---" + "|---:" * (len(columns) - 1) + "|", flush=True)
+
+
+def workers(shard: str, t: float, seconds: float, rounds: int, **parameters: object) -> None:
+    print("\nExamples per second, by the loop's step: `none`, 0.8 t, 4 t, and both in turn.\n")
+    loops = ["none", "fast", "slow", "changing"]
+    settings = [(loop, n) for loop in loops for n in WORKERS]
+    found = medians(
+        [
+            {s: run("measure", shard, s[0], t, seconds, parameters | {"n_workers": s[1]}) for s in settings}
+            for _ in range(rounds)
+        ]
+    )
+    table("n_workers", *loops, "next() waits (none, fast)", "resident MB")
+    for n in WORKERS:
+        at_work = ", ".join(f"{found[loop, n]['n_workers']:.0f}" for loop in loops)
+        row(
+            f"auto ({at_work})" if n == "auto" else n,
+            *(f"{found[loop, n]['examples_per_s']:.0f}" for loop in loops),
+            ", ".join(f"{found[loop, n]['wait_share']:.0%}" for loop in loops[:2]),
+            f"{found['none', n]['resident_mb']:.0f}",
+        )
+    best = {loop: max(found[loop, n]["examples_per_s"] for n in WORKERS if n != "auto") for loop in loops}
+    row("auto / best", *(f"{found[loop, 'auto']['examples_per_s'] / best[loop]:.2f}" for loop in loops), "", "")
+
+
+def prefetch(shard: str, t: float, seconds: float, rounds: int) -> None:
+    print("\n### prefetch_batches\n\nSteady steps of 0.8 t, and uneven ones: three of 0.1 t, one of 3.3 t.\n")
+    settings = [(loop, n) for loop in ("fast", "uneven") for n in PREFETCH]
+    found = medians(
+        [
+            {
+                s: run("measure", shard, s[0], t, seconds, {"n_workers": CORES, "prefetch_batches": s[1]})
+                for s in settings
+            }
+            for _ in range(rounds)
+        ]
+    )
+    batch_mb = LOADER["batch_size"] * 4 * 128 * 501 / 1e6
+    table("prefetch_batches", "steady/s", "next() waits", "p99 ms", "uneven/s", "next() waits", "p99 ms", "MB ahead")
+    for n in PREFETCH:
+        reached = found["uneven", n]["prefetch_batches"]
+        row(
+            f"auto ({found['fast', n]['prefetch_batches']:.0f}, {reached:.0f})" if n == "auto" else n,
+            *(
+                cell
+                for loop in ("fast", "uneven")
+                for figures in [found[loop, n]]
+                for cell in (
+                    f"{figures['examples_per_s']:.0f}",
+                    f"{figures['wait_share']:.0%}",
+                    f"{figures['wait_p99_ms']:.0f}",
+                )
+            ),
+            f"{batch_mb * reached:.0f}",
+        )
+
+
+def step(shard: str, rounds: int) -> None:
+    print("\n### A step that takes as long as a batch\n")
+    settings: list[Any] = [1, CORES, "auto"] if CORES > 1 else [1, "auto"]
+    found = medians([{n: run("beside_a_step", shard, {"n_workers": n}) for n in settings} for _ in range(rounds)])
+    table("n_workers", "t, ms per batch", "with a step of t, ms per batch", "ratio")
+    for n, figures in found.items():
+        row(n, f"{figures['t_ms']:.1f}", f"{figures['batch_ms']:.1f}", f"{figures['ratio']:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=TABLES)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        what, *arguments = json.loads(options.one)
+        print(json.dumps({"measure": measure, "beside_a_step": beside_a_step}[what](*arguments)))
+        return
+    wanted = options.only or TABLES
+    with tempfile.TemporaryDirectory() as folder:
+        shard = f"{folder}/recordings.arrow"
+        write_shard(Path(shard), 30)
+        speed = run("measure", shard, "none", 0.0, options.seconds, {"n_workers": CORES})["examples_per_s"]
+        t = LOADER["batch_size"] / speed
+        print(f"{CORES} cores, load {os.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}; t is {1e3 * t:.1f} ms.")
+        if "workers" in wanted:
+            print("\n### n_workers")
+            workers(shard, t, options.seconds, options.rounds)
+        if "sleepers" in wanted:
+            print(f"\n### n_workers where there are cores for all; t is {1e3 * SLEEP_T:.0f} ms")
+            workers(shard, SLEEP_T, options.seconds, options.rounds, **SLEEPERS)
+        if "prefetch" in wanted:
+            prefetch(shard, t, options.seconds, options.rounds)
+        if "step" in wanted:
+            step(shard, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+//! What a configuration may hold in memory, part by part, and how it is made to fit a budget.
+//!
+//! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are the most that it may come
+//! to; numbers that were left to the loader are chosen such that all parts together fit ([`fit`]), and what was asked for is never
+//! changed: if it does not fit, the error lists every part with what to lower. `docs/tuning.md` says what is not counted: the
+//! interpreter, batches that the caller keeps, decompressed record batches, and a single recording larger than a thread's allowance.
+
+use crate::{
+    Error, ErrorKind, Result,
+    pipeline::{AUTO_PREFETCH, Plan},
+};
+
+/// What a thread may hold for itself: a record, decoders, plans, scratch, a stack.
+pub const THREAD_BYTES: u64 = 30 << 20;
+/// Bytes in the channel unless something else was said.
+pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
+/// The least that the loader makes of it by itself.
+const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
+/// Memory that records lie in, for each of their bytes at most: blocks are powers of two.
+const BLOCK_FACTOR: u64 = 2;
+/// Blocks at rest (`source/block.rs`).
+const RESTING_BLOCKS: u64 = 64 << 20;
+/// Examples that are gone of which the memory is kept.
+pub const SPARE_EXAMPLES: u64 = 256;
+/// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller does.
+pub const SPARE_BATCHES: u64 = 4;
+/// Window, reading ahead and demand keep a ticket each for a slot of the window.
+const SLOT_BYTES: u64 = 24;
+
+/// Sizes that the plan does not know.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Bytes of an example.
+    pub example: u64,
+    /// Bytes of a batch.
+    pub batch: u64,
+    /// Rows of all files.
+    pub rows: u64,
+}
+
+/// A part of a loader's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    bytes: u64,
+    what: String,
+    lower: &'static str,
+}
+
+/// What a plan may hold, the largest first.
+fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
+    let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
+    let n_readers = if plan.order.is_scattered() { n_readers } else { 1 };
+    let window = plan.window.min(sizes.rows);
+    let n_streams = plan.n_streams.unwrap_or(plan.world_size).div_ceil(plan.world_size).max(1);
+    let credit = plan.buffer_size.max(window + 8 * n_workers as u64 * n_streams);
+    // A finite pass has no more than its rows.
+    let examples = if plan.infinite { credit } else { credit.min(sizes.rows) };
+    let batches = prefetch_batches as u64 + SPARE_BATCHES;
+    let threads = n_workers + n_readers + 1;
+    let part =
+        |bytes: Option<u64>, what: String, lower| Part { bytes: bytes.unwrap_or(u64::MAX), what, lower };
+    let mut parts = vec![
+        part(
+            examples.checked_mul(sizes.example),
+            format!("{examples} examples of {} that may lie ready", sizes.example),
+            "shuffle_buffer_size and shuffle_min_size",
+        ),
+        part(
+            SPARE_EXAMPLES.min(examples).checked_mul(sizes.example),
+            format!("{} spare ones", SPARE_EXAMPLES.min(examples)),
+            "the size of an example",
+        ),
+        part(
+            batches.checked_mul(sizes.batch),
+            format!("{batches} batches of {}", sizes.batch),
+            "batch_size or prefetch_batches",
+        ),
+        part(
+            (channel_bytes as u64).checked_mul(BLOCK_FACTOR),
+            format!("records of {channel_bytes} that wait for workers, in blocks"),
+            "raw_channel_bytes",
+        ),
+        part(Some(RESTING_BLOCKS), "blocks at rest".into(), "nothing"),
+        part(
+            (threads as u64).checked_mul(THREAD_BYTES),
+            format!("{threads} threads of {THREAD_BYTES}"),
+            if plan.order.is_scattered() { "n_workers or n_readers" } else { "n_workers" },
+        ),
+        part(window.checked_mul(SLOT_BYTES), format!("a window of {window}"), "shuffle_min_size"),
+    ];
+    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    parts
+}
+
+/// The most that a plan may hold, bytes.
+pub fn total(plan: &Plan, sizes: Sizes) -> u64 {
+    parts(plan, sizes).iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
+}
+
+/// Chooses the numbers that were left to the loader such that the plan holds at most `budget` bytes: first workers, then batches
+/// ahead, then bytes of the channel if `channel_is_free`, each as many as planned if they fit.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if the plan does not fit with the least of them: lists all parts.
+pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) -> Result<()> {
+    let planned = plan.clone();
+    if plan.auto.workers {
+        plan.n_workers = 1;
+    }
+    if plan.auto.prefetch {
+        plan.prefetch_batches = AUTO_PREFETCH[0].min(planned.prefetch_batches);
+    }
+    if channel_is_free {
+        plan.channel_bytes = planned.channel_bytes.min(LEAST_CHANNEL_BYTES as usize);
+    }
+    let least = total(plan, sizes);
+    if least > budget {
+        let parts: Vec<String> = parts(plan, sizes)
+            .into_iter()
+            .map(|Part { bytes, what, lower }| match lower {
+                "nothing" => format!("{bytes} for {what}"),
+                _ => format!("{bytes} for {what} (lower {lower})"),
+            })
+            .collect();
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "memory_budget is {budget} bytes, but what is configured may hold {least}: {}; lower what is named, the first \
+                 above all, or raise memory_budget",
+                parts.join(", ")
+            ),
+        ));
+    }
+    let mut grow = |most: usize, of: fn(&mut Plan) -> &mut usize| {
+        while *of(plan) < most {
+            *of(plan) += 1;
+            if total(plan, sizes) > budget {
+                *of(plan) -= 1;
+                break;
+            }
+        }
+    };
+    grow(planned.n_workers, |plan| &mut plan.n_workers);
+    grow(planned.prefetch_batches, |plan| &mut plan.prefetch_batches);
+    let left = (budget - total(plan, sizes)) / BLOCK_FACTOR;
+    plan.channel_bytes = (plan.channel_bytes + left as usize).min(planned.channel_bytes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LoaderConfig, config::Count, pipeline::Auto};
+    use proptest::prelude::*;
+
+    const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30 };
+
+    fn default_plan(auto: Auto) -> Plan {
+        let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };
+        let config = LoaderConfig {
+            n_workers: auto_or(auto.workers, 8),
+            cpu_budget: auto.workers.then_some(8),
+            prefetch_batches: auto_or(auto.prefetch, 3),
+            ..LoaderConfig::default()
+        };
+        config.check().unwrap().0
+    }
+
+    #[test]
+    fn the_default_needs_four_gigabytes() {
+        let plan = default_plan(Auto::default());
+        let expected = 10_000 * 256_512
+            + 256 * 256_512
+            + 7 * 18_468_864
+            + 2 * (512 << 20)
+            + (64 << 20)
+            + 10 * (30 << 20)
+            + 24 * 8000;
+        // 8000 + 64 for the workers are less than 10 000.
+        assert_eq!(total(&plan, SIZES), expected);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_listed() {
+        let error = fit(&mut default_plan(Auto::default()), SIZES, 1 << 30, true).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Config);
+        let parts = [
+            "memory_budget is 1073741824 bytes, but what is configured may hold 3",
+            "2565120000 for 10000 examples of 256512 that may lie ready (lower shuffle_buffer_size and shuffle_min_size), ",
+            "314572800 for 10 threads of 31457280 (lower n_workers), ",
+            "129282048 for 7 batches of 18468864 (lower batch_size or prefetch_batches), ",
+            "67108864 for blocks at rest, ",
+        ];
+        for part in parts {
+            assert!(error.message.contains(part), "{part:?} missing in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_channel_that_nobody_asked_for_shrinks() {
+        let mut plan = default_plan(Auto::default());
+        fit(&mut plan, SIZES, 3 << 30, true).unwrap();
+        assert!((32 << 20..512 << 20).contains(&plan.channel_bytes), "{}", plan.channel_bytes);
+        assert!(fit(&mut default_plan(Auto::default()), SIZES, 3 << 30, false).is_err());
+        fit(&mut plan, SIZES, 1 << 40, true).unwrap();
+    }
+
+    #[test]
+    fn a_finite_pass_holds_no_more_than_its_rows() {
+        let plan = Plan { infinite: false, ..default_plan(Auto::default()) };
+        let few = Sizes { rows: 100, ..SIZES };
+        assert!(total(&plan, few) < total(&Plan { infinite: true, ..plan.clone() }, few));
+        fit(&mut plan.clone(), few, 1 << 30, true).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_fits_and_keeps_what_was_asked_for(
+            workers: bool, prefetch: bool, channel: bool, budget in 0u64..8 << 30, rows in 1u64..20_000,
+        ) {
+            let planned = default_plan(Auto { workers, prefetch });
+            let sizes = Sizes { rows, ..SIZES };
+            let mut plan = planned.clone();
+            match fit(&mut plan, sizes, budget, channel) {
+                Err(_) => prop_assert!(budget < total(&planned, sizes)),
+                Ok(()) => {
+                    prop_assert!(total(&plan, sizes) <= budget);
+                    prop_assert!(workers || plan.n_workers == planned.n_workers);
+                    prop_assert!(prefetch || plan.prefetch_batches == planned.prefetch_batches);
+                    prop_assert!(channel || plan.channel_bytes == planned.channel_bytes);
+                    prop_assert!(plan.n_workers >= 1 && plan.prefetch_batches >= 2);
+                    if budget >= total(&planned, sizes) {
+                        prop_assert_eq!(plan, planned);
+                    }
+                }
+            }
+        }
+    }
+}

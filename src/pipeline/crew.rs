@@ -1,0 +1,92 @@
+//! The workers of a run: some are at work, the others rest until they are called.
+//!
+//! All threads are started with the run, so that the system's refusal is told at its start and nobody starts one later. A worker
+//! at rest waits for nothing but its call or the end, and holds no record: it looks whether it is called before it takes one. The
+//! first worker never rests, so records always move.
+
+use std::sync::{
+    Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Who is at work: the workers with numbers below a count.
+#[derive(Debug)]
+pub(super) struct Crew {
+    at_work: AtomicUsize,
+    has_ended: Mutex<bool>,
+    called: Condvar,
+}
+
+impl Crew {
+    /// `at_work` workers are at work, at least one.
+    pub(super) fn new(at_work: usize) -> Self {
+        Self {
+            at_work: AtomicUsize::new(at_work.max(1)),
+            has_ended: Mutex::new(false),
+            called: Condvar::new(),
+        }
+    }
+
+    /// Calls workers, or lets the last ones rest once they are done with their record.
+    pub(super) fn set(&self, at_work: usize) {
+        // Under the lock: whoever looked in vain is waiting by now.
+        let lock = self.lock();
+        self.at_work.store(at_work.max(1), Ordering::Relaxed);
+        drop(lock);
+        self.called.notify_all();
+    }
+
+    /// Whether worker `n` is to take records.
+    pub(super) fn is_called(&self, n: usize) -> bool {
+        n < self.at_work.load(Ordering::Relaxed)
+    }
+
+    /// Waits until worker `n` is called; false if there is nothing left to be called for.
+    pub(super) fn rest(&self, n: usize) -> bool {
+        let mut has_ended = self.lock();
+        while !*has_ended && !self.is_called(n) {
+            has_ended = self.called.wait(has_ended).unwrap_or_else(PoisonError::into_inner);
+        }
+        !*has_ended
+    }
+
+    /// Nobody rests any more: the run is stopped, or there are no more records.
+    pub(super) fn end(&self) {
+        *self.lock() = true;
+        self.called.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.has_ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread, time::Duration};
+
+    #[test]
+    fn who_is_not_called_rests_until_the_end() {
+        let crew = Arc::new(Crew::new(1));
+        let resters: Vec<_> = (0..4)
+            .map(|n| {
+                let crew = crew.clone();
+                thread::spawn(move || crew.rest(n))
+            })
+            .collect();
+        let resting = || {
+            thread::sleep(Duration::from_millis(30));
+            resters.iter().filter(|rester| !rester.is_finished()).count()
+        };
+        assert_eq!(resting(), 3);
+        crew.set(3);
+        assert_eq!(resting(), 1);
+        crew.set(0);
+        assert!(crew.is_called(0), "someone must work");
+        assert_eq!(resting(), 1);
+        crew.end();
+        let called: Vec<_> = resters.into_iter().map(|rester| rester.join().unwrap()).collect();
+        assert_eq!(called, [true, true, true, false]);
+    }
+}

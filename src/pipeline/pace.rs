@@ -1,0 +1,283 @@
+//! How many workers are at work and how many batches lie ahead, where the user left that to the loader.
+//!
+//! The collator asks between batches, and while it waits for examples ([`Pace::decide`]); nobody else does, and no thread is there
+//! for it. What it goes by is what the meters measure: how long the loop starved, how long batches piled up, how much the workers
+//! worked. Numbers change little by little and for different reasons in either direction, so that they come to rest:
+//!
+//! - *More workers*, by half of what there are, after [`QUICK`] in which the loop starved while records waited for a worker and
+//!   the process left a part of a core unused. So a start or a faster loop costs some tenths of a second.
+//! - *One worker less* after [`SLOW`] in which the loop did not starve, batches piled up, and the others would have had to work at most
+//!   [`LOAD`] of the time.
+//! - *One batch more ahead* after [`SLOW`] in which the loop starved and batches piled up: what comes is enough, but not steady.
+//!
+//! How many there are changes no batch. Source: own.
+
+use std::{
+    ops::Sub,
+    time::{Duration, Instant},
+};
+
+/// What a decision goes by at least before it adds workers.
+const QUICK: Duration = Duration::from_millis(50);
+/// What a decision goes by at least before it removes a worker or adds a batch.
+const SLOW: Duration = Duration::from_secs(1);
+/// The share of its time that the loop waits from which on it starves, and up to which it does not.
+const STARVED: [f64; 2] = [0.03, 0.01];
+/// The share of the time in which there is no room for a batch from which on they pile up.
+const PILED: f64 = 0.1;
+/// How much the remaining workers may have to work.
+const LOAD: f64 = 0.8;
+/// Cores that must lie idle for another worker.
+const SPARE: f64 = 0.4;
+
+/// Workers that a run starts with if it may choose.
+const FIRST_WORKERS: usize = 2;
+/// Batches ahead that a run starts with if it may choose, and the most that it chooses.
+pub const AUTO_PREFETCH: [usize; 2] = [2, 8];
+
+/// Which numbers the loader finds by itself, up to those of the plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Auto {
+    /// `n_workers`.
+    pub workers: bool,
+    /// `prefetch_batches`.
+    pub prefetch: bool,
+}
+
+/// The numbers in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) workers: usize,
+    pub(super) prefetch: usize,
+}
+
+/// Sums since some time, of which differences count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sums {
+    /// Seconds that the loop waited for batches.
+    pub(super) starved_s: f64,
+    /// Seconds that the collator waited for room.
+    pub(super) piled_s: f64,
+    /// Seconds of work of all workers.
+    pub(super) busy_s: f64,
+    /// Seconds of work of the whole process.
+    pub(super) cpu_s: f64,
+}
+
+impl Sub for Sums {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            starved_s: self.starved_s - before.starved_s,
+            piled_s: self.piled_s - before.piled_s,
+            busy_s: self.busy_s - before.busy_s,
+            cpu_s: self.cpu_s - before.cpu_s,
+        }
+    }
+}
+
+/// Chooses [`Numbers`].
+#[derive(Debug)]
+pub(super) struct Pace {
+    auto: Auto,
+    most: Numbers,
+    cores: f64,
+    now: Numbers,
+    /// Since the last look, and since the last slow one.
+    quick: (Instant, Sums),
+    slow: (Instant, Sums),
+}
+
+impl Pace {
+    /// What a loader begins with.
+    pub(super) fn first(auto: Auto, most: Numbers) -> Numbers {
+        Numbers {
+            workers: if auto.workers { FIRST_WORKERS.min(most.workers) } else { most.workers },
+            prefetch: if auto.prefetch { AUTO_PREFETCH[0].min(most.prefetch) } else { most.prefetch },
+        }
+    }
+
+    /// Goes on from `now`; the process may use so many cores.
+    pub(super) fn new(
+        auto: Auto,
+        most: Numbers,
+        cores: usize,
+        now: Numbers,
+        at: Instant,
+        sums: Sums,
+    ) -> Self {
+        Self { auto, most, cores: cores as f64, now, quick: (at, sums), slow: (at, sums) }
+    }
+
+    /// Whether there is something to look at; costs nothing.
+    pub(super) fn is_due(&self, at: Instant) -> bool {
+        (self.auto.workers || self.auto.prefetch) && at.duration_since(self.quick.0) >= QUICK
+    }
+
+    /// The numbers from now on, given the sums so far and the number of records that wait for a worker; `None` if they stay.
+    pub(super) fn decide(&mut self, at: Instant, sums: Sums, waiting: usize) -> Option<Numbers> {
+        let before = self.now;
+        let (elapsed, spent) = since(&self.quick, at, sums);
+        let is_starved = spent.starved_s >= STARVED[0] * elapsed;
+        let has_cpu = spent.cpu_s <= (self.cores - SPARE) * elapsed;
+        if self.auto.workers && is_starved && waiting > 0 && has_cpu {
+            self.now.workers = (self.now.workers + self.now.workers.div_ceil(2)).min(self.most.workers);
+        }
+        self.quick = (at, sums);
+        if at.duration_since(self.slow.0) >= SLOW {
+            self.decide_slowly(at, sums, before);
+        }
+        (self.now != before).then_some(self.now)
+    }
+
+    fn decide_slowly(&mut self, at: Instant, sums: Sums, before: Numbers) {
+        let (elapsed, spent) = since(&self.slow, at, sums);
+        self.slow = (at, sums);
+        let has_piled = spent.piled_s >= PILED * elapsed;
+        if self.auto.prefetch && has_piled && spent.starved_s >= STARVED[1] * elapsed {
+            self.now.prefetch = (self.now.prefetch + 1).min(self.most.prefetch);
+        }
+        let others = self.now.workers.saturating_sub(1).max(1);
+        let is_calm = has_piled && spent.starved_s < STARVED[1] * elapsed;
+        let have_time = spent.busy_s <= LOAD * others as f64 * elapsed;
+        if self.auto.workers && is_calm && have_time && self.now.workers == before.workers {
+            self.now.workers = others;
+        }
+    }
+}
+
+/// Seconds since a look, and what was spent in them.
+fn since(&(then, before): &(Instant, Sums), at: Instant, sums: Sums) -> (f64, Sums) {
+    (at.duration_since(then).as_secs_f64(), sums - before)
+}
+
+/// Seconds of work of all threads of this process; 0 where the system does not tell.
+pub(super) fn cpu_s() -> f64 {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the system writes one `timespec`, which is there.
+        if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) } == 0 {
+            return time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AUTO: Auto = Auto { workers: true, prefetch: true };
+    const MOST: Numbers = Numbers { workers: 8, prefetch: 8 };
+
+    /// A loader whose workers make `rate` batches a second each on `cores` cores, of which reading allows `io` at most, before a
+    /// loop that wants `wanted` a second; `jitter`: the share of the time in which batches pile up all the same.
+    #[derive(Clone, Copy)]
+    struct Loader {
+        rate: f64,
+        cores: usize,
+        io: f64,
+        wanted: f64,
+        jitter: f64,
+    }
+
+    const LOADER: Loader = Loader { rate: 10.0, cores: 8, io: 1e9, wanted: 1e9, jitter: 0.0 };
+
+    struct Run {
+        pace: Pace,
+        at: Instant,
+        sums: Sums,
+    }
+
+    fn run(most: Numbers, cores: usize) -> Run {
+        let (at, sums) = (Instant::now(), Sums::default());
+        Run { pace: Pace::new(AUTO, most, cores, Pace::first(AUTO, most), at, sums), at, sums }
+    }
+
+    impl Run {
+        /// The numbers after `seconds` with that loader; asked every 50 ms.
+        fn after(&mut self, seconds: f64, loader: Loader) -> Numbers {
+            for _ in 0..(seconds * 20.0) as usize {
+                let working = self.pace.now.workers.min(loader.cores) as f64;
+                let (able, step) = ((loader.rate * working).min(loader.io), 0.05);
+                let made = able.min(loader.wanted);
+                let starved = 1.0 - made / loader.wanted;
+                self.sums = Sums {
+                    starved_s: self.sums.starved_s + step * starved.max(loader.jitter),
+                    piled_s: self.sums.piled_s + step * (1.0 - made / able).max(2.0 * loader.jitter),
+                    busy_s: self.sums.busy_s + step * made / loader.rate,
+                    cpu_s: self.sums.cpu_s + step * made / loader.rate,
+                };
+                self.at += Duration::from_millis(50);
+                assert!(self.pace.is_due(self.at));
+                let waiting = if able < loader.io && made == able { 5 } else { 0 };
+                self.pace.decide(self.at, self.sums, waiting);
+            }
+            self.pace.now
+        }
+    }
+
+    #[test]
+    fn a_loop_that_does_nothing_gets_all_cores_soon() {
+        let mut run = run(MOST, 8);
+        assert_eq!(run.pace.now, Numbers { workers: 2, prefetch: 2 });
+        assert_eq!(run.after(0.3, LOADER).workers, 8);
+        assert_eq!(run.after(30.0, LOADER).workers, 8);
+    }
+
+    #[test]
+    fn never_more_than_the_budget_or_the_cores() {
+        assert_eq!(run(Numbers { workers: 3, ..MOST }, 8).after(5.0, LOADER).workers, 3);
+        assert_eq!(run(Numbers { workers: 1, ..MOST }, 8).after(5.0, LOADER).workers, 1);
+        // Four cores, budget eight: the fifth worker would find no core.
+        let few = run(MOST, 4).after(5.0, Loader { cores: 4, ..LOADER });
+        assert!((4..=5).contains(&few.workers), "{few:?}");
+    }
+
+    #[test]
+    fn as_many_as_the_loop_needs_and_then_it_rests() {
+        for wanted in [1.0, 5.0, 15.0, 17.0, 24.0, 39.0, 55.0, 79.0] {
+            let mut run = run(MOST, 8);
+            let settled = run.after(20.0, Loader { wanted, ..LOADER });
+            let needed = (wanted / 10.0).ceil() as usize;
+            assert!(settled.workers >= needed && settled.workers <= 2 * needed, "{wanted}: {settled:?}");
+            for _ in 0..100 {
+                assert_eq!(run.after(0.5, Loader { wanted, ..LOADER }).workers, settled.workers, "{wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_workers_would_not_read_faster() {
+        assert_eq!(run(MOST, 8).after(10.0, Loader { io: 15.0, ..LOADER }).workers, 2);
+    }
+
+    #[test]
+    fn it_follows_a_loop_that_changes() {
+        let mut run = run(MOST, 8);
+        for _ in 0..3 {
+            assert_eq!(run.after(3.0, LOADER).workers, 8);
+            assert_eq!(run.after(10.0, Loader { wanted: 5.0, ..LOADER }).workers, 1);
+        }
+    }
+
+    #[test]
+    fn what_is_enough_but_not_steady_gets_more_batches_ahead() {
+        let uneven = Loader { wanted: 12.0, jitter: 0.1, ..LOADER };
+        assert_eq!(run(MOST, 8).after(20.0, uneven).prefetch, 8);
+        assert_eq!(run(Numbers { prefetch: 3, ..MOST }, 8).after(20.0, uneven).prefetch, 3);
+        for steady in [Loader { wanted: 12.0, ..LOADER }, LOADER] {
+            assert!(run(MOST, 8).after(20.0, steady).prefetch <= 3);
+        }
+    }
+
+    #[test]
+    fn the_process_knows_what_it_works() {
+        let before = cpu_s();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(20) {}
+        assert!(cpu_s() - before > 0.005);
+    }
+}

@@ -1,0 +1,335 @@
+//! What each thread of a loader did for some seconds, as a file that <https://ui.perfetto.dev> and `chrome://tracing` show.
+//!
+//! The stopwatches of the threads tell of each piece of work and each wait when it ends ([`Trace::span`]); a relaxed load tells
+//! them whether anybody listens. What is told is kept in memory, up to [`MOST`] entries, and written by a thread of its own
+//! when the time is over or the loader closes, under a temporary name that becomes the file's when it is complete.
+//!
+//! Pieces of one thread follow one another; `batch` alone lies around others. Times are microseconds from the start.
+//!
+//! Source: "Trace Event Format", Google: complete events (`X`), counters (`C`) and metadata (`M`).
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    stats::{Counters, Queues},
+    threads::Threads,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// How many spans and samples are kept at most; 16 MB. What comes later is left out, and the file says so.
+const MOST: usize = 1 << 18;
+
+/// The line of a thread.
+#[derive(Debug, Clone)]
+pub(super) struct Track {
+    id: u32,
+    name: Arc<str>,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// From when on, for how long, nanoseconds, and the number of the row or batch.
+    Span { name: &'static str, begin: u64, length: u64, number: Option<u64> },
+    /// What lay between the threads, and how many workers were at work.
+    Queues { at: u64, queues: Queues, workers: usize },
+}
+
+#[derive(Debug)]
+struct Recording {
+    start: Instant,
+    tracks: Vec<Track>,
+    events: Vec<(u32, Event)>,
+    left_out: u64,
+}
+
+impl Recording {
+    fn nanoseconds(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn add(&mut self, track: &Track, event: Event) {
+        if self.events.len() >= MOST {
+            self.left_out += 1;
+            return;
+        }
+        if self.tracks.iter().all(|known| known.id != track.id) {
+            self.tracks.push(track.clone());
+        }
+        self.events.push((track.id, event));
+    }
+}
+
+/// The trace of a loader, while one is taken.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    is_on: AtomicBool,
+    last_track: AtomicU32,
+    recording: Mutex<Option<Recording>>,
+    /// Told when the recording is to end before its time.
+    ended: Condvar,
+}
+
+impl Trace {
+    /// A line for the thread of that name, which is one of ours.
+    pub(super) fn track(&self, name: impl Into<Arc<str>>) -> Track {
+        Track { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
+    }
+
+    /// Whether anybody listens.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// A piece of work or a wait that has ended; what lay before the start is cut off, and what is shorter than the clock left out.
+    pub(super) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
+        if let Some(recording) = &mut *self.lock() {
+            let (begin, end) = (recording.nanoseconds(time.start), recording.nanoseconds(time.end));
+            // A piece with a number is an item, however quick.
+            if end > begin && (end - begin >= 100 || number.is_some()) {
+                recording.add(track, Event::Span { name, begin, length: end - begin, number });
+            }
+        }
+    }
+
+    /// What lies between the threads now.
+    pub(super) fn queues(&self, track: &Track, at: Instant, queues: Queues, workers: usize) {
+        if let Some(recording) = &mut *self.lock() {
+            let at = recording.nanoseconds(at);
+            recording.add(track, Event::Queues { at, queues, workers });
+        }
+    }
+
+    /// Starts to listen, for `length`, on a thread of `threads`, and writes the file at `path` then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] if a trace is taken already, [`ErrorKind::Io`] if the file cannot be written.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        path: &Path,
+        length: Duration,
+        threads: &mut Threads,
+    ) -> Result<()> {
+        let mut recording = self.lock();
+        if recording.is_some() {
+            return Err(Error::new(
+                ErrorKind::State,
+                "a trace is being taken already; wait for its file, or close the loader",
+            ));
+        }
+        let part = part_of(path);
+        let file = File::create(&part).map_err(|e| refused(&part, e))?;
+        let start = Instant::now();
+        *recording = Some(Recording { start, tracks: Vec::new(), events: Vec::new(), left_out: 0 });
+        self.is_on.store(true, Ordering::Relaxed);
+        drop(recording);
+        let (trace, path) = (self.clone(), path.to_owned());
+        let spawned =
+            threads.spawn("forebay-trace".into(), move || trace.record(start + length, file, &path));
+        if spawned.is_err() {
+            self.finish();
+            *self.lock() = None;
+        }
+        spawned
+    }
+
+    /// Ends a recording before its time.
+    pub(super) fn finish(&self) {
+        // Under the lock: who looked in vain is waiting by now.
+        let recording = self.lock();
+        self.is_on.store(false, Ordering::Relaxed);
+        drop(recording);
+        self.ended.notify_all();
+    }
+
+    /// Waits for the end, and writes what was told until then.
+    fn record(&self, deadline: Instant, file: File, path: &Path) {
+        let mut recording = self.lock();
+        while self.is_on() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            recording = self.ended.wait_timeout(recording, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.is_on.store(false, Ordering::Relaxed);
+        let Some(recorded) = recording.take() else { return };
+        drop(recording);
+        let part = part_of(path);
+        let written = write(&recorded, &mut BufWriter::new(file)).and_then(|()| fs::rename(&part, path));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&part);
+            log::warn!("the trace was lost: {}", refused(path, error));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Recording>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the trace of an engine that is dropped.
+#[derive(Debug)]
+pub(super) struct Tracing {
+    counters: Arc<Counters>,
+    process: u32,
+}
+
+impl Tracing {
+    /// Of the engine with these counters.
+    pub(super) fn of(counters: &Arc<Counters>) -> Self {
+        Self { counters: counters.clone(), process: std::process::id() }
+    }
+
+    /// Ends a trace before its time.
+    pub(super) fn finish(&self) {
+        self.counters.trace.finish();
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        // After a fork a lock may be locked for good.
+        if self.process == std::process::id() {
+            self.finish();
+        }
+    }
+}
+
+/// The name of a file that is not complete.
+fn part_of(path: &Path) -> PathBuf {
+    let mut part: OsString = path.into();
+    part.push(".part");
+    part.into()
+}
+
+fn refused(path: &Path, cause: io::Error) -> Error {
+    let mut error =
+        Error::new(ErrorKind::Io, "the trace cannot be written; give a path that can").because(cause);
+    error.place.shard = Some(path.into());
+    error
+}
+
+/// Writes a recording as JSON.
+fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
+    let Recording { tracks, events, left_out, .. } = recording;
+    let pid = std::process::id();
+    let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+    write!(
+        out,
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"events_left_out\":{left_out}}},\"traceEvents\":["
+    )?;
+    write!(
+        out,
+        "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":\"forebay\"}}}}"
+    )?;
+    for Track { id, name } in tracks {
+        // The order of flow, and not that of first words.
+        let rank = ["forebay-io", "forebay-worker", "forebay-collator", "consumer"]
+            .iter()
+            .position(|kind| name.starts_with(kind))
+            .unwrap_or(4);
+        write!(
+            out,
+            ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{pid},\"tid\":{id},\"args\":{{\"name\":\"{name}\"}}}}"
+        )?;
+        write!(
+            out,
+            ",\n{{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":{pid},\"tid\":{id},\"args\":{{\"sort_index\":{}}}}}",
+            1000 * rank as u32 + id.min(&999)
+        )?;
+    }
+    for (track, event) in events {
+        match event {
+            Event::Span { name, begin, length, number } => {
+                write!(
+                    out,
+                    ",\n{{\"ph\":\"X\",\"name\":\"{name}\",\"pid\":{pid},\"tid\":{track},\"ts\":{:.3},\"dur\":{:.3}",
+                    us(*begin),
+                    us(*length)
+                )?;
+                if let Some(number) = number {
+                    write!(out, ",\"args\":{{\"number\":{number}}}")?;
+                }
+                write!(out, "}}")?;
+            }
+            Event::Queues { at, queues, workers } => {
+                let Queues { records, record_bytes, examples, batches } = queues;
+                let counters = [
+                    ("records", *records),
+                    ("record_bytes", *record_bytes),
+                    ("examples", *examples),
+                    ("batches", *batches),
+                    ("workers", *workers),
+                ];
+                for (name, value) in counters {
+                    write!(
+                        out,
+                        ",\n{{\"ph\":\"C\",\"name\":\"{name}\",\"pid\":{pid},\"tid\":{track},\"ts\":{:.3},\"args\":{{\"{name}\":{value}}}}}",
+                        us(*at)
+                    )?;
+                }
+            }
+        }
+    }
+    writeln!(out, "\n]}}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn what_was_told_is_in_the_file_and_no_more_than_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let (trace, mut threads) = (Arc::new(Trace::default()), Threads::default());
+        let track = trace.track("forebay-worker-1");
+        let early = Instant::now();
+        assert!(!trace.is_on());
+        trace.start(&path, Duration::from_secs(60), &mut threads).unwrap();
+        let error = trace.start(&path, Duration::ZERO, &mut threads).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::State);
+        let now = Instant::now() + Duration::from_millis(2);
+        trace.span(&track, "work", early..now, Some(7));
+        trace.queues(&track, now, Queues { records: 3, ..Queues::default() }, 2);
+        for i in 0..MOST as u64 {
+            let at = now + Duration::from_micros(i);
+            trace.span(&track, "quick", at..at + Duration::from_nanos(800), None);
+        }
+        trace.finish();
+        drop(threads);
+        let written: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(written["otherData"]["events_left_out"], 2);
+        let events = written["traceEvents"].as_array().unwrap();
+        let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
+        assert_eq!((of("X").len(), of("C").len()), (MOST - 1, 5));
+        assert_eq!(of("M")[1]["args"]["name"], "forebay-worker-1");
+        let first = of("X")[0];
+        assert_eq!((&first["ts"], &first["args"]["number"]), (&Value::from(0.0), &Value::from(7)));
+        assert!((2000.0..1e6).contains(&first["dur"].as_f64().unwrap()), "{first}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = Arc::new(Trace::default());
+        let path = folder.path().join("no/such/folder.json");
+        let error = trace.start(&path, Duration::ZERO, &mut Threads::default()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Io);
+        assert!(!trace.is_on());
+    }
+}
