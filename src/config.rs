@@ -5,6 +5,12 @@
 //! stand for everything beyond.
 //! `docs/tuning.md` says what each costs.
 
+#[cfg(feature = "tokens")]
+mod tokens;
+
+#[cfg(feature = "tokens")]
+pub use tokens::TokenConfig;
+
 use crate::{
     Error, ErrorKind, Result,
     memory::{self, RAW_CHANNEL_BYTES},

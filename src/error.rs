@@ -52,6 +52,8 @@ pub enum ErrorKind {
     Exhausted,
     /// A thread of the pipeline panicked: a bug.
     Panic,
+    /// A function of the user's failed.
+    Callback,
     /// The call does not fit the state that the object is in.
     State,
     /// The loader was closed.
@@ -89,6 +91,7 @@ impl ErrorKind {
             Memory => "memory",
             Exhausted => "exhausted",
             Panic => "panic",
+            Callback => "callback",
             State => "state",
             Closed => "closed",
         }

@@ -1,13 +1,17 @@
 //! Where a loader stands, as JSON: a number, what the number means, and what it belongs to.
 //!
 //! A state holds no data: the number of the next batch, the streams that it is counted in, and fingerprints of configuration and
-//! data that tell whether the loader that goes on is the one that stopped. One rank's state serves all ranks.
+//! data that tell whether the loader that goes on is the one that stopped. One rank's state serves all ranks, unless batches are
+//! packed: then each rank's tells how its packers stand, and [`merge`] makes one state of all.
+
+use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
     pipeline::{Canon, Position},
+    record::{Held, Standing, Standings},
 };
 
 /// The version of the layout that is written; older ones are read.
@@ -22,14 +26,33 @@ pub struct Identity {
     pub config: Map<String, Value>,
     /// The data.
     pub data: Map<String, Value>,
+    /// This process and all of them: which of the streams are its own.
+    pub share: Share,
+}
+
+/// One process among those that share batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Counted from 0.
+    pub rank: u64,
+    /// All of them.
+    pub world_size: u64,
+}
+
+impl Share {
+    /// The streams of this process.
+    fn streams(self, n_streams: u64) -> Range<u64> {
+        let each = n_streams / self.world_size.max(1);
+        self.rank * each..(self.rank + 1) * each
+    }
 }
 
 impl Identity {
     /// The state of this loader at a position.
     pub fn state(&self, position: &Position) -> Value {
-        let Position { epoch, batch, canon, skip, .. } = position;
+        let Position { epoch, batch, canon, skip, standings } = position;
         let skip: Vec<[u64; 2]> = skip.iter().map(|range| [range.start, range.end]).collect();
-        json!({
+        let mut state = json!({
             "version": VERSION,
             "kind": self.kind,
             "epoch": epoch,
@@ -39,7 +62,40 @@ impl Identity {
             "skip": skip,
             "config": self.config,
             "data": self.data,
-        })
+        });
+        if let Some(standings) = standings {
+            let packers = self.share.streams(canon.n_streams).zip(&**standings);
+            let packers: Map<_, _> = packers.map(|(number, at)| (number.to_string(), packer(at))).collect();
+            state["packers"] = packers.into();
+        }
+        state
+    }
+
+    /// Where the streams of this process stand by a state, if it tells.
+    fn standings(&self, state: &Value, n_streams: u64) -> Result<Option<Standings>> {
+        let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
+        let packers = match state.get("packers") {
+            None => return Ok(None),
+            Some(Value::Object(packers)) => packers,
+            Some(other) => return wrong(format!("the state's \"packers\" is {other}, expected a dict")),
+        };
+        let mut standings = Vec::new();
+        let Range { start, end } = self.share.streams(n_streams);
+        // As many as there are at most, whatever a state says.
+        for number in start..end.min(start + packers.len() as u64 + 1) {
+            let Some(packer) = packers.get(&number.to_string()) else {
+                return wrong(format!(
+                    "the state tells of packer {}, this rank has those from {start} to {}; load a list of the states of all ranks",
+                    packers.keys().cloned().collect::<Vec<_>>().join(", "),
+                    end - 1
+                ));
+            };
+            match standing(packer) {
+                Some(standing) => standings.push(standing),
+                None => return wrong(format!("the state's packer {number} is none that state_dict() wrote")),
+            }
+        }
+        Ok(Some(standings.into()))
     }
 
     /// The position of a state, if it is one of this loader.
@@ -95,8 +151,50 @@ impl Identity {
         let skip = ranges.ok_or_else(|| {
             wrong(format!("the state's \"skip\" is {skip}, expected pairs [first, end] of whole numbers"))
         })?;
-        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings: None })
+        let standings = self.standings(state, canon.n_streams)?;
+        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings })
     }
+}
+
+/// A packer for people and for [`standing`]: what it has read, and the rows that it holds with the token that each goes on at.
+fn packer(at: &Standing) -> Value {
+    let held: Vec<_> = at.held.iter().map(|held| json!([held.row, held.used])).collect();
+    json!({"documents_read": at.draws, "held": held})
+}
+
+fn standing(packer: &Value) -> Option<Standing> {
+    let held = |pair: &Value| match pair.as_array()?.as_slice() {
+        [row, used] => Some(Held { row: row.as_u64()?, used: u32::try_from(used.as_u64()?).ok()? }),
+        _ => None,
+    };
+    let draws = packer.get("documents_read")?.as_u64()?;
+    Some(Standing { draws, held: packer.get("held")?.as_array()?.iter().map(held).collect::<Option<_>>()? })
+}
+
+/// One state of the states of several ranks.
+///
+/// # Errors
+/// [`ErrorKind::State`] if there are none, or they were not taken after the same batch of the same loader.
+pub fn merge(states: Vec<Value>) -> Result<Value> {
+    let mut states = states.into_iter();
+    let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
+    let Some(mut merged) = states.next() else { return wrong("there are no states in the list".into()) };
+    for mut state in states {
+        for name in ["version", "kind", "epoch", "batch", "n_streams", "first_world_size", "config", "data"] {
+            if merged.get(name) != state.get(name) {
+                return wrong(format!(
+                    "the states differ in {name:?}: {} and {}; load those that all ranks saved after the same batch",
+                    merged.get(name).unwrap_or(&Value::Null),
+                    state.get(name).unwrap_or(&Value::Null)
+                ));
+            }
+        }
+        let theirs = state.get_mut("packers").and_then(Value::as_object_mut).map(std::mem::take);
+        if let (Some(Value::Object(packers)), Some(theirs)) = (merged.get_mut("packers"), theirs) {
+            packers.extend(theirs);
+        }
+    }
+    Ok(merged)
 }
 
 /// Whether two values say the same; a number may have been written with or without a point.
@@ -124,6 +222,7 @@ mod tests {
             kind: "toy",
             config: map(json!({"seed": seed, "order": "window"})),
             data: map(json!({"rows": 7})),
+            share: Share { rank: 1, world_size: 2 },
         }
     }
 
@@ -142,6 +241,35 @@ mod tests {
         let state = identity(1).state(&position());
         let text = state.to_string();
         assert_eq!(identity(1).position(&serde_json::from_str(&text).unwrap()).unwrap(), position());
+    }
+
+    #[test]
+    fn packers_come_back_to_any_number_of_ranks() {
+        let standing = |n: u64| Standing { draws: 100 + n, held: vec![Held { row: n, used: 1 }] };
+        let whole = |rank, world_size| Identity { share: Share { rank, world_size }, ..identity(1) };
+        let at = |range: Range<u64>| Position {
+            skip: Vec::new(),
+            standings: Some(range.map(standing).collect()),
+            ..position()
+        };
+        // Eight streams: two ranks had four each, four take two each.
+        let states: Vec<_> = (0..2).map(|rank| whole(rank, 2).state(&at(4 * rank..4 * rank + 4))).collect();
+        assert_eq!(whole(1, 2).position(&states[1]).unwrap(), at(4..8));
+        let error = whole(1, 2).position(&states[0]).unwrap_err();
+        assert!(error.message.contains("states of all ranks"), "{error}");
+        let merged = merge(states.clone()).unwrap();
+        for rank in 0..4 {
+            assert_eq!(whole(rank, 4).position(&merged).unwrap(), at(2 * rank..2 * rank + 2));
+        }
+        let mut other = states[1].clone();
+        other["batch"] = json!(3);
+        assert!(merge(vec![states[0].clone(), other]).unwrap_err().message.contains("batch"));
+        assert!(merge(Vec::new()).is_err());
+        for bad in [json!(3), json!({"4": {}}), json!({"4": {"documents_read": 1, "held": [[1]]}})] {
+            let mut state = states[1].clone();
+            state["packers"] = bad;
+            assert_eq!(whole(1, 2).position(&state).unwrap_err().kind, ErrorKind::State);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ from forebay._core import (
     Loader,
     SpectrogramTransform,
     StateError,
+    TokenLoader,
     __version__,
     decode,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "ShuffleQuality",
     "SpectrogramTransform",
     "StateError",
+    "TokenLoader",
     "__version__",
     "decode",
     "shuffle_quality",

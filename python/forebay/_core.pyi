@@ -1,6 +1,6 @@
 """Signatures of the extension module; `help()` shows the full documentation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
@@ -15,6 +15,7 @@ __all__ = [
     "Loader",
     "SpectrogramTransform",
     "StateError",
+    "TokenLoader",
     "_ParquetText",
     "__version__",
     "_close_all",
@@ -265,6 +266,106 @@ class Loader:
     @property
     def shards(self) -> list[_Shard]:
         """The shards as given."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+
+@type_check_only
+class _Packing(TypedDict):
+    documents: int
+    tokens: int
+    delivered: int
+    dropped: int
+
+@type_check_only
+class _TokenStats(_Stats):
+    packing: _Packing
+
+@final
+class TokenLoader:
+    """Yields packed batches of tokens from Parquet shards of documents."""
+
+    def __new__(
+        cls,
+        parquet_files: _Files,
+        tokenizer: str | PathLike[str] | Callable[[str], Iterable[int]],
+        batch_size: int = 32,
+        seq_len: int = 2048,
+        split: str = "train",
+        *,
+        val: str | Sequence[str] | None = None,
+        buffer_size: int = 1000,
+        tokenizer_batch_size: int = 128,
+        n_workers: int | Literal["auto"] = 4,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int | None = None,
+        infinite: bool = True,
+        text_column: str = "text",
+        crop: str = "drop",
+        n_streams: int | None = None,
+        stride: str | None = None,
+        shuffle_min_size: int | None = None,
+        drop_last: bool = False,
+        dtype: str = "int64",
+        extras: Sequence[str] | None = None,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | None = None,
+        bos_id: int | None = None,
+        prefetch_batches: int | Literal["auto"] = 3,
+        raw_channel_size: int = 256,
+    ) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, NDArray[Any]]: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __setstate__(self, state: dict[str, Any]) -> None: ...
+    def close(self) -> None:
+        """Ends all threads; a `next()` that waits in another thread raises `ForebayError`, as every later one does."""
+
+    def errors(self) -> list[_BadRecord]:
+        """The documents that were skipped, each with its index and the reason."""
+
+    def stats(self) -> _TokenStats:
+        """What `Loader.stats` tells, and what the packers hold and dropped."""
+
+    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
+        """Records what every thread does for `seconds` from now on, and writes it to `path` as trace events."""
+
+    def headspace(self, seconds: float = 2.0) -> _Headspace:
+        """How fast the loader is if the loop does nothing, measured on a copy at the same place."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, with what its packers hold, as a dict that JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Goes on where the loader of `state`, or the loaders of all ranks' states, stood."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
+
+    @property
+    def num_documents(self) -> int:
+        """The number of rows in all shards of the split."""
+
+    @property
+    def bos_id(self) -> int:
+        """The id that begins each document."""
+
+    @property
+    def batch(self) -> int:
+        """The number of the next batch."""
+
+    @property
+    def epoch(self) -> int:
+        """The pass of a finite loader, or how often an infinite one has read everything."""
+
+    @property
+    def shards(self) -> list[_Shard]:
+        """The shards in the order in which they are read."""
 
     @property
     def closed(self) -> bool:

@@ -16,6 +16,6 @@ pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, SpareBuffers}
 pub use field::{Field, FieldPool, Memory, SMALL};
 pub use free_list::FreeList;
 pub use tokens::{
-    IdType, Ids, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample,
-    TokenPool,
+    Extras, IdType, Ids, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate,
+    TokenExample, TokenPool,
 };

@@ -77,6 +77,10 @@ pub struct TokenBatch {
     pub rows: usize,
     /// Which documents are where, by row and column.
     pub parts: Vec<Part>,
+    /// `[rows, seq_len]`: the number of the part in its row, if asked for.
+    pub doc_ids: Option<Field<i32>>,
+    /// `[rows, seq_len]`: the place in the part, if asked for.
+    pub position_ids: Option<Field<i32>>,
 }
 
 /// How documents are packed.
@@ -98,6 +102,21 @@ pub struct PackPlan {
     pub groups: Arc<[u64]>,
     /// How ids are handed out.
     pub id_type: IdType,
+    /// What is told about documents beside.
+    pub extras: Extras,
+}
+
+/// What a batch tells about documents in its inputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Which document of its row each input belongs to.
+    pub doc_ids: bool,
+    /// The place of each input in its document's part.
+    pub position_ids: bool,
+    /// Where the parts begin, over the rows side by side.
+    pub cu_seqlens: bool,
+    /// Which documents they are.
+    pub documents: bool,
 }
 
 impl PackPlan {
@@ -146,6 +165,8 @@ impl PackMeter {
 #[derive(Debug)]
 pub struct TokenPool {
     pool: IdPool,
+    /// For [`TokenBatch::doc_ids`] and [`TokenBatch::position_ids`].
+    per_input: FieldPool<i32>,
     rows: usize,
     slots: usize,
 }
@@ -158,15 +179,16 @@ enum IdPool {
 }
 
 impl TokenPool {
-    /// For batches of `rows` rows of `seq_len` inputs and targets; of at most `slots` batches that are gone the memory is kept.
-    pub fn new(id_type: IdType, rows: usize, seq_len: usize, slots: usize) -> Self {
-        let len = rows.saturating_mul(seq_len).saturating_mul(2);
-        let pool = match id_type {
+    /// For batches of `rows` planned rows; of at most `slots` batches that are gone the memory is kept.
+    pub fn new(plan: &PackPlan, rows: usize, slots: usize) -> Self {
+        let inputs = rows.saturating_mul(plan.seq_len);
+        let len = inputs.saturating_mul(2);
+        let pool = match plan.id_type {
             IdType::Int64 => IdPool::Int64(FieldPool::new(len, slots)),
             IdType::Int32 => IdPool::Int32(FieldPool::new(len, slots)),
             IdType::Uint16 => IdPool::Uint16(FieldPool::new(len, slots)),
         };
-        Self { pool, rows, slots }
+        Self { pool, per_input: FieldPool::new(inputs, 2 * slots), rows, slots }
     }
 
     /// Whether it serves such batches.
@@ -174,11 +196,17 @@ impl TokenPool {
         self.rows == rows && self.slots >= slots
     }
 
-    fn acquire(&self) -> Result<Ids> {
-        Ok(match &self.pool {
+    fn acquire(&self, extras: Extras) -> Result<UnderWay> {
+        let ids = match &self.pool {
             IdPool::Int64(pool) => Ids::Int64(pool.acquire()?),
             IdPool::Int32(pool) => Ids::Int32(pool.acquire()?),
             IdPool::Uint16(pool) => Ids::Uint16(pool.acquire()?),
+        };
+        let per_input = |is_wanted: bool| is_wanted.then(|| self.per_input.acquire()).transpose();
+        Ok(UnderWay {
+            ids,
+            doc_ids: per_input(extras.doc_ids)?,
+            position_ids: per_input(extras.position_ids)?,
         })
     }
 }
@@ -197,9 +225,9 @@ impl Ids {
     /// Keeps the rows for which `keep` holds, inputs and targets side by side again.
     fn keep(&mut self, shape: Shape, keep: impl Fn(usize) -> bool) {
         match self {
-            Self::Int64(field) => compact(field, shape, keep),
-            Self::Int32(field) => compact(field, shape, keep),
-            Self::Uint16(field) => compact(field, shape, keep),
+            Self::Int64(field) => compact(field, 2, shape, keep),
+            Self::Int32(field) => compact(field, 2, shape, keep),
+            Self::Uint16(field) => compact(field, 2, shape, keep),
         }
     }
 }
@@ -232,17 +260,33 @@ fn write<T>(
     );
 }
 
+/// Keeps rows of each of so many parts of a field that has all rows in each.
 fn compact<T: super::Element>(
     field: &mut Field<T>,
+    n_parts: usize,
     Shape { rows, seq_len }: Shape,
     keep: impl Fn(usize) -> bool,
 ) {
     let mut end = 0;
-    for row in (0..2 * rows).filter(|row| keep(row % rows)) {
+    for row in (0..n_parts * rows).filter(|row| keep(row % rows)) {
         field.copy_within(row * seq_len..(row + 1) * seq_len, end);
         end += seq_len;
     }
     field.truncate(end);
+}
+
+/// The memory of the batch under way.
+#[derive(Debug)]
+struct UnderWay {
+    ids: Ids,
+    doc_ids: Option<Field<i32>>,
+    position_ids: Option<Field<i32>>,
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self { ids: Ids::Int64(Field::default()), doc_ids: None, position_ids: None }
+    }
 }
 
 /// Vectors of tokens on their way back from the packers to the workers.
@@ -255,6 +299,8 @@ struct Lane {
     /// Complete rows, and tokens in the one behind them.
     rows: usize,
     column: usize,
+    /// Parts in that one.
+    nth: i32,
     /// Documents of the unit under way; 0 if there is none.
     unit: usize,
     is_over: bool,
@@ -269,7 +315,7 @@ pub struct TokenCollate {
     meter: Arc<PackMeter>,
     lanes: Vec<Lane>,
     shape: Shape,
-    under_way: Option<Ids>,
+    under_way: Option<UnderWay>,
     parts: Vec<Part>,
     /// What the packers had dropped when the last batch was complete.
     dropped: u64,
@@ -288,6 +334,7 @@ impl TokenCollate {
             packer: Packer::new(plan.capacity(), plan.bos, plan.crop),
             rows: 0,
             column: 0,
+            nth: 0,
             unit: 0,
             is_over: false,
         };
@@ -327,19 +374,28 @@ impl TokenCollate {
 
     /// Packs one document; whether there was one.
     fn pick(&mut self, stream: usize) -> Result<bool> {
-        let ids = match &mut self.under_way {
-            Some(ids) => ids,
-            None => self.under_way.insert(self.pool.acquire()?),
+        let UnderWay { ids, doc_ids, position_ids } = match &mut self.under_way {
+            Some(under_way) => under_way,
+            None => self.under_way.insert(self.pool.acquire(self.plan.extras)?),
         };
         let row = stream * (self.shape.rows / self.lanes.len()) + self.lanes[stream].rows;
-        let Lane { packer, rows, column, .. } = &mut self.lanes[stream];
+        let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
         let (capacity, at) = (self.plan.capacity(), *column);
         let piece = packer.place(capacity - at, |tokens| ids.write(self.shape, row, at, tokens));
         let Some(Piece { row: document, start, len }) = piece else { return Ok(false) };
         self.parts.push(Part { row, column: at, len, document, start });
-        *column += len;
+        // What is a target only has no place among the inputs.
+        let inputs = row * self.plan.seq_len..(row + 1) * self.plan.seq_len;
+        let inputs = (inputs.start + at).min(inputs.end)..(inputs.start + at + len).min(inputs.end);
+        if let Some(field) = doc_ids {
+            field[inputs.clone()].fill(*nth);
+        }
+        if let Some(field) = position_ids {
+            field[inputs].iter_mut().zip(0..).for_each(|(place, position)| *place = position);
+        }
+        (*column, *nth) = (*column + len, *nth + 1);
         if *column == capacity {
-            (*rows, *column) = (*rows + 1, 0);
+            (*rows, *column, *nth) = (*rows + 1, 0, 0);
         }
         Ok(true)
     }
@@ -393,11 +449,14 @@ impl Collate for TokenCollate {
 
     fn take(&mut self, rows: usize) -> TokenBatch {
         let mut parts = std::mem::take(&mut self.parts);
-        let mut ids = self.under_way.take().unwrap_or(Ids::Int64(Field::default()));
+        let UnderWay { mut ids, mut doc_ids, mut position_ids } = self.under_way.take().unwrap_or_default();
         if rows < self.shape.rows {
             let per_stream = self.rows_per_stream();
             let is_complete = |row: usize| row % per_stream < self.lanes[row / per_stream].rows;
             ids.keep(self.shape, is_complete);
+            for field in [&mut doc_ids, &mut position_ids].into_iter().flatten() {
+                compact(field, 1, self.shape, is_complete);
+            }
             parts.retain(|part| is_complete(part.row));
             for part in &mut parts {
                 part.row = (0..part.row).filter(|&row| is_complete(row)).count();
@@ -416,7 +475,7 @@ impl Collate for TokenCollate {
         delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
-        TokenBatch { ids, rows, parts }
+        TokenBatch { ids, rows, parts, doc_ids, position_ids }
     }
 
     fn held(&self, stream: usize) -> Vec<Held> {
@@ -459,11 +518,12 @@ mod tests {
             is_mixed: false,
             groups: vec![0, 5, 5, 12].into(),
             id_type: IdType::Int64,
+            extras: Extras::default(),
         }
     }
 
     fn collate(plan: &PackPlan, size: usize, n_streams: usize) -> TokenCollate {
-        let pool = TokenPool::new(plan.id_type, size, plan.seq_len, 1);
+        let pool = TokenPool::new(plan, size, 1);
         let batches = Batches { size, n_streams, ahead: 1 };
         TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
     }
@@ -508,6 +568,18 @@ mod tests {
             [part(0, 0, 6, 3), part(0, 6, 2, 4), part(1, 0, 4, 1), part(1, 4, 3, 2), part(1, 7, 1, 5)]
         );
         assert_eq!(collate.meter.read(), Packing { documents: 3, tokens: 15, delivered: 16, dropped: 4 });
+    }
+
+    #[test]
+    fn what_is_told_beside() {
+        let extras = Extras { doc_ids: true, position_ids: true, ..Extras::default() };
+        let mut collate = collate(&PackPlan { extras, ..plan(4, 4, CropRule::Drop) }, 2, 1);
+        let mut documents = [4, 3, 6, 2, 5, 5, 5, 5].iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        let batch = collate.take(2);
+        // The fifth document is but a target in the second row.
+        assert_eq!(*batch.doc_ids.unwrap(), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(*batch.position_ids.unwrap(), [0, 1, 2, 3, 4, 5, 0, 0, 1, 2, 3, 0, 1, 2]);
     }
 
     #[test]

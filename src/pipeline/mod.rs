@@ -29,6 +29,8 @@ mod replay;
 mod run;
 mod stats;
 mod threads;
+#[cfg(feature = "tokens")]
+mod tokens;
 mod trace;
 mod verdict;
 
@@ -54,6 +56,8 @@ pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use stats::{Counters, Queues, Report, StageTimes, Stats, cores};
 pub use threads::JOIN_TIMEOUT;
+#[cfg(feature = "tokens")]
+pub use tokens::{Encode, TokenStage, TokenTask, Vocabulary};
 
 use crate::{
     Error, ErrorKind, Result,

@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 use super::{Engine, MAX_EPOCH, Replay, consumer::closed};
 use crate::{
     Error, ErrorKind, Result,
-    order::Schedule,
+    order::{Place, Schedule},
     record::{Source, Standings, Task},
 };
 
@@ -261,6 +261,24 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.check_counted()?;
         let schedule = self.schedule(self.epoch)?;
         Ok(Upcoming { schedule, batch: self.batch(), n_batches: self.n_batches, skip: self.skip.clone() })
+    }
+
+    /// What each stream of this rank reads next, in the order in which it reads.
+    ///
+    /// # Errors
+    /// None that [`Engine::new`] would not have found.
+    pub fn places(&self) -> Result<Vec<Place>> {
+        let mut schedule = self.schedule(self.epoch)?;
+        let n_streams = schedule.n_streams();
+        let place = |stream: usize| {
+            let draws = match &self.standings {
+                Some(standings) => standings[stream].draws,
+                None if self.plan.order.is_counted() => schedule.draws_before(stream, self.batch()),
+                None => 0,
+            };
+            schedule.place(stream, draws)
+        };
+        Ok((0..n_streams).map(place).collect())
     }
 
     /// Another engine that stands where this one does, with threads and counts of its own.

@@ -58,8 +58,16 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StateError", py.get_type::<StateError>())
 }
 
-/// The Python exception of an error.
+/// The Python exception of an error; if a function of the user's raised, that is its cause.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
+    let made = exception(py, error);
+    if let Some(raised) = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<PyErr>()) {
+        made.set_cause(py, Some(raised.clone_ref(py)));
+    }
+    made
+}
+
+fn exception(py: Python<'_>, error: &Error) -> PyErr {
     use ErrorKind::*;
     let message = error.to_string();
     match error.kind {

@@ -18,6 +18,8 @@ mod sources;
 mod spectrogram;
 mod state;
 mod stats;
+mod token_loader;
+mod vocabulary;
 mod whole;
 
 use std::{
@@ -95,6 +97,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<loader::Loader>()?;
+    module.add_class::<token_loader::TokenLoader>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     errors::add(module)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;

@@ -10,7 +10,12 @@ use pyo3::{
 use serde_json::{Map, Value, json};
 
 use super::{sources::pair, whole::int64};
-use crate::{Error, ErrorKind, LoaderConfig, Result, seed::mix, source::ArrowSource, state::Identity};
+use crate::{
+    Error, ErrorKind, LoaderConfig, Result,
+    seed::mix,
+    source::ArrowSource,
+    state::{Identity, Share},
+};
 
 /// What fixes the batches of a loader of recordings.
 pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &ArrowSource) -> Identity {
@@ -56,7 +61,8 @@ pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &Arro
     data.insert("num_shards".into(), source.shards().len().into());
     data.insert("num_records".into(), source.n_rows().into());
     data.insert("fingerprint".into(), hex(source.fingerprint()));
-    Identity { kind: "forebay.Loader", config: parameters, data }
+    let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+    Identity { kind: "forebay.Loader", config: parameters, data, share }
 }
 
 /// A number that tells texts apart.
@@ -64,7 +70,7 @@ fn digest(text: &str) -> Value {
     hex(text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte)))))
 }
 
-fn hex(number: u64) -> Value {
+pub fn hex(number: u64) -> Value {
     json!(format!("{number:016x}"))
 }
 

@@ -53,7 +53,7 @@ def test_core() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["Loader", "SpectrogramTransform"])
+@pytest.mark.parametrize("name", ["Loader", "SpectrogramTransform", "TokenLoader"])
 def test_stub(name: str) -> None:
     stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
     [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name]
@@ -82,7 +82,7 @@ def test_readme() -> None:
 
 
 def test_everything_is_documented() -> None:
-    for cls in (forebay.Loader, forebay.SpectrogramTransform):
+    for cls in (forebay.Loader, forebay.SpectrogramTransform, forebay.TokenLoader):
         public = [name for name in vars(cls) if not name.startswith("_")]
         assert all(inspect.getdoc(getattr(cls, name)) for name in [*public, "__doc__"])
     assert forebay.__version__ == re.search(

@@ -1,0 +1,146 @@
+//! The task of loading documents: text becomes token ids, ids are packed into rows.
+//!
+//! A worker turns one document at a time into ids with an encoder of its own; packing is the collator's. What begins each
+//! document (BOS) is put there here, so that an encoder knows nothing of rows.
+
+use std::{
+    fmt, str,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crossbeam::queue::ArrayQueue;
+
+use crate::{
+    Error, ErrorKind, Result,
+    batch::{IdType, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, TokenPool},
+    decode::tokenizer::{Encoder, Tokenizer},
+    memory::SPARE_BATCHES,
+    record::{Batches, Record, Stage, Task},
+};
+
+/// Spare vectors that are kept at most, and the largest one, in tokens.
+const SPARE_VECTORS: usize = 1024;
+const SPARE_TOKENS: usize = 1 << 16;
+
+/// Turns texts into ids, on one thread.
+pub trait Encode {
+    /// Appends the ids of `text`, without anything around them.
+    ///
+    /// # Errors
+    /// A kind for which [`ErrorKind::is_record`] holds condemns the document, any other the run.
+    fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()>;
+}
+
+impl Encode for Encoder {
+    fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        self.encode_ordinary(text, ids)
+    }
+}
+
+/// Makes an [`Encode`] for each worker, on the worker's thread.
+pub trait Vocabulary: Send + Sync + 'static {
+    /// An encoder.
+    fn encoder(&self) -> Box<dyn Encode>;
+}
+
+impl Vocabulary for Tokenizer {
+    fn encoder(&self) -> Box<dyn Encode> {
+        Box::new(Tokenizer::encoder(self))
+    }
+}
+
+/// Makes packed rows of documents.
+#[derive(Clone)]
+pub struct TokenTask {
+    plan: PackPlan,
+    vocabulary: Arc<dyn Vocabulary>,
+    spare: SpareTokens,
+    meter: Arc<PackMeter>,
+    /// For the batches that were asked for last, kept from pass to pass.
+    pool: Arc<Mutex<Option<Arc<TokenPool>>>>,
+}
+
+impl TokenTask {
+    /// Documents of `vocabulary`, packed as planned.
+    pub fn new(plan: PackPlan, vocabulary: Arc<dyn Vocabulary>) -> Self {
+        let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
+        Self { plan, vocabulary, spare, meter: Arc::default(), pool: Arc::default() }
+    }
+
+    /// What the packers hold and lost.
+    pub fn packing(&self) -> Packing {
+        self.meter.read()
+    }
+}
+
+impl fmt::Debug for TokenTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenTask").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl Task for TokenTask {
+    type Stage = TokenStage;
+    type Collate = TokenCollate;
+
+    fn stage(&self) -> TokenStage {
+        TokenStage {
+            encoder: self.vocabulary.encoder(),
+            bos: self.plan.bos,
+            most: match self.plan.id_type {
+                IdType::Uint16 => u32::from(u16::MAX),
+                _ => i32::MAX as u32,
+            },
+            spare: self.spare.clone(),
+        }
+    }
+
+    fn collate(&self, batches: Batches) -> TokenCollate {
+        let slots = batches.ahead.saturating_add(SPARE_BATCHES as usize);
+        let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = kept
+            .take()
+            .filter(|pool| pool.fits(batches.size, slots))
+            .unwrap_or_else(|| Arc::new(TokenPool::new(&self.plan, batches.size, slots)));
+        let pool = kept.insert(pool).clone();
+        TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), self.meter.clone())
+    }
+}
+
+/// One worker's part of a [`TokenTask`].
+pub struct TokenStage {
+    encoder: Box<dyn Encode>,
+    bos: u32,
+    /// The largest id that can be handed out.
+    most: u32,
+    spare: SpareTokens,
+}
+
+impl Stage for TokenStage {
+    type Example = TokenExample;
+
+    fn run(&mut self, record: &Record) -> Result<TokenExample> {
+        let text = str::from_utf8(&record.bytes)
+            .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?;
+        if text.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the text is empty"));
+        }
+        let mut ids = self.spare.pop().unwrap_or_default();
+        if ids.capacity() > SPARE_TOKENS {
+            ids = Vec::new();
+        }
+        ids.clear();
+        ids.push(self.bos);
+        self.encoder.encode(text, &mut ids)?;
+        if let Some(id) = ids.iter().find(|&&id| id > self.most) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "the tokenizer gave the id {id}, the largest that can be handed out is {}; choose another dtype",
+                    self.most
+                ),
+            ));
+        }
+        Ok(TokenExample { ids, row: record.index })
+    }
+}

@@ -1,0 +1,96 @@
+//! What turns text into ids: a file, or any callable of Python's.
+
+use std::{path::PathBuf, sync::Arc};
+
+use pyo3::{exceptions::PyTypeError, prelude::*};
+
+use super::{errors::to_python, side::on_the_side};
+use crate::{
+    Error, ErrorKind, Result,
+    decode::tokenizer::{Tokenizer, TokenizerOptions},
+    pipeline::{Encode, Vocabulary},
+    seed::mix,
+};
+
+/// A tokenizer as the user gave it.
+pub struct Given {
+    pub vocabulary: Arc<dyn Vocabulary>,
+    pub bos: u32,
+    /// Not known of a callable.
+    pub n_vocab: Option<usize>,
+    /// What tells it from others, for states; a callable's is its name.
+    pub fingerprint: u64,
+}
+
+/// Opens the file `tokenizer`, or takes a callable from text to ids.
+pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyResult<Given> {
+    let py = tokenizer.py();
+    if let Ok(path) = tokenizer.extract::<PathBuf>() {
+        let opened = on_the_side(py, "forebay-tokenizer", move |_| Tokenizer::open(&path, &options))?;
+        return Ok(Given {
+            bos: opened.bos_id(),
+            n_vocab: Some(opened.n_vocab()),
+            fingerprint: opened.fingerprint(),
+            vocabulary: Arc::new(opened),
+        });
+    }
+    if !tokenizer.is_callable() {
+        return Err(PyTypeError::new_err(format!(
+            "tokenizer is {}, expected the path of a tokenizer.json or rank file, or a callable from a text to its ids",
+            tokenizer.get_type().name()?
+        )));
+    }
+    let wrong = |message: &str| Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+    if options.pattern.is_some() || !options.special_tokens.is_empty() {
+        return wrong("pattern and special_tokens are for files; a callable has its own");
+    }
+    let Some(bos) = options.bos_id else {
+        return wrong("bos_id is missing: a callable does not tell which id begins a document");
+    };
+    let name =
+        tokenizer.getattr("__qualname__").and_then(|name| name.extract::<String>()).unwrap_or_default();
+    Ok(Given {
+        vocabulary: Arc::new(Callable(Arc::new(tokenizer.clone().unbind()))),
+        bos,
+        n_vocab: None,
+        fingerprint: name.bytes().fold(mix(bos.into()), |state, byte| mix(state ^ mix(byte.into()))),
+    })
+}
+
+/// A function of the user's, from a text to its ids.
+///
+/// It is the one thing for which a worker attaches to Python, for as long as the call takes.
+struct Callable(Arc<Py<PyAny>>);
+
+impl Vocabulary for Callable {
+    fn encoder(&self) -> Box<dyn Encode> {
+        Box::new(Self(self.0.clone()))
+    }
+}
+
+impl Encode for Callable {
+    fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let called = Python::try_attach(|py| -> PyResult<()> {
+            let found = self.0.bind(py).call1((text,))?;
+            match found.extract::<Vec<u32>>() {
+                Ok(mut found) => ids.append(&mut found),
+                // Arrays, say, of which the items are numbers all the same.
+                Err(_) => {
+                    for id in found.try_iter()? {
+                        ids.push(id?.extract()?);
+                    }
+                }
+            }
+            Ok(())
+        });
+        match called {
+            Some(Ok(())) => Ok(()),
+            Some(Err(raised)) => Err(Error::new(
+                ErrorKind::Callback,
+                "the tokenizer raised an exception, or did not return ids",
+            )
+            .because(raised)),
+            None => Err(Error::new(ErrorKind::Closed, "the interpreter is ending")),
+        }
+    }
+}
