@@ -18,7 +18,6 @@ use forebay::source::parquet::{ParquetOptions, ParquetSource, list_files};
 use parquet::{
     arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
     basic::{Compression, ZstdLevel},
-    column::page::PageReader,
     file::{
         properties::WriterProperties,
         reader::{FileReader, SerializedFileReader},
