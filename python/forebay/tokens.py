@@ -4,8 +4,8 @@
 >>> for texts in parquets_iter_batched("train", data_dir="shards"):  # doctest: +SKIP
 ...     trainer.feed(texts)
 
-Files are taken in the order of their names. The last one is the split "val", all others are "train", unless `val=` names
-the files for validation. What ends in `.tmp` is still being written and is left out.
+Files are taken in the order of their names. The last one is the split "val", all others are "train", unless `val=`
+names the files for validation. What ends in `.tmp` is still being written and is left out.
 """
 
 import os
@@ -24,14 +24,15 @@ Position: TypeAlias = tuple[int, int, int]
 
 def base_data_dir() -> Path:
     """Where `forebay download` puts shards: `forebay/base_data` in the user's cache folder."""
+    home = Path.home()
     if sys.platform == "win32":
-        cache = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":
-        cache = Path.home() / "Library" / "Caches"
+        cache = home / "Library" / "Caches"
     else:
-        cache = os.environ.get("XDG_CACHE_HOME", "")
-        cache = cache if Path(cache).is_absolute() else Path.home() / ".cache"
-    return Path(cache) / "forebay" / "base_data"
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        cache = cache if cache.is_absolute() else home / ".cache"
+    return cache / "forebay" / "base_data"
 
 
 def list_parquet_files(data_dir: str | os.PathLike[str] | None = None) -> list[str]:
@@ -55,8 +56,8 @@ def parquets_iter_batched(
     validation by name, path or pattern; the last file by default. To share the row groups out over ranks, give
     `start=rank, step=world_size`.
 
-    Raises `ConfigError` for a split without files or a file without the column, `DecodeError` for text that is not UTF-8
-    or a damaged row group.
+    Raises `ConfigError` for a split without files or a file without the column, `DecodeError` for text that is not
+    UTF-8 or a damaged row group.
     """
     problems = _not_at_least(0, start=start) + _not_at_least(1, step=step)
     if problems:
@@ -81,7 +82,7 @@ def document_batches(
     val: str | Sequence[str] | None = None,
     text_column: str = "text",
 ) -> Iterator[tuple[list[str], Position]]:
-    """Yields `(texts, (pq_idx, rg_idx, epoch))` without end: up to `tokenizer_batch_size` texts and where they are from.
+    """Yields `(texts, (pq_idx, rg_idx, epoch))` without end: up to `tokenizer_batch_size` texts, and their place.
 
     `pq_idx` counts the files of the split, `rg_idx` the row groups of the file, both from 0; epochs count from 1. Every
     epoch has the same order. A rank gets the row groups `rank`, `rank + world_size`, ... of every file
@@ -138,8 +139,8 @@ def _rounds(row_groups: list[int], world_size: int, stride: str | None) -> Round
         what = "all files together have" if len(by_file) == 1 else "no file has more than"
         hint = "use fewer ranks" if stride != "file" else "use fewer ranks, or stride='global'"
         raise ConfigError(
-            f"{what} {most} row groups, and {world_size} ranks need one each: some would wait for ever; {hint}, or write "
-            "the files with smaller row groups"
+            f"{what} {most} row groups, and {world_size} ranks need one each: some would wait for ever; {hint}, or "
+            "write the files with smaller row groups"
         )
     return [places[i : i + world_size] for places in by_file for i in range(0, len(places), world_size)]
 

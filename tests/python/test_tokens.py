@@ -64,7 +64,8 @@ class TestFiles:
         assert len(list(parquets_iter_batched("val"))) == N_GROUPS["d"]
 
     def test_a_pattern_or_a_list(self, folder: Path) -> None:
-        for files in [str(folder / "[ab].parquet"), [folder / "b.parquet", str(folder / "a.parquet")]]:
+        pattern, two = str(folder / "[ab].parquet"), [folder / "b.parquet", folder / "a.parquet"]
+        for files in (pattern, two, tuple(map(str, two))):
             assert next(parquets_iter_batched("val", data_dir=files)) == texts_of("b", 0)
 
     def test_only_one_file_leaves_nothing_to_train_on(self, folder: Path) -> None:
@@ -122,6 +123,27 @@ class TestRowGroups:
                 writer.write_batch(pa.record_batch([chunk], names=["text"]))
         found = [texts for texts in parquets_iter_batched("val", data_dir=tmp_path) if texts]
         assert found == [["one", "", "zwei 🙂"], ["x" * 100_000]]
+
+    @pytest.mark.parametrize(
+        ("name", "column"),
+        [
+            ("alltypes_dictionary", "string_col"),
+            ("alltypes_plain.snappy", "date_string_col"),
+            ("binary", "foo"),
+            ("data_index_bloom_encoding_with_length", "String"),
+            ("datapage_v2.snappy", "a"),
+            ("delta_encoding_optional_column", "c_email_address"),
+            ("delta_length_byte_array", "FRUIT"),
+            ("hadoop_lz4_compressed", "c1"),
+            ("plain-dict-uncompressed-checksum", "binary_field"),
+            ("unknown-logical-type", "column with known type"),
+        ],
+    )
+    def test_files_of_other_writers(self, name: str, column: str) -> None:
+        path = Path(__file__).parents[1] / "data" / "parquet-testing" / f"{name}.parquet"
+        expected = pq.read_table(path, columns=[column])[column].cast(pa.string()).drop_null().to_pylist()
+        assert expected
+        assert list(parquets_iter_batched("val", data_dir=path, text_column=column)) == [expected]
 
     def test_another_column(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"id": [1], "content": ["hello"]}), tmp_path / "a.parquet")

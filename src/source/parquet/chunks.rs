@@ -18,6 +18,7 @@ use ::parquet::{
 };
 use bytes::{Buf, Bytes};
 
+use super::pages::Chunk;
 use crate::{
     Error, ErrorKind, Result,
     source::{
@@ -44,6 +45,7 @@ struct Inner {
     size: u64,
     blocks: Arc<BlockPool>,
     block: u64,
+    chunks: Vec<Chunk>,
     extents: Vec<Range<u64>>,
     state: Mutex<State>,
 }
@@ -61,11 +63,11 @@ impl Chunks {
     pub(super) fn new(
         file: &Arc<Mutex<StoredFile>>,
         blocks: &Arc<BlockPool>,
-        chunks: Vec<Range<u64>>,
+        chunks: Vec<Chunk>,
         block: u64,
     ) -> Self {
         let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
-        let extents = merged(chunks, 2 * block);
+        let extents = merged(chunks.iter().map(|chunk| chunk.range.clone()).collect(), 2 * block);
         let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
         let state = Mutex::new(State { windows, error: None });
         Self(Arc::new(Inner {
@@ -73,6 +75,7 @@ impl Chunks {
             size,
             blocks: Arc::clone(blocks),
             block,
+            chunks,
             extents,
             state,
         }))
@@ -106,11 +109,21 @@ impl Inner {
     /// At least `min` bytes from `start` on, or an error; at most what the window holds.
     fn at_least(&self, start: u64, min: u64) -> Result<Bytes> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = self.move_window(&mut state.windows, start, min);
-        if let Err(error) = &result {
-            state.error = Some(error.clone());
-        }
-        result
+        self.move_window(&mut state.windows, start, min)
+            .inspect_err(|error| state.error = Some(error.clone()))
+    }
+
+    /// The bytes from `start` on, where the header of a page begins.
+    fn header(&self, start: u64) -> Result<Bytes> {
+        let holding = self.chunks.iter().find(|chunk| chunk.range.contains(&start));
+        let left = holding.map_or(0, |chunk| chunk.range.end - start);
+        let bytes = self.at_least(start, left.clamp(1, HEADER))?;
+        let checked = holding.map_or(Ok(()), |chunk| chunk.check_header(&bytes));
+        checked.map_err(|error| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.error.insert(error.at_byte(start)).clone()
+        })?;
+        Ok(bytes)
     }
 
     fn move_window(&self, windows: &mut [(u64, Bytes)], start: u64, min: u64) -> Result<Bytes> {
@@ -152,12 +165,6 @@ impl Inner {
         (*at, *bytes) = (from, Bytes::from_owner(block));
         Ok(bytes.slice((start - from) as usize..))
     }
-
-    /// How many bytes the extent has from `start` on.
-    fn left(&self, start: u64) -> u64 {
-        let holding = self.extents.iter().find(|extent| extent.contains(&start));
-        holding.map_or(0, |extent| extent.end - start)
-    }
 }
 
 impl Length for Chunks {
@@ -170,7 +177,7 @@ impl ChunkReader for Chunks {
     type T = HeaderBytes;
 
     fn get_read(&self, start: u64) -> Result<HeaderBytes, ParquetError> {
-        Ok(HeaderBytes { chunks: self.clone(), at: start, part: Bytes::new() })
+        Ok(HeaderBytes { chunks: self.clone(), start, at: start, part: Bytes::new() })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -185,6 +192,7 @@ impl ChunkReader for Chunks {
 /// The bytes from somewhere on, for the header of a page.
 pub(super) struct HeaderBytes {
     chunks: Chunks,
+    start: u64,
     at: u64,
     part: Bytes,
 }
@@ -192,12 +200,10 @@ pub(super) struct HeaderBytes {
 impl Read for HeaderBytes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.part.is_empty() {
+            // The reader is also made where a page begins whose header is known, and then not used.
             let inner = &self.chunks.0;
-            let wanted = HEADER.min(inner.left(self.at));
-            if wanted == 0 {
-                return Ok(0);
-            }
-            self.part = inner.at_least(self.at, wanted).map_err(io::Error::other)?;
+            let part = if self.at == self.start { inner.header(self.at) } else { inner.at_least(self.at, 1) };
+            self.part = part.map_err(io::Error::other)?;
             self.at += self.part.len() as u64;
         }
         let n = buffer.len().min(self.part.len());

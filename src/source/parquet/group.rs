@@ -23,6 +23,7 @@ use ::parquet::{
 use super::{
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
     guard::guarded,
+    pages::{Checked, Chunk},
     plan::Plan,
     values::Values,
 };
@@ -71,8 +72,8 @@ impl Decoder {
         block: u64,
     ) -> Result<Self> {
         let metadata = row_group(open, group)?;
-        let ranges = ranges(metadata, &open.plan).map_err(|error| named(error, group))?;
-        let chunks = Chunks::new(&open.file, blocks, ranges, block);
+        let wanted = chunks_of(metadata, &open.plan).map_err(|error| named(error, group))?;
+        let chunks = Chunks::new(&open.file, blocks, wanted, block);
         let group_chunks =
             GroupChunks { metadata: &open.metadata, row_group: metadata, plan: &open.plan, chunks: &chunks };
         let selection = (rows.start > 0).then(|| {
@@ -147,7 +148,7 @@ fn row_group(open: &OpenFile, group: usize) -> Result<&RowGroupMetaData> {
 }
 
 /// Where the wanted columns lie.
-fn ranges(metadata: &RowGroupMetaData, plan: &Plan) -> Result<Vec<Range<u64>>> {
+fn chunks_of(metadata: &RowGroupMetaData, plan: &Plan) -> Result<Vec<Chunk>> {
     let range = |&leaf: &usize| {
         let contradicts = |what: &str| Error::new(ErrorKind::Corrupt, format!("the footer {what}"));
         let column = metadata.columns().get(leaf).ok_or_else(|| contradicts("lacks a column"))?;
@@ -157,7 +158,8 @@ fn ranges(metadata: &RowGroupMetaData, plan: &Plan) -> Result<Vec<Range<u64>>> {
         let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
         let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
         let end = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
-        end.ok_or_else(|| contradicts("names an impossible place for a column"))
+        let range = end.ok_or_else(|| contradicts("names an impossible place for a column"))?;
+        Ok(Chunk::new(range, column))
     };
     plan.leaves.iter().map(range).collect()
 }
@@ -189,7 +191,8 @@ impl RowGroups for GroupChunks<'_> {
         let found = self.row_group.columns().get(leaf);
         let chunk = found.ok_or(ParquetError::IndexOutOfBound(leaf, self.row_group.num_columns()))?;
         let pages = SerializedPageReader::new(Arc::new(self.chunks.clone()), chunk, self.num_rows(), None)?;
-        Ok(Box::new(OneChunk(Some(Box::new(pages)))))
+        let is_nullable = chunk.column_descr().max_def_level() > 0;
+        Ok(Box::new(OneChunk(Some(Box::new(Checked { pages: Box::new(pages), is_nullable })))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {

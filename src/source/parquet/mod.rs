@@ -6,7 +6,7 @@
 //! ```text
 //! files ──▶ footer ──▶ plan            which files; which row groups; which columns
 //!             │          │
-//! chunks ──▶ group ──▶ values ──▶ reader    bytes of pages; batches; rows
+//! chunks ──▶ pages ──▶ group ──▶ values ──▶ reader    bytes; what is too good to be true; batches; rows
 //! ```
 //!
 //! Row groups are Parquet's own units, written and compressed by themselves, so they are what ranks share out:
@@ -21,6 +21,7 @@ mod files;
 mod footer;
 mod group;
 mod guard;
+mod pages;
 mod plan;
 mod reader;
 mod values;
