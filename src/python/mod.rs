@@ -18,6 +18,7 @@ mod sources;
 mod spectrogram;
 mod state;
 mod stats;
+mod tokenizer;
 mod whole;
 
 use std::{
@@ -96,6 +97,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
+    module.add_class::<tokenizer::Tokenizer>()?;
     errors::add(module)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
