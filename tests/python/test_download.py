@@ -17,6 +17,7 @@ import pytest
 from forebay import cli
 from forebay.cli import download
 from forebay.cli.download import PRESETS, Shard, fetch, numbers
+from forebay.tokens import list_parquet_files
 
 STALL_S = 0.3
 
@@ -338,11 +339,12 @@ def test_the_preset(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     assert preset.n_shards == 1823
     host.files = {f"/shard_{i:05d}.parquet": shard_bytes(i, 1000) for i in (0, 1, 1822)}
-    local = download.Preset(host.url + "/shard_{:05d}.parquet", preset.n_shards, preset.folder)
+    local = download.Preset(host.url + "/shard_{:05d}.parquet", preset.n_shards)
     monkeypatch.setitem(PRESETS, "fineweb-edu-100b", local)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cli.main(["download", "--preset", "fineweb-edu-100b", "-n", "2"]) == 0
-    folder = tmp_path / "forebay" / "base_data"
+    folder = Path(list_parquet_files()[0]).parent
+    assert folder == tmp_path / "forebay" / "base_data"
     assert sorted(path.name for path in folder.iterdir()) == [
         "shard_00000.parquet",
         "shard_00001.parquet",

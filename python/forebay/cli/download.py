@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
+from forebay.tokens import base_data_dir
+
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -47,21 +49,14 @@ class Preset:
 
     url: str
     n_shards: int
-    folder: str
 
 
 PRESETS = {
     "fineweb-edu-100b": Preset(
         "https://huggingface.co/datasets/karpathy/fineweb-edu-100b-shuffle/resolve/main/shard_{:05d}.parquet",
         1823,
-        "base_data",
     ),
 }
-
-
-def cache_folder() -> Path:
-    """The user's cache folder of forebay."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forebay"
 
 
 @dataclass(frozen=True)
@@ -412,9 +407,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "-w", "--n-workers", type=positive, default=4, metavar="N", help="downloads at a time (%(default)s)"
     )
-    parser.add_argument(
-        "-o", "--folder", type=Path, help=f"where to (default: {cache_folder() / 'base_data'})".replace("%", "%%")
-    )
+    parser.add_argument("-o", "--folder", type=Path, help=f"where to (default: {base_data_dir()})".replace("%", "%%"))
     parser.add_argument("--total", type=positive, metavar="N", help="how many shards the URL has, numbered from 0")
     parser.add_argument("--checksums", type=Path, metavar="FILE", help="SHA-256 of each file, as sha256sum writes them")
     parser.set_defaults(run=run, parser=parser)
@@ -443,9 +436,9 @@ def run(options: argparse.Namespace) -> int:
         if options.total is not None:
             parser.error("--total belongs to a URL; a preset knows how many shards it has")
         preset = PRESETS[options.preset]
-        url, total, name = preset.url, preset.n_shards, preset.folder
+        url, total = preset.url, preset.n_shards
     else:
-        url, total, name = options.url, options.total, "base_data"
+        url, total = options.url, options.total
         if problem := url_problem(url):
             parser.error(f"the URL {url!r} has {problem}; expected is https://host/shard_{{:05d}}.parquet")
         if total is None and options.n_shards is None:
@@ -454,7 +447,7 @@ def run(options: argparse.Namespace) -> int:
         checksums = read_checksums(options.checksums) if options.checksums else {}
     except OSError as error:
         parser.error(f"cannot read {options.checksums}: {error.strerror}")
-    shards = shards_of(url, numbers(total, options.n_shards), options.folder or cache_folder() / name, checksums)
+    shards = shards_of(url, numbers(total, options.n_shards), options.folder or base_data_dir(), checksums)
     return 1 if fetch(shards, n_workers=options.n_workers, waits=waits) else 0
 
 

@@ -103,7 +103,8 @@ impl Tokenizer {
         } else {
             return Err(Error::new(
                 ErrorKind::Format,
-                "the file is neither a tokenizer.json of Hugging Face nor a rank file of tiktoken (lines of a token in base64 and its rank)",
+                "the file is neither a tokenizer.json of Hugging Face nor a rank file of tiktoken (lines of a token in base64 and its \
+                 rank); convert a SentencePiece model to a tokenizer.json",
             ));
         };
         let (special_tokens, n_vocab, fingerprint) = match &backend {
