@@ -16,6 +16,7 @@ __all__ = [
     "SpectrogramTransform",
     "StateError",
     "TokenLoader",
+    "Tokenizer",
     "_ParquetText",
     "__version__",
     "_close_all",
@@ -395,6 +396,37 @@ class SpectrogramTransform:
     @property
     def n_mels(self) -> int:
         """The number of mel bands."""
+
+@final
+class Tokenizer:
+    """Turns text into token ids."""
+
+    def __new__(
+        cls,
+        path: str | PathLike[str],
+        *,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | None = None,
+        bos_id: int | None = None,
+    ) -> Self: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]: ...
+    def encode(self, text: str) -> NDArray[np.uint32]:
+        """The ids of a text."""
+
+    def encode_batch(self, texts: Sequence[str], n_threads: int = 1) -> list[NDArray[np.uint32]]:
+        """The ids of each text."""
+
+    @property
+    def n_vocab(self) -> int:
+        """The largest id and one."""
+
+    @property
+    def bos_id(self) -> int:
+        """The id that begins each document."""
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending."""
 
 def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = None) -> tuple[NDArray[np.float32], int]:
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""

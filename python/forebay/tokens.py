@@ -1,8 +1,8 @@
-"""Documents out of Parquet files, a row group at a time: for tokenizers that are being trained, and loops of one's own.
+"""Text for language models: tokenizers, and documents out of Parquet files, a row group at a time.
 
->>> from forebay.tokens import parquets_iter_batched
+>>> from forebay.tokens import Tokenizer, parquets_iter_batched
 >>> for texts in parquets_iter_batched("train", data_dir="shards"):  # doctest: +SKIP
-...     trainer.feed(texts)
+...     ids = Tokenizer("gpt2.tiktoken").encode_batch(texts, n_threads=2)
 
 Files are taken in the order of their names. The last one is the split "val", all others are "train", unless `val=`
 names the files for validation. What ends in `.tmp` is still being written and is left out.
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from forebay._core import ConfigError, StateError, _parquet_files, _ParquetText
+from forebay._core import ConfigError, StateError, Tokenizer, _parquet_files, _ParquetText
 
-__all__ = ["base_data_dir", "document_batches", "list_parquet_files", "parquets_iter_batched"]
+__all__ = ["Tokenizer", "base_data_dir", "document_batches", "list_parquet_files", "parquets_iter_batched"]
 
 Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Position: TypeAlias = tuple[int, int, int]

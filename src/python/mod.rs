@@ -19,6 +19,7 @@ mod spectrogram;
 mod state;
 mod stats;
 mod token_loader;
+mod tokenizer;
 mod vocabulary;
 mod whole;
 
@@ -99,6 +100,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Loader>()?;
     module.add_class::<token_loader::TokenLoader>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
+    module.add_class::<tokenizer::Tokenizer>()?;
     errors::add(module)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;

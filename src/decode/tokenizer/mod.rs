@@ -10,6 +10,7 @@
 //!
 //! Source: own.
 
+mod batch;
 mod byte_level;
 mod classes;
 mod fingerprint;
@@ -25,7 +26,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
 };
 
 use byte_level::Scratch;
@@ -102,7 +103,8 @@ impl Tokenizer {
         } else {
             return Err(Error::new(
                 ErrorKind::Format,
-                "the file is neither a tokenizer.json of Hugging Face nor a rank file of tiktoken (lines of a token in base64 and its rank)",
+                "the file is neither a tokenizer.json of Hugging Face nor a rank file of tiktoken (lines of a token in base64 and its \
+                 rank); convert a SentencePiece model to a tokenizer.json",
             ));
         };
         let (special_tokens, n_vocab, fingerprint) = match &backend {
@@ -145,6 +147,19 @@ impl Tokenizer {
         let result = self.0.encode(&mut scratch, text, ids);
         idle().push(scratch);
         result
+    }
+
+    /// The ids of each text, by up to `n_threads` threads, the caller's among them. Until `stop` is set: then the rest is left out.
+    ///
+    /// # Errors
+    /// As [`Self::encode_ordinary`], of the first text that cannot be encoded, with its index as the place's row.
+    pub fn encode_batch<T: AsRef<str> + Sync>(
+        &self,
+        texts: &[T],
+        n_threads: usize,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Vec<u32>>> {
+        batch::encode(self, texts, n_threads, stop)
     }
 
     /// An encoder for one thread.

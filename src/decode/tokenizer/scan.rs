@@ -215,7 +215,7 @@ fn letters(classes: &Classes, text: &str, mut at: usize) -> usize {
 fn leading_letters(bytes: u64) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const TOP: u64 = 0x80 * EACH;
-    let small = (bytes | 0x20 * EACH) & !TOP;
+    let small = (bytes | (0x20 * EACH)) & !TOP;
     // The top bit of a byte says: at least `a`; at least the one after `z`.
     let from_a = small + (0x80 - b'a' as u64) * EACH;
     let after_z = small + (0x80 - b'z' as u64 - 1) * EACH;

@@ -1,0 +1,461 @@
+"""`forebay download`: shards over HTTP into a folder, whole or not at all.
+
+A shard arrives as `NAME.tmp` and is renamed once it is complete, so that a file without that ending is a whole one;
+loaders leave `.tmp` out. What is complete is told by its size, by its SHA-256 where that is known (huggingface.co tells
+it in `X-Linked-ETag`, or `--checksums`), and by the marks at both ends of a Parquet file. `NAME.tmp.json` remembers
+which content a partial file is the beginning of; it is continued by a range request if the server still has that.
+"""
+
+import argparse
+import errno
+import hashlib
+import http.client
+import json
+import os
+import re
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TextIO
+
+from forebay.tokens import base_data_dir
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+ATTEMPTS = 5
+"""How often a shard is asked for."""
+TIMEOUT_S = 30.0
+"""How long a server may say nothing."""
+CHUNK_BYTES = 1 << 20
+"""How much is read at once."""
+
+
+def waits() -> Iterator[float]:
+    """Seconds to wait after each attempt that failed: 2, 4, 8, 16."""
+    return (float(2**attempt) for attempt in range(1, ATTEMPTS))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published set of shards."""
+
+    url: str
+    n_shards: int
+
+
+PRESETS = {
+    "fineweb-edu-100b": Preset(
+        "https://huggingface.co/datasets/karpathy/fineweb-edu-100b-shuffle/resolve/main/shard_{:05d}.parquet",
+        1823,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file to fetch, and where to."""
+
+    url: str
+    path: Path
+    sha256: str | None = None
+
+
+class DownloadError(Exception):
+    """A shard that did not arrive; `final` if asking again is of no use."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+@dataclass
+class Progress:
+    """What arrived so far, on a terminal as a line that is written over."""
+
+    n_shards: int
+    stream: TextIO
+    shown: bool = False
+    finished: int = 0
+    n_bytes: int = 0
+    started: float = field(default_factory=time.monotonic)
+    last: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.shown = self.stream.isatty()
+
+    def add(self, *, n_bytes: int = 0, finished: int = 0) -> None:
+        """Counts bytes and shards."""
+        with self.lock:
+            self.n_bytes += n_bytes
+            self.finished += finished
+            now = time.monotonic()
+            if self.shown and (finished or now - self.last > 0.1):
+                self.last = now
+                self.stream.write("\r" + self.line(now))
+                self.stream.flush()
+
+    def line(self, now: float) -> str:
+        """The progress bar."""
+        width = 30
+        done = width * self.finished // max(self.n_shards, 1)
+        rate = self.n_bytes / 1e6 / max(now - self.started, 1e-3)
+        bar = "#" * done + "." * (width - done)
+        return f"[{bar}] {self.finished}/{self.n_shards} shards, {self.n_bytes / 1e6:.0f} MB, {rate:.1f} MB/s "
+
+    def say(self, message: str) -> None:
+        """Writes a line of its own."""
+        with self.lock:
+            self.stream.write(("\r\x1b[K" if self.shown else "") + message + "\n")
+            self.stream.flush()
+
+    def close(self) -> None:
+        """Leaves the bar's line."""
+        if self.shown:
+            self.stream.write("\n")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which content a partial file is the beginning of."""
+
+    tag: str | None
+    size: int | None
+
+    @classmethod
+    def read(cls, path: Path) -> "Origin | None":
+        """What was written, if it says enough to go on."""
+        try:
+            found = json.loads(path.read_text())
+            origin = cls(found["tag"], found["size"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return None if origin.tag is None and origin.size is None else origin
+
+    def write(self, path: Path) -> None:
+        """Writes it beside the partial file."""
+        path.write_text(json.dumps({"tag": self.tag, "size": self.size}))
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and takes the SHA-256 that huggingface.co tells on the way."""
+
+    sha256: str | None = None
+
+    def redirect_request(  # noqa: D102
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        tag = headers.get("X-Linked-ETag", "").strip('"')
+        if re.fullmatch("[0-9a-f]{64}", tag):
+            self.sha256 = tag
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@dataclass(frozen=True)
+class Download:
+    """How shards are fetched. What tests replace are the waits and the timeout."""
+
+    progress: Progress
+    timeout_s: float = TIMEOUT_S
+    waits: Callable[[], Iterator[float]] = waits
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def shard(self, shard: Shard) -> bool:
+        """Fetches one shard; whether there was anything to fetch.
+
+        Raises `DownloadError` after the last attempt, with what happened in it. What arrived stays, to be continued.
+        """
+        if shard.path.exists():
+            return False
+        shard.path.parent.mkdir(parents=True, exist_ok=True)
+        pauses = self.waits()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                self._attempt(shard)
+            except (DownloadError, OSError, http.client.HTTPException) as error:
+                reason = describe(error)
+                pause = None if is_final(error) else next(pauses, None)
+                if pause is None or self.stop.is_set():
+                    raise DownloadError(f"{reason} (attempt {attempt})") from error
+                self.progress.say(f"{shard.path.name}: {reason}; again in {pause:g} s")
+                if self.stop.wait(pause):
+                    raise DownloadError("interrupted") from error
+            else:
+                return True
+
+    def _attempt(self, shard: Shard) -> None:
+        """Fetches what is missing of a shard, checks it and gives it its name."""
+        partial = shard.path.with_name(shard.path.name + ".tmp")
+        record = shard.path.with_name(shard.path.name + ".tmp.json")
+        have = partial.stat().st_size if partial.exists() else 0
+        origin = Origin.read(record) if have else None
+        headers = {"User-Agent": "forebay", "Accept-Encoding": "identity"}
+        if origin is not None:
+            headers["Range"] = f"bytes={have}-"
+            if origin.tag is not None:
+                headers["If-Range"] = origin.tag
+        redirects = Redirects()
+        request = urllib.request.Request(shard.url, headers=headers)
+        try:
+            response = urllib.request.build_opener(redirects).open(request, timeout=self.timeout_s)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != 416:
+                    raise
+            discard(partial, record)
+            raise DownloadError("the partial file is no beginning of what the server has") from error
+        with response:
+            start, size = span(response, have)
+            if start and origin is not None and origin.size not in (None, size):
+                discard(partial, record)
+                raise DownloadError(f"the server's file has {size} bytes by now, it had {origin.size}")
+            if not start:
+                Origin(content_tag(response), size).write(record)
+            with partial.open("ab" if start else "wb") as file:
+                self._body(response, file)
+                file.flush()
+                os.fsync(file.fileno())
+        arrived = partial.stat().st_size
+        if size is not None and arrived < size:
+            raise DownloadError(f"{arrived} of {size} bytes arrived")
+        if problem := defect(partial, size, shard.sha256 or redirects.sha256):
+            discard(partial, record)
+            raise DownloadError(problem)
+        partial.replace(shard.path)
+        discard(record)
+
+    def _body(self, response: http.client.HTTPResponse, file: IO[bytes]) -> None:
+        while True:
+            if self.stop.is_set():
+                raise DownloadError("interrupted", final=True)
+            try:
+                # What one receive gives: a server that sends little but steadily does not time out.
+                chunk = response.read1(CHUNK_BYTES)
+            except http.client.IncompleteRead as error:
+                file.write(error.partial)
+                raise DownloadError("the connection ended early") from error
+            if not chunk:
+                return
+            file.write(chunk)
+            self.progress.add(n_bytes=len(chunk))
+
+
+def span(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
+    """Where the body begins in the file, and the size of the whole file if the server tells."""
+    length = response.headers.get("Content-Length")
+    if response.status == 206:
+        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if not found or int(found[1]) != have:
+            raise DownloadError(f"asked for bytes from {have} on, got {response.headers.get('Content-Range')!r}")
+        return have, None if found[2] == "*" else int(found[2])
+    return 0, int(length) if length and length.isdecimal() else None
+
+
+def content_tag(response: http.client.HTTPResponse) -> str | None:
+    """What names exactly this content, for `If-Range`."""
+    tag = response.headers.get("ETag")
+    return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
+
+
+def defect(path: Path, size: int | None, sha256: str | None) -> str | None:
+    """Why a file that arrived is not the one asked for."""
+    arrived = path.stat().st_size
+    if size is not None and arrived != size:
+        return f"{arrived} bytes arrived, the server told of {size}"
+    if sha256 is not None and (found := digest(path)) != sha256:
+        return f"its SHA-256 is {found}, must be {sha256}"
+    if path.name.endswith(".parquet.tmp"):
+        with path.open("rb") as file:
+            first = file.read(4)
+            file.seek(max(arrived - 4, 0))
+            last = file.read()
+        if (first, last) != (b"PAR1", b"PAR1"):
+            return f"it is no whole Parquet file: it begins with {first!r} and ends with {last!r}"
+    return None
+
+
+def discard(*paths: Path) -> None:
+    """Removes files that may be there."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe(error: Exception) -> str:
+    """What happened, in a few words."""
+    match error:
+        case urllib.error.HTTPError():
+            return f"the server says {error.code} {error.reason}"
+        case urllib.error.URLError():
+            return f"no connection: {error.reason}"
+        case TimeoutError():
+            return "the server stalled"
+        case _:
+            return str(error) or type(error).__name__
+
+
+def is_final(error: Exception) -> bool:
+    """Whether asking again is of no use: no such file, no permission, a full disk."""
+    if isinstance(error, urllib.error.HTTPError):
+        return 400 <= error.code < 500 and error.code not in (408, 425, 429)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+        return True
+    return isinstance(error, DownloadError) and error.final
+
+
+def shards_of(pattern: str, numbers: Sequence[int], folder: Path, checksums: Mapping[str, str]) -> list[Shard]:
+    """The shards of a URL with one replacement field, as `{:05d}`, for the number."""
+    urls = [pattern.format(number) for number in numbers]
+    names = [Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name for url in urls]
+    return [Shard(url, folder / name, checksums.get(name)) for url, name in zip(urls, names, strict=True)]
+
+
+def numbers(total: int | None, wanted: int | None) -> list[int]:
+    """The first `wanted` shards, and the last if it is known: it is the validation split."""
+    if total is None:
+        return list(range(wanted or 0))
+    first = total - 1 if wanted is None else min(wanted, total - 1)
+    return [*range(first), total - 1]
+
+
+def read_checksums(path: Path) -> dict[str, str]:
+    """The SHA-256 of each file, as `sha256sum` writes them."""
+    lines = (line.split(maxsplit=1) for line in path.read_text().splitlines() if line.strip())
+    return {Path(line[1].lstrip("*")).name: line[0].lower() for line in lines if len(line) == 2}
+
+
+def fetch(
+    shards: Sequence[Shard],
+    *,
+    n_workers: int = 4,
+    timeout_s: float = TIMEOUT_S,
+    waits: Callable[[], Iterator[float]] = waits,
+    stream: TextIO | None = None,
+) -> dict[Shard, str]:
+    """Fetches shards, several at a time; returns those that did not arrive, each with the reason."""
+    progress = Progress(len(shards), stream or sys.stderr)
+    download = Download(progress, timeout_s, waits)
+    failed: dict[Shard, str] = {}
+    there = 0
+    with ThreadPoolExecutor(n_workers, thread_name_prefix="forebay-download") as pool:
+        tasks = {pool.submit(download.shard, shard): shard for shard in shards}
+        try:
+            for task in as_completed(tasks):
+                shard = tasks[task]
+                try:
+                    there += not task.result()
+                except (DownloadError, OSError) as error:
+                    failed[shard] = describe(error)
+                    progress.say(f"{shard.path.name}: {describe(error)}; given up")
+                progress.add(finished=1)
+        except BaseException:
+            download.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            progress.close()
+    fetched = len(shards) - there - len(failed)
+    progress.say(
+        f"{fetched} shards fetched ({progress.n_bytes / 1e6:.1f} MB), {there} were there, {len(failed)} failed"
+        + "".join(f"\n  {shard.path.name}: {reason}" for shard, reason in sorted(failed.items(), key=by_name))
+    )
+    return failed
+
+
+def by_name(item: tuple[Shard, str]) -> str:
+    """The name of a failed shard."""
+    return item[0].path.name
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Adds the subcommand."""
+    parser = subparsers.add_parser(
+        "download",
+        help="fetch shards over HTTP",
+        description="Fetches shards over HTTP. Files that are there are skipped, partial ones continued. "
+        "The last shard is always fetched: it is the validation split.",
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "url", nargs="?", help="URL with one field for the shard's number, as https://host/shard_{:05d}.parquet"
+    )
+    source.add_argument("--preset", choices=sorted(PRESETS), help="a published set of shards")
+    parser.add_argument(
+        "-n", "--n-shards", type=whole, metavar="N", help="how many shards; a known last one comes on top"
+    )
+    parser.add_argument(
+        "-w", "--n-workers", type=positive, default=4, metavar="N", help="downloads at a time (%(default)s)"
+    )
+    parser.add_argument("-o", "--folder", type=Path, help=f"where to (default: {base_data_dir()})".replace("%", "%%"))
+    parser.add_argument("--total", type=positive, metavar="N", help="how many shards the URL has, numbered from 0")
+    parser.add_argument("--checksums", type=Path, metavar="FILE", help="SHA-256 of each file, as sha256sum writes them")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def whole(text: str) -> int:
+    """A number from 0 on."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+def positive(text: str) -> int:
+    """A number from 1 on."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fetches what the arguments name; the exit code is 1 if any shard failed."""
+    parser: argparse.ArgumentParser = options.parser
+    if options.preset:
+        if options.total is not None:
+            parser.error("--total belongs to a URL; a preset knows how many shards it has")
+        preset = PRESETS[options.preset]
+        url, total = preset.url, preset.n_shards
+    else:
+        url, total = options.url, options.total
+        if problem := url_problem(url):
+            parser.error(f"the URL {url!r} has {problem}; expected is https://host/shard_{{:05d}}.parquet")
+        if total is None and options.n_shards is None:
+            parser.error("a URL needs -n (the first N shards), --total (all of N), or both (the first and the last)")
+    try:
+        checksums = read_checksums(options.checksums) if options.checksums else {}
+    except OSError as error:
+        parser.error(f"cannot read {options.checksums}: {error.strerror}")
+    shards = shards_of(url, numbers(total, options.n_shards), options.folder or base_data_dir(), checksums)
+    return 1 if fetch(shards, n_workers=options.n_workers, waits=waits) else 0
+
+
+def url_problem(url: str) -> str | None:
+    """What a URL of shards lacks."""
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        return "a scheme that is neither http nor https"
+    try:
+        return "no field for the shard's number" if url.format(0) == url.format(1) else None
+    except (ValueError, LookupError):
+        return "more than one field, or one that takes no number"

@@ -1,0 +1,144 @@
+//! `forebay.tokens.Tokenizer`.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use numpy::PyArray1;
+use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::PyDict};
+
+use super::{
+    errors::to_python,
+    side::on_the_side,
+    whole::{int64, optional_int64},
+};
+use crate::{
+    Error, ErrorKind,
+    config::shown,
+    decode::tokenizer::{self, TokenizerOptions},
+};
+
+/// Threads of one call, at most.
+const MAX_THREADS: i64 = 1024;
+
+/// Turns text into token ids, equal to those of the library that the file was written for.
+///
+/// `path` is a Hugging Face `tokenizer.json` or a tiktoken rank file, told apart by content. A rank file holds tokens alone: those called
+/// `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with any ending) are known with pattern and special tokens, another
+/// takes `pattern`, the regular expression whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A
+/// `tokenizer.json` has its own.
+///
+/// Text that looks like a special token is ordinary text. `bos_id` is the token that begins each document: the one given, or
+/// `<|bos|>`, or `<|endoftext|>`. Immutable; may be shared by threads, pickled (as its path and parameters) and sent to other processes.
+///
+/// Raises `ConfigError` (a `ValueError`) if the file is neither or is damaged, if parameters do not fit it, or if no token begins
+/// documents, and `FileNotFoundError` and its like if it cannot be read.
+#[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
+pub struct Tokenizer {
+    tokenizer: tokenizer::Tokenizer,
+    path: PathBuf,
+    options: TokenizerOptions,
+}
+
+#[pymethods]
+impl Tokenizer {
+    #[new]
+    #[pyo3(signature = (path, *, pattern=None, special_tokens=None, bos_id=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        pattern: Option<String>,
+        special_tokens: Option<Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = optional_int64)] bos_id: Option<i64>,
+    ) -> PyResult<Self> {
+        let special_tokens = special_tokens.iter().flatten().map(|(text, token)| {
+            let text: String = text.extract()?;
+            let token = id(py, &format!("special_tokens[{text:?}]"), int64(&token)?)?;
+            Ok((text, token))
+        });
+        let options = TokenizerOptions {
+            pattern,
+            special_tokens: special_tokens.collect::<PyResult<BTreeMap<_, _>>>()?,
+            bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
+        };
+        let made = {
+            let (path, options) = (path.clone(), options.clone());
+            on_the_side(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))
+        };
+        Ok(Self { tokenizer: made?, path, options })
+    }
+
+    /// The ids of a text: uint32 `[n]`. Releases the GIL.
+    ///
+    /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are no characters.
+    fn encode<'py>(&self, py: Python<'py>, text: PyBackedStr) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let mut ids = Vec::new();
+        py.detach(|| self.tokenizer.encode_ordinary(&text, &mut ids))
+            .map_err(|error| to_python(py, &error))?;
+        Ok(PyArray1::from_vec(py, ids))
+    }
+
+    /// The ids of each text, by up to `n_threads` threads: a list of uint32 `[n]`, in the order of `texts`. Releases the GIL.
+    ///
+    /// Raises `UnicodeEncodeError` (a `ValueError`) if a text has surrogates, which are no characters.
+    #[pyo3(signature = (texts, n_threads=1))]
+    fn encode_batch<'py>(
+        &self,
+        py: Python<'py>,
+        texts: &Bound<'py, PyAny>,
+        #[pyo3(from_py_with = int64)] n_threads: i64,
+    ) -> PyResult<Vec<Bound<'py, PyArray1<u32>>>> {
+        if texts.is_instance_of::<pyo3::types::PyString>() {
+            return Err(PyTypeError::new_err(
+                "texts is a str, must be a sequence of them; encode() takes one",
+            ));
+        }
+        let texts: Vec<PyBackedStr> =
+            texts.try_iter()?.map(|text| text?.extract().map_err(PyErr::from)).collect::<PyResult<_>>()?;
+        if !(1..=MAX_THREADS).contains(&n_threads) {
+            let message = format!("n_threads is {}, must be 1 to {MAX_THREADS}", shown(n_threads));
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        let tokenizer = self.tokenizer.clone();
+        let made = on_the_side(py, "forebay-encode", move |stop| {
+            tokenizer.encode_batch(&texts, n_threads as usize, stop)
+        })?;
+        Ok(made.into_iter().map(|ids| PyArray1::from_vec(py, ids)).collect())
+    }
+
+    /// The largest id and one.
+    #[getter]
+    fn n_vocab(&self) -> usize {
+        self.tokenizer.n_vocab()
+    }
+
+    /// The id that begins each document.
+    #[getter]
+    fn bos_id(&self) -> u32 {
+        self.tokenizer.bos_id()
+    }
+
+    /// The file's name without its ending.
+    #[getter]
+    fn name(&self) -> &str {
+        self.tokenizer.name()
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&PathBuf,), Bound<'py, PyDict>)> {
+        let keywords = PyDict::new(py);
+        keywords.set_item("pattern", &self.options.pattern)?;
+        keywords.set_item("special_tokens", &self.options.special_tokens)?;
+        keywords.set_item("bos_id", self.options.bos_id)?;
+        Ok(((&self.path,), keywords))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.tokenizer)
+    }
+}
+
+/// `value` as an id, or the `ConfigError` that says what it must be.
+fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
+    u32::try_from(value).ok().filter(|&id| i32::try_from(id).is_ok()).ok_or_else(|| {
+        let message = format!("{name} is {}, must be 0 to {}", shown(value), i32::MAX);
+        to_python(py, &Error::new(ErrorKind::Config, message))
+    })
+}
