@@ -272,7 +272,7 @@ mod tests {
         let mut run = run(MOST, 8);
         for _ in 0..3 {
             assert_eq!(run.after(3.0, LOADER).workers, 8);
-            assert_eq!(run.after(10.0, Loader { wanted: 5.0, ..LOADER }).workers, 1);
+            assert_eq!(run.after(15.0, Loader { wanted: 5.0, ..LOADER }).workers, 1);
         }
     }
 
