@@ -1,11 +1,11 @@
 """The tables of docs/tuning.md: what workers and batches ahead buy, and what they cost, as Markdown.
 
-    python benches/tuning.py [--seconds 4] [--rounds 3] [--only workers sleepers prefetch step]
+    python benches/tuning.py [--seconds 4] [--rounds 3] [--asleep] [--only workers prefetch step]
 
 Recordings are the bundled ones, again and again, in one shard of a temporary folder. Each figure is the median over
 rounds; in a round each setting runs once, in a process of its own, one after the other. The loop is one that sleeps:
 what a step on an accelerator is to the cores. Times of steps are multiples of t, what a batch takes the loader on all
-cores. `sleepers` is `workers` with workers that sleep as well: a machine with as many cores as are asked for.
+cores. With `--asleep` the workers sleep as well: a machine that has eight cores for them, whoever else is using it.
 """
 
 import argparse
@@ -35,11 +35,9 @@ LOOPS: dict[str, list[float]] = {
     "slow": [4.0],
     "uneven": [0.1, 0.1, 0.1, 3.3],
 }
-# A record of the `sleepers` takes a worker so long, and a batch eight workers that.
-SLEEP_MS = 10
-SLEEPERS: dict[str, Any] = {"clip_seconds": 0.05, "cpu_budget": 8}
-SLEEP_T = LOADER["batch_size"] * SLEEP_MS / 1e3 / 8
-TABLES = ["workers", "sleepers", "prefetch", "step"]
+TABLES = ["workers", "prefetch", "step"]
+# With --asleep, a record of a short clip takes a worker so long.
+SLEEP_MS, SLEEPERS = 10, 8
 PHASE_S = 1.0  # a changing loop is fast and slow in turn, for so long
 
 Figures = dict[str, float]
@@ -81,15 +79,20 @@ def take(loader: Any, pauses: Iterator[float], done: Callable[[int, float], bool
     return time.perf_counter() - begin, waits
 
 
-def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[str, Any]) -> Figures:
+def open_loader(shard: str, parameters: dict[str, Any]) -> Any:
     import forebay
     from forebay import _core
 
-    if "cpu_budget" in parameters:
+    if parameters.pop("asleep"):
         _core._inject_delays(fixed_ms=SLEEP_MS)
-        if parameters["n_workers"] != "auto":
-            del parameters["cpu_budget"]
-    with forebay.Loader(shard, **LOADER, **parameters) as loader:
+        parameters["clip_seconds"] = 0.05
+        if parameters["n_workers"] == "auto":
+            parameters["cpu_budget"] = SLEEPERS
+    return forebay.Loader(shard, **LOADER, **parameters)
+
+
+def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[str, Any]) -> Figures:
+    with open_loader(shard, parameters) as loader:
         # The window is full then, and a loader that adapts has seen the loop.
         pauses = steps(loop, t)
         take(loader, pauses, lambda n, elapsed: n >= 10 and elapsed >= 0.5 * seconds)
@@ -110,10 +113,8 @@ def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[st
 
 def beside_a_step(shard: str, parameters: dict[str, Any]) -> Figures:
     """Time per batch of a loop that does nothing, and of one that takes as long as the loader does, in turn."""
-    import forebay
-
     blocks: dict[str, list[float]] = {"none": [], "step": []}
-    with forebay.Loader(shard, **LOADER, **parameters) as loader:
+    with open_loader(shard, parameters) as loader:
         take(loader, cycle([0.0]), lambda n, _: n == 12)
         for _ in range(5):
             t = 0.0
@@ -158,14 +159,17 @@ def table(*columns: str) -> None:
     print("|---" + "|---:" * (len(columns) - 1) + "|", flush=True)
 
 
-def workers(shard: str, t: float, seconds: float, rounds: int, **parameters: object) -> None:
-    print("\nExamples per second, by the loop's step: `none`, 0.8 t, 4 t, and both in turn.\n")
+def workers(shard: str, t: float, options: argparse.Namespace) -> None:
+    print("\n### n_workers\n\nExamples per second, by the loop's step: `none`, 0.8 t, 4 t, and both in turn.\n")
     loops = ["none", "fast", "slow", "changing"]
-    settings = [(loop, n) for loop in loops for n in WORKERS]
     found = medians(
         [
-            {s: run("measure", shard, s[0], t, seconds, parameters | {"n_workers": s[1]}) for s in settings}
-            for _ in range(rounds)
+            {
+                (loop, n): run("measure", shard, loop, t, options.seconds, {"n_workers": n, "asleep": options.asleep})
+                for loop in loops
+                for n in WORKERS
+            }
+            for _ in range(options.rounds)
         ]
     )
     table("n_workers", *loops, "next() waits (none, fast)", "resident MB")
@@ -179,44 +183,52 @@ def workers(shard: str, t: float, seconds: float, rounds: int, **parameters: obj
         )
     best = {loop: max(found[loop, n]["examples_per_s"] for n in WORKERS if n != "auto") for loop in loops}
     row("auto / best", *(f"{found[loop, 'auto']['examples_per_s'] / best[loop]:.2f}" for loop in loops), "", "")
+    beyond = [n for n in WORKERS if n != "auto" and n > options.cores]
+    if beyond:
+        fits = max(found["none", n]["examples_per_s"] for n in WORKERS if n != "auto" and n <= options.cores)
+        worst = min(found["none", n]["examples_per_s"] for n in beyond)
+        print(f"\nMore workers than cores, at worst: {worst / fits:.2f} of the best number within.")
 
 
-def prefetch(shard: str, t: float, seconds: float, rounds: int) -> None:
+def prefetch(shard: str, t: float, options: argparse.Namespace) -> None:
     print("\n### prefetch_batches\n\nSteady steps of 0.8 t, and uneven ones: three of 0.1 t, one of 3.3 t.\n")
-    settings = [(loop, n) for loop in ("fast", "uneven") for n in PREFETCH]
+    parameters = {"n_workers": options.cores, "asleep": options.asleep}
     found = medians(
         [
             {
-                s: run("measure", shard, s[0], t, seconds, {"n_workers": CORES, "prefetch_batches": s[1]})
-                for s in settings
+                (loop, n): run("measure", shard, loop, t, options.seconds, parameters | {"prefetch_batches": n})
+                for loop in ("fast", "uneven")
+                for n in PREFETCH
             }
-            for _ in range(rounds)
+            for _ in range(options.rounds)
         ]
     )
     batch_mb = LOADER["batch_size"] * 4 * 128 * 501 / 1e6
     table("prefetch_batches", "steady/s", "next() waits", "p99 ms", "uneven/s", "next() waits", "p99 ms", "MB ahead")
     for n in PREFETCH:
-        reached = found["uneven", n]["prefetch_batches"]
+        steady, uneven = found["fast", n], found["uneven", n]
+        cells = [
+            (f"{of['examples_per_s']:.0f}", f"{of['wait_share']:.0%}", f"{of['wait_p99_ms']:.0f}")
+            for of in (steady, uneven)
+        ]
+        reached = [f"{of['prefetch_batches']:.0f}" for of in (steady, uneven)]
         row(
-            f"auto ({found['fast', n]['prefetch_batches']:.0f}, {reached:.0f})" if n == "auto" else n,
-            *(
-                cell
-                for loop in ("fast", "uneven")
-                for figures in [found[loop, n]]
-                for cell in (
-                    f"{figures['examples_per_s']:.0f}",
-                    f"{figures['wait_share']:.0%}",
-                    f"{figures['wait_p99_ms']:.0f}",
-                )
-            ),
-            f"{batch_mb * reached:.0f}",
+            f"auto ({', '.join(reached)})" if n == "auto" else n,
+            *cells[0],
+            *cells[1],
+            f"{batch_mb * uneven['prefetch_batches']:.0f}",
         )
 
 
-def step(shard: str, rounds: int) -> None:
+def step(shard: str, options: argparse.Namespace) -> None:
     print("\n### A step that takes as long as a batch\n")
-    settings: list[Any] = [1, CORES, "auto"] if CORES > 1 else [1, "auto"]
-    found = medians([{n: run("beside_a_step", shard, {"n_workers": n}) for n in settings} for _ in range(rounds)])
+    settings: list[Any] = [*sorted({1, options.cores}), "auto"]
+    found = medians(
+        [
+            {n: run("beside_a_step", shard, {"n_workers": n, "asleep": options.asleep}) for n in settings}
+            for _ in range(options.rounds)
+        ]
+    )
     table("n_workers", "t, ms per batch", "with a step of t, ms per batch", "ratio")
     for n, figures in found.items():
         row(n, f"{figures['t_ms']:.1f}", f"{figures['batch_ms']:.1f}", f"{figures['ratio']:.2f}")
@@ -226,30 +238,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=TABLES)
+    parser.add_argument("--asleep", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         what, *arguments = json.loads(options.one)
         print(json.dumps({"measure": measure, "beside_a_step": beside_a_step}[what](*arguments)))
         return
-    wanted = options.only or TABLES
+    options.cores = SLEEPERS if options.asleep else CORES
     with tempfile.TemporaryDirectory() as folder:
         shard = f"{folder}/recordings.arrow"
         write_shard(Path(shard), 30)
-        speed = run("measure", shard, "none", 0.0, options.seconds, {"n_workers": CORES})["examples_per_s"]
+        all_cores = {"n_workers": options.cores, "asleep": options.asleep}
+        speed = run("measure", shard, "none", 0.0, options.seconds, all_cores)["examples_per_s"]
         t = LOADER["batch_size"] / speed
-        print(f"{CORES} cores, load {os.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}; t is {1e3 * t:.1f} ms.")
-        if "workers" in wanted:
-            print("\n### n_workers")
-            workers(shard, t, options.seconds, options.rounds)
-        if "sleepers" in wanted:
-            print(f"\n### n_workers where there are cores for all; t is {1e3 * SLEEP_T:.0f} ms")
-            workers(shard, SLEEP_T, options.seconds, options.rounds, **SLEEPERS)
-        if "prefetch" in wanted:
-            prefetch(shard, t, options.seconds, options.rounds)
-        if "step" in wanted:
-            step(shard, options.rounds)
+        asleep = f", workers asleep {SLEEP_MS} ms a record" if options.asleep else ""
+        print(
+            f"{CORES} cores, load {os.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}; t is {1e3 * t:.1f} ms{asleep}."
+        )
+        if "workers" in options.only:
+            workers(shard, t, options)
+        if "prefetch" in options.only:
+            prefetch(shard, t, options)
+        if "step" in options.only:
+            step(shard, options)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ use std::{
 use forebay::{
     ErrorKind,
     order::Order,
-    pipeline::{Auto, Engine, Plan, Report},
+    pipeline::{Auto, Engine, Plan, Report, meter_examples},
 };
 use serde_json::Value;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, toy};
@@ -278,4 +278,11 @@ fn a_trace_ends_with_its_engine() {
     assert!(!read_trace(&paths[1]).0.is_empty());
     let error = engine(plan(), toy(&[10]), QUICK).trace(&folder.path().join("no/where"), MS).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io);
+}
+
+#[test]
+fn metering_costs_less_than_a_hundredth() {
+    // The quickest real example takes half a millisecond. Of several runs the one that was disturbed least.
+    let cost = (0..20).map(|_| meter_examples(1000) / 1000).min().unwrap();
+    assert!(cost < Duration::from_micros(5), "{cost:?}");
 }

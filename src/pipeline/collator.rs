@@ -240,6 +240,7 @@ impl<C: Collate> Drop for Pass<C> {
 fn sums(counters: &Counters, now: Instant) -> Sums {
     let meters = &counters.meters;
     Sums {
+        batches: counters.read().batches,
         starved_s: meters.hunger.seconds(now),
         piled_s: meters.room.seconds(),
         busy_s: meters.decode.busy_s(),

@@ -8,7 +8,7 @@
 //!   the process left a part of a core unused. So a start or a faster loop costs some tenths of a second.
 //! - *One worker less* after [`SLOW`] in which the loop did not starve, batches piled up, and the others would have had to work at most
 //!   [`LOAD`] of the time.
-//! - *One batch more ahead* after [`SLOW`] in which the loop starved and batches piled up: what comes is enough, but not steady.
+//! - *More batches ahead*, by half, after [`SLOW`] in which the loop starved and batches piled up: what comes is enough, but not steady.
 //!
 //! How many there are changes no batch. Source: own.
 
@@ -19,8 +19,9 @@ use std::{
 
 /// What a decision goes by at least before it adds workers.
 const QUICK: Duration = Duration::from_millis(50);
-/// What a decision goes by at least before it removes a worker or adds a batch.
-const SLOW: Duration = Duration::from_secs(1);
+/// What a decision goes by at least before it removes a worker or adds batches: so long and so many batches, or longer.
+const SLOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+const SLOW_BATCHES: u64 = 8;
 /// The share of its time that the loop waits from which on it starves, and up to which it does not.
 const STARVED: [f64; 2] = [0.03, 0.01];
 /// The share of the time in which there is no room for a batch from which on they pile up.
@@ -54,6 +55,8 @@ pub(super) struct Numbers {
 /// Sums since some time, of which differences count.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
+    /// Batches that the loop took.
+    pub(super) batches: u64,
     /// Seconds that the loop waited for batches.
     pub(super) starved_s: f64,
     /// Seconds that the collator waited for room.
@@ -69,6 +72,7 @@ impl Sub for Sums {
 
     fn sub(self, before: Self) -> Self {
         Self {
+            batches: self.batches - before.batches,
             starved_s: self.starved_s - before.starved_s,
             piled_s: self.piled_s - before.piled_s,
             busy_s: self.busy_s - before.busy_s,
@@ -122,10 +126,11 @@ impl Pace {
         let is_starved = spent.starved_s >= STARVED[0] * elapsed;
         let has_cpu = spent.cpu_s <= (self.cores - SPARE) * elapsed;
         if self.auto.workers && is_starved && waiting > 0 && has_cpu {
-            self.now.workers = (self.now.workers + self.now.workers.div_ceil(2)).min(self.most.workers);
+            self.now.workers = more(self.now.workers).min(self.most.workers);
         }
         self.quick = (at, sums);
-        if at.duration_since(self.slow.0) >= SLOW {
+        let (elapsed, batches) = (at.duration_since(self.slow.0), sums.batches - self.slow.1.batches);
+        if elapsed >= SLOW[0] && (batches >= SLOW_BATCHES || elapsed >= SLOW[1]) {
             self.decide_slowly(at, sums, before);
         }
         (self.now != before).then_some(self.now)
@@ -136,7 +141,7 @@ impl Pace {
         self.slow = (at, sums);
         let has_piled = spent.piled_s >= PILED * elapsed;
         if self.auto.prefetch && has_piled && spent.starved_s >= STARVED[1] * elapsed {
-            self.now.prefetch = (self.now.prefetch + 1).min(self.most.prefetch);
+            self.now.prefetch = more(self.now.prefetch).min(self.most.prefetch);
         }
         let others = self.now.workers.saturating_sub(1).max(1);
         let is_calm = has_piled && spent.starved_s < STARVED[1] * elapsed;
@@ -145,6 +150,11 @@ impl Pace {
             self.now.workers = others;
         }
     }
+}
+
+/// Half as many again.
+fn more(n: usize) -> usize {
+    n + n.div_ceil(2)
 }
 
 /// Seconds since a look, and what was spent in them.
@@ -189,11 +199,12 @@ mod tests {
         pace: Pace,
         at: Instant,
         sums: Sums,
+        made: f64,
     }
 
     fn run(most: Numbers, cores: usize) -> Run {
         let (at, sums) = (Instant::now(), Sums::default());
-        Run { pace: Pace::new(AUTO, most, cores, Pace::first(AUTO, most), at, sums), at, sums }
+        Run { pace: Pace::new(AUTO, most, cores, Pace::first(AUTO, most), at, sums), at, sums, made: 0.0 }
     }
 
     impl Run {
@@ -204,7 +215,9 @@ mod tests {
                 let (able, step) = ((loader.rate * working).min(loader.io), 0.05);
                 let made = able.min(loader.wanted);
                 let starved = 1.0 - made / loader.wanted;
+                self.made += step * made;
                 self.sums = Sums {
+                    batches: self.made as u64,
                     starved_s: self.sums.starved_s + step * starved.max(loader.jitter),
                     piled_s: self.sums.piled_s + step * (1.0 - made / able).max(2.0 * loader.jitter),
                     busy_s: self.sums.busy_s + step * made / loader.rate,
@@ -259,7 +272,7 @@ mod tests {
         let mut run = run(MOST, 8);
         for _ in 0..3 {
             assert_eq!(run.after(3.0, LOADER).workers, 8);
-            assert_eq!(run.after(10.0, Loader { wanted: 5.0, ..LOADER }).workers, 1);
+            assert_eq!(run.after(15.0, Loader { wanted: 5.0, ..LOADER }).workers, 1);
         }
     }
 

@@ -92,7 +92,7 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// n_readers : int
 ///     Threads that read, where each row is a read of its own.
 /// prefetch_batches : int or "auto"
-///     Batches that are made ahead and lie ready: memory, not content. `"auto"`: from 2 to 8, one more whenever `next()` had to wait
+///     Batches that are made ahead and lie ready: memory, not content. `"auto"`: from 2 to 8, more whenever `next()` had to wait
 ///     although batches had piled up.
 /// cpu_budget : int, optional
 ///     The most workers of `n_workers="auto"`. None: the cores that this process may use.
