@@ -17,6 +17,7 @@ from forebay._core import (
     __version__,
     decode,
 )
+from forebay._mapped import MappedReader
 from forebay.quality import ShuffleQuality, shuffle_quality
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "DecodeError",
     "ForebayError",
     "Loader",
+    "MappedReader",
     "ShuffleQuality",
     "SpectrogramTransform",
     "StateError",

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from forebay import AsyncDataLoader, BatchResult, _core
 
+END_LIMIT_S = 3 * 0.5
+"""How long threads may take to end: three times the goal, for machines that test are busy."""
+
 ROW = (16, 64)
 """32 KB of float64 a batch of 4."""
 
