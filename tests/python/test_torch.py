@@ -2,8 +2,13 @@
 
 import json
 import pickle
+import random
+import signal
+import threading
+from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
+import forebay.torch  # noqa: E402
 from forebay.torch import DevicePrefetcher, IterableDataset, rank_and_world_size, to_tensors  # noqa: E402
 
 SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
@@ -248,6 +254,113 @@ def test_errors_come_after_the_batches_before_them() -> None:
         next(taken)
     with pytest.raises(TypeError, match="generator has no state_dict"):
         taken.state_dict()
+
+
+@pytest.mark.parametrize("at", [5, 17])
+def test_a_resumed_pass_that_is_left_begins_again(
+    finite: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
+) -> None:
+    """From its first batch, as without a prefetcher; also if the loader is at the end of the pass already."""
+    n = len(finite)
+    expected = digests(tiny_shards, n, infinite=False)
+    for _ in islice(finite, at):
+        pass
+    state = finite.state_dict()
+    batches = prefetcher(finite, depth)
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[at]
+    assert [of(batch) for batch in batches] == expected
+
+
+def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
+    """The state is that of its dataset; a pass that was left begins again."""
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 40, infinite=infinite)
+    batches = prefetcher(DataLoader(IterableDataset(loader), batch_size=None), depth)
+    assert [of(batch) for batch in islice(batches, 18)] == expected[:18]
+    state = batches.state_dict()
+    if infinite:
+        assert [of(batch) for batch in islice(batches, 4)] == expected[18:22]
+    else:
+        assert [of(batch) for batch in batches] == expected[:19]
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[18]
+
+
+class Interrupted:
+    """A function that Ctrl-C interrupts now and then, before it is done or when it is."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.calls = count()
+
+    def __call__(self, *arguments: Any) -> Any:
+        match next(self.calls) % 5:
+            case 1:
+                raise KeyboardInterrupt
+            case 3:
+                self.function(*arguments)
+                raise KeyboardInterrupt
+        return self.function(*arguments)
+
+
+def test_an_interrupted_conversion_loses_nothing(
+    loader: forebay.Loader, tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the loop that goes on, nor for one that begins anew, nor in the state."""
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 19, infinite=infinite)
+    monkeypatch.setattr(forebay.torch, "to_tensors", interrupted := Interrupted(to_tensors))
+    dataset = IterableDataset(loader)
+    found: list[str] = []
+    batches = iter(dataset)
+    while len(found) < 19:
+        with suppress(KeyboardInterrupt):
+            found.append(of(next(batches)))
+            continue
+        with forebay.Loader(tiny_shards, **SMALL, infinite=infinite) as resumed:
+            resumed.load_state_dict(dataset.state_dict())
+            assert digest(next(iter(resumed))) == expected[len(found)]
+        if infinite:
+            batches = iter(dataset)
+    assert found == expected
+    assert next(interrupted.calls) > 25
+
+
+def test_interrupts_lose_nothing(depth: int) -> None:
+    """Signals at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    n, rng, interrupts, armed, done = 40_000, random.Random(0), 0, False, threading.Event()
+
+    def interrupt(*_arguments: object) -> None:
+        nonlocal armed, interrupts
+        if armed:
+            armed, interrupts = False, interrupts + 1
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not done.wait(0.004 * rng.random()):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    batches = prefetcher(iter([{"x": np.array([number])} for number in range(n)]), depth)
+    found: list[dict[str, Any]] = []
+    sending = threading.Thread(target=send)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sending.start()
+    try:
+        while len(found) < n:
+            try:
+                armed = True
+                deque(map(found.append, batches), maxlen=0)
+                armed = False
+            except KeyboardInterrupt:
+                pass
+    finally:
+        armed = False
+        done.set()
+        sending.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert [batch["x"].item() for batch in found] == list(range(n))
+    assert interrupts > 10
 
 
 def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:
