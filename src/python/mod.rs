@@ -19,6 +19,7 @@ mod spectrogram;
 mod state;
 mod stats;
 mod whole;
+mod workers;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},

@@ -7,9 +7,10 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from recordings import TINY
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, get_worker_info  # noqa: E402
+from torch.utils.data import IterableDataset as UsersDataset  # noqa: E402
 
 import forebay.torch  # noqa: E402
-from forebay.torch import DevicePrefetcher, IterableDataset, rank_and_world_size, to_tensors  # noqa: E402
+from forebay.torch import DevicePrefetcher, IterableDataset, _Slot, rank_and_world_size, to_tensors  # noqa: E402
 
 SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
 
@@ -123,6 +125,47 @@ def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: i
     workers = DataLoader(IterableDataset(finite), batch_size=None, num_workers=n, multiprocessing_context=context)
     with pytest.raises(forebay.ConfigError, match=rf"num_workers is {n}, must be 0: .*batch_size=None, num_workers=0"):
         next(iter(workers))
+
+
+class Made(UsersDataset):  # type: ignore[misc]
+    """A dataset of a user's own, which makes a loader where it is iterated."""
+
+    def __init__(self, files: list[Path], share: bool, **parameters: Any) -> None:
+        self.files, self.share, self.parameters = files, share, parameters
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        ranks = {"rank": worker.id, "world_size": worker.num_workers} if self.share else {}
+        return iter(forebay.Loader(self.files, **{**SMALL, **self.parameters, **ranks}, infinite=False))
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("n", "ranks", "message"),
+    [
+        (2, {}, "num_workers is 2 with rank 0 of 1 in worker 0: .*num_workers=0.*rank=0 \\* 2 \\+ worker.id"),
+        (2, {"rank": 0, "world_size": 2}, "num_workers is 2 with rank 0 of 2 in worker 1"),
+        (2, {"rank": 1, "world_size": 2}, "num_workers is 2 with rank 1 of 2 in worker 0"),
+    ],
+)
+def test_a_plain_loader_in_worker_processes_is_refused(
+    tiny_shards: list[Path], n: int, ranks: dict[str, int], message: str
+) -> None:
+    made = Made(tiny_shards, False, **ranks)
+    batches = DataLoader(made, batch_size=None, num_workers=n, multiprocessing_context="fork")
+    with pytest.raises(forebay.ConfigError, match=message):
+        list(batches)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize(("n", "share"), [(1, False), (1, True), (2, True)])
+def test_a_plain_loader_in_one_worker_or_by_shares(tiny_shards: list[Path], n: int, share: bool) -> None:
+    """Each row once; every 20th of the 300 is bad."""
+    made = Made(tiny_shards, share, order="global")
+    batches = DataLoader(made, batch_size=None, num_workers=n, multiprocessing_context="fork")
+    for _ in range(2):
+        rows = np.concatenate([batch["index"] for batch in batches])
+        assert sorted(rows) == sorted(set(range(300)) - set(range(7, 300, 20)))
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")  # torchdata 0.11 calls it
@@ -327,9 +370,10 @@ def test_an_interrupted_conversion_loses_nothing(
     assert next(interrupted.calls) > 25
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")  # in a callback
 def test_interrupts_lose_nothing(depth: int) -> None:
     """Signals at random moments; `map` takes each batch without a bytecode in between that could raise."""
-    n, rng, interrupts, armed, done = 40_000, random.Random(0), 0, False, threading.Event()
+    n, rng, interrupts, armed, done = 20_000, random.Random(0), 0, False, threading.Event()
 
     def interrupt(*_arguments: object) -> None:
         nonlocal armed, interrupts
@@ -382,6 +426,64 @@ def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert rank_and_world_size() == {"rank": 0, "world_size": 1}
     finally:
         torch.distributed.destroy_process_group()
+
+
+class Lagging:
+    """A stream whose copies are done when somebody waits for them, and no sooner."""
+
+    def __init__(self) -> None:
+        self.copies: list[Any] = []
+        self.done = 0
+        self.waited_for: list[int] = []
+
+    def copy(self, tensor: Any) -> Any:
+        copied = torch.full_like(tensor, -7)
+        self.copies.append(lambda: copied.copy_(tensor))
+        return copied
+
+    def record_event(self) -> Any:
+        recorded = len(self.copies)
+
+        def synchronize() -> None:
+            for copy in self.copies[self.done : recorded]:
+                copy()
+            self.done = max(self.done, recorded)
+
+        return SimpleNamespace(synchronize=synchronize, recorded=recorded)
+
+    def wait_event(self, event: Any) -> None:
+        self.waited_for.append(event.recorded)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_slots_are_written_again_after_their_copy(
+    monkeypatch: pytest.MonkeyPatch, tiny_shards: list[Path], depth: int
+) -> None:
+    """Without a GPU, by a stream that lags as far behind as it may; batches differ in size."""
+
+    def to(tensor: Any, _device: Any, *, non_blocking: bool) -> Any:
+        assert non_blocking
+        return lagging.copy(tensor)
+
+    lagging = Lagging()
+    used_by: list[Lagging] = []
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options | {"pin_memory": False}))
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: used_by.append(stream))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: lagging)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:  # some rows are bad
+        batches = prefetcher(loader, depth)
+        batches._device, batches._stream = SimpleNamespace(type="cuda"), lagging
+        batches._slots = deque(_Slot() for _ in range(depth + 1))
+        found = list(batches)
+    assert lagging.waited_for == [3 * number for number in range(1, 20)]
+    assert used_by == [lagging] * 3 * 19
+    assert lagging.done == 3 * (19 - depth - 1)
+    lagging.record_event().synchronize()
+    monkeypatch.undo()
+    assert [of(batch) for batch in found] == digests(tiny_shards, 19, infinite=False)
 
 
 @needs_gpu
