@@ -68,7 +68,7 @@ examples:
 	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
 	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
-	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20
+	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20 --reach 0.5
 
 # After `make wheel`, in the same environment; what needs a GPU is skipped without one.
 test-torch:

@@ -1,6 +1,11 @@
-"""What a hand-over costs: `AsyncDataLoader` beside the same batches over a plain `queue.Queue`, in us a batch.
+"""What a hand-over costs: `AsyncDataLoader` beside the same batches over a plain `queue.Queue`.
 
 python benches/async_loader.py [REPEATS]
+
+The pipeline fills nothing, so that what is left is making arrays, handing them over, and switching threads. The queue
+holds `buffers_ahead` batches, which as many threads make by the same code and put as they are made: in no order, with
+no errors, no state, no early end. Runs of both alternate. A loop that does nothing takes batches as they come; one that
+sleeps finds them ready.
 """
 
 import contextlib
@@ -17,39 +22,50 @@ import numpy as np
 from forebay import AsyncDataLoader
 
 BATCHES, BATCH_SIZE = 5000, 16
+PAUSE_S, PAUSED_BATCHES = 0.001, 500
 
 
 class Rows:
     metadata = None
     storage_state = None
 
+    def __init__(self, batches: int) -> None:
+        self._n = batches * BATCH_SIZE
+
     def __len__(self) -> int:
-        return BATCHES * BATCH_SIZE
+        return self._n
 
 
 class Nothing:
-    """Fills nothing, so that what is measured is all but the pipeline."""
-
     output_specs: Mapping[str, Any] = {"image": ((64, 64), np.float32), "label": ((), np.int64)}
 
     def __call__(self, *_arguments: object) -> None:
         pass
 
 
-def loader(num_workers: int, buffers_ahead: int) -> float:
-    batches = iter(AsyncDataLoader(Rows(), Nothing(), BATCH_SIZE, num_workers, buffers_ahead))
+def waits(get: Callable[[], object], batches: int, pause_s: float) -> tuple[list[float], float]:
+    """How long each batch took to get, and all of them, pauses included; in us."""
+    found = []
     start = time.perf_counter()
-    for _ in batches:
-        pass
-    return time.perf_counter() - start
+    for _ in range(batches):
+        if pause_s:
+            time.sleep(pause_s)
+        asked = time.perf_counter()
+        get()
+        found.append(1e6 * (time.perf_counter() - asked))
+    return found, 1e6 * (time.perf_counter() - start)
 
 
-def plain_queue(num_workers: int, buffers_ahead: int) -> float:
-    """Workers make the same batches and put each as it is made: not in order, no errors, no state, no early end."""
+def loader(num_workers: Any, buffers_ahead: int, batches: int, pause_s: float) -> tuple[list[float], float]:
+    with AsyncDataLoader(Rows(batches), Nothing(), BATCH_SIZE, num_workers, buffers_ahead) as ours:
+        return waits(iter(ours).__next__, batches, pause_s)
+
+
+def plain_queue(num_workers: int, buffers_ahead: int, batches: int, pause_s: float) -> tuple[list[float], float]:
     made: queue.Queue[object] = queue.Queue(buffers_ahead)
-    make = maker()
+    make = maker(batches)
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(BATCHES):
+    for number in range(batches):
         numbers.put(number)
 
     def work() -> None:
@@ -58,53 +74,48 @@ def plain_queue(num_workers: int, buffers_ahead: int) -> float:
                 made.put(make(numbers.get_nowait()))
 
     threads = [threading.Thread(target=work) for _ in range(num_workers)]
-    start = time.perf_counter()
     for thread in threads:
         thread.start()
-    for _ in range(BATCHES):
-        made.get()
-    took = time.perf_counter() - start
+    found = waits(made.get, batches, pause_s)
     for thread in threads:
         thread.join()
-    return took
+    return found
 
 
-def maker() -> Callable[[int], object]:
+def maker(batches: int) -> Callable[[int], object]:
     """What a worker of the loader does for a batch."""
-    batches: Any = iter(AsyncDataLoader(Rows(), Nothing(), BATCH_SIZE))
-    make: Callable[[int], object] = batches._workers._make
+    iterator: Any = iter(AsyncDataLoader(Rows(batches), Nothing(), BATCH_SIZE))
+    make: Callable[[int], object] = iterator._workers._make
     return make
 
 
 def making() -> float:
-    make = maker()
+    make = maker(BATCHES)
     start = time.perf_counter()
     for number in range(BATCHES):
         make(number)
-    return (time.perf_counter() - start) / BATCHES
+    return (time.perf_counter() - start) / BATCHES * 1e6
 
 
-def ready() -> float:
-    """`next()` where the batch lies ready."""
-    batches = iter(AsyncDataLoader(Rows(), Nothing(), BATCH_SIZE, 4, 3))
-    took = []
-    for _ in range(300):
-        time.sleep(0.002)
-        start = time.perf_counter()
-        next(batches)
-        took.append(time.perf_counter() - start)
-    return statistics.median(took)
+def row(runs: list[tuple[list[float], float]]) -> tuple[str, float]:
+    """Whole time a batch (median of the runs), p50 and p99 of all waits; and the first as a number."""
+    whole = statistics.median(took / len(found) for found, took in runs)
+    p50, p99 = np.quantile([wait for found, _ in runs for wait in found], (0.5, 0.99))
+    return f"{whole:.0f} | {p50:.0f} | {p99:.0f}", p50
 
 
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    print("| num_workers | buffers_ahead | AsyncDataLoader | queue.Queue |\n|---:|---:|---:|---:|")
-    for num_workers, buffers_ahead in [(1, 1), (1, 3), (4, 3), (4, 8)]:
-        runs = [(loader(num_workers, buffers_ahead), plain_queue(num_workers, buffers_ahead)) for _ in range(repeats)]
-        ours, plain = (statistics.median(run) / BATCHES * 1e6 for run in zip(*runs, strict=True))
-        print(f"| {num_workers} | {buffers_ahead} | {ours:.0f} | {plain:.0f} |")
-    print(f"making a batch, in one thread: {making() * 1e6:.0f} us")
-    print(f"next() on a ready batch: {ready() * 1e6:.0f} us, median")
+    print("| num_workers | buffers_ahead | loop | AsyncDataLoader | p50 | p99 | queue.Queue | p50 | p99 |")
+    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|")
+    for pause_s, batches in [(0.0, BATCHES), (PAUSE_S, PAUSED_BATCHES)]:
+        for num_workers, buffers_ahead in [(1, 1), (1, 3), (2, 3), (4, 3), (4, 8)]:
+            scene = (num_workers, buffers_ahead, batches, pause_s)
+            runs = [(loader(*scene), plain_queue(*scene)) for _ in range(repeats)]
+            ours, plain = (row(list(run))[0] for run in zip(*runs, strict=True))
+            loop = f"{pause_s * 1e3:.0f} ms" if pause_s else "nothing"
+            print(f"| {num_workers} | {buffers_ahead} | {loop} | {ours} | {plain} |", flush=True)
+    print(f"\nAll in us a batch. Making one, in one thread and nothing else: {making():.0f} us.")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 third of each kind, beginning with number k. No recording is in both parts; the tabla is one and the same.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,11 @@ class NearestMean:
         return np.asarray(distance.argmin(axis=1))
 
 
-def report(right: int, baseline: int, total: int) -> None:
-    """What was reached, beside what is no achievement."""
+def report(right: int, baseline: int, total: int, *, reach: float) -> None:
+    """What was reached, beside what is no achievement; exits with an error if it is less than a share of `reach`."""
     print(f"\nrecordings not trained on, of {total}, told right:")
     print(f"  this net      {right:>3}  {right / total:.0%}")
     print(f"  nearest mean  {baseline:>3}  {baseline / total:.0%}")
     print(f"  by chance          {1 / len(KINDS):.0%}")
+    if right < reach * total:
+        sys.exit(f"expected at least {reach:.0%}")

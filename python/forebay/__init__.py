@@ -18,6 +18,7 @@ from forebay._core import (
     __version__,
     decode,
 )
+from forebay._mapped import MappedReader
 from forebay.quality import ShuffleQuality, shuffle_quality
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "DecodeError",
     "ForebayError",
     "Loader",
+    "MappedReader",
     "ShuffleQuality",
     "SpectrogramTransform",
     "StateError",

@@ -1,39 +1,31 @@
 """Batches made ahead by a pipeline of the user's own, on Python threads, and handed over in schedule order.
 
 Whoever iterates orders batches, `buffers_ahead` beyond the one in hand; workers make them, each as soon as it can; an
-order carries its batch back, so that batches come as they were ordered. Threads share nothing but queues whose
-operations are atomic, and attributes that are set once: there is no lock that Ctrl-C could leave locked, or that
-garbage collection at an odd moment could wait for. Workers know neither loader nor iterator, so that dropping these
-ends them.
+order carries its batch back, so that batches come as they were ordered. Workers know neither loader nor iterator, so
+that dropping these ends them.
 """
 
-import logging
 import math
 import operator
-import os
-import threading
-import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from time import perf_counter
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from forebay._buffers import MOST, FieldMemory, check
-from forebay._core import ForebayError, StateError, _permutation
+from forebay._core import ConfigError, ForebayError, StateError, _permutation
+from forebay._workers import Order, Scale, Workers
 
 __all__ = ["AsyncDataLoader", "BatchResult"]
 
-_log = logging.getLogger("forebay")
-
-# How long close() waits for threads; one that is still in the pipeline then ends with that call.
-_JOIN_S = 0.5
+# The batches that percentiles are of.
+_RECENT = 1000
 
 
 class BatchResult(NamedTuple):
@@ -50,7 +42,10 @@ class BatchResult(NamedTuple):
 
 
 class Reader(Protocol):
-    """What `AsyncDataLoader` reads from; metadata and storage state go to the pipeline as they are."""
+    """What `AsyncDataLoader` reads from; metadata and storage state go to the pipeline as they are.
+
+    If the storage state has a method `will_need(indices)`, it is told of rows before they are read, on worker threads.
+    """
 
     def __len__(self) -> int: ...
     @property
@@ -93,8 +88,9 @@ class AsyncDataLoader:
     ----------
     batch_size : int
         Rows of a batch.
-    num_workers : int
-        Threads; of which `buffers_ahead` at most have something to do.
+    num_workers : int or "auto"
+        Threads; of which `buffers_ahead` at most have something to do. `"auto"` begins with one, adds one when batches
+        are not ready when asked for, and takes one away when all are; order and content stay the same.
     buffers_ahead : int
         Batches beyond the one in hand, ready or being made: that many are in memory, beside those that you keep.
     shuffle : bool
@@ -109,21 +105,24 @@ class AsyncDataLoader:
         dataset_reader: Reader,
         pipeline: Pipeline,
         batch_size: int,
-        num_workers: int = 4,
+        num_workers: int | Literal["auto"] = 4,
         buffers_ahead: int = 3,
         shuffle: bool = True,
         seed: int = 42,
     ) -> None:
+        if isinstance(num_workers, str) and num_workers != "auto":
+            raise ConfigError(f"num_workers is {num_workers!r}, must be 1 to {MOST}, or 'auto'")
         check(
             batch_size=(batch_size, 1, MOST),
-            num_workers=(num_workers, 1, MOST),
+            num_workers=(1 if isinstance(num_workers, str) else num_workers, 1, MOST),
             buffers_ahead=(buffers_ahead, 1, MOST),
             seed=(seed, 0, 2**64 - 1),
         )
         self._reader = dataset_reader
         self._pipeline = pipeline
-        self._num_workers = operator.index(num_workers)
         self._buffers_ahead = operator.index(buffers_ahead)
+        self._scale = Scale(self._buffers_ahead) if isinstance(num_workers, str) else None
+        self._num_workers = 1 if isinstance(num_workers, str) else operator.index(num_workers)
         self._schedule = _Schedule(
             len(dataset_reader), operator.index(batch_size), operator.index(seed) if shuffle else None
         )
@@ -134,8 +133,9 @@ class AsyncDataLoader:
         }
         self._position = (0, 0)  # epoch and batch that come next
         self._goes_on = False  # the next pass begins there, and not with batch 0
-        self._workers: _Workers | None = None
+        self._workers: Workers[BatchResult] | None = None
         self._counts = (0, 0.0, 0.0)
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._closed = False
 
     def __len__(self) -> int:
@@ -192,9 +192,25 @@ class AsyncDataLoader:
         self._position, self._goes_on = (epoch, batch), True
 
     def stats(self) -> dict[str, float]:
-        """Sums: `batches` returned, `ready_s` that they had lain ready, `starved_s` that `next()` took."""
+        """What was waited for, in seconds.
+
+        - `batches` returned; `ready_s`, how long they had lain ready in all, and `starved_s`, how long `next()` took
+        - `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`: the same for a batch, of the last 1000
+        - `workers`, threads of the pass under way
+        """
         batches, ready_s, starved_s = self._counts
-        return {"batches": batches, "ready_s": ready_s, "starved_s": starved_s}
+        recent = self._recent.copy() or [(0.0, 0.0)]
+        (ready_p50_s, starved_p50_s), (ready_p99_s, starved_p99_s) = np.quantile(recent, (0.5, 0.99), axis=0).tolist()
+        return {
+            "batches": batches,
+            "ready_s": ready_s,
+            "ready_p50_s": ready_p50_s,
+            "ready_p99_s": ready_p99_s,
+            "starved_s": starved_s,
+            "starved_p50_s": starved_p50_s,
+            "starved_p99_s": starved_p99_s,
+            "workers": self._workers.size if self._workers and not self._workers.stopped else 0,
+        }
 
     def close(self) -> None:
         """Ends all threads, and waits for them a moment; a `next()` in another thread raises `ForebayError`."""
@@ -212,7 +228,7 @@ class AsyncDataLoader:
         make = partial(
             type(self),
             batch_size=self._schedule.batch_size,
-            num_workers=self._num_workers,
+            num_workers="auto" if self._scale else self._num_workers,
             buffers_ahead=self._buffers_ahead,
             shuffle=self._schedule.seed is not None,
             seed=self._seed,
@@ -230,7 +246,7 @@ class AsyncDataLoader:
         n_rows, batch_size, seed = self._schedule
         return {"num_records": n_rows, "batch_size": batch_size, "shuffle": seed is not None, "seed": self._seed}
 
-    def _leave(self) -> "_Workers | None":
+    def _leave(self) -> Workers[BatchResult] | None:
         """Stops the pass that runs, without waiting for it."""
         workers, self._workers = self._workers, None
         if workers:
@@ -247,7 +263,8 @@ class _Batches(Iterator[BatchResult]):
         self._next = first
         self._end = len(loader)
         self._ahead = loader._buffers_ahead
-        self._over = False
+        self._scale = loader._scale
+        self._orders: deque[Order[BatchResult]] = deque()  # of consecutive batches, from the next one on
         reader = loader._reader
         make = _Recipe(
             pipeline=loader._pipeline,
@@ -255,43 +272,41 @@ class _Batches(Iterator[BatchResult]):
             storage_state=reader.storage_state,
             schedule=loader._schedule,
             epoch=epoch,
+            first=first,
             fields=loader._fields,
-            n_buffers=self._ahead,
+            ahead=self._ahead,
+            will_need=getattr(reader.storage_state, "will_need", None),
         ).make
-        self._workers = _Workers(make, min(loader._num_workers, self._ahead, self._end - first))
+        self._workers: Workers[BatchResult] = Workers(make)
         loader._workers, loader._position = self._workers, (epoch, first)
-        self._workers.start()
-        self._workers.order(range(first, min(first + self._ahead, self._end)))
+        n_threads = self._scale.n_threads if self._scale else loader._num_workers
+        self._workers.resize(min(n_threads, self._ahead, self._end - first))
+        for number in range(first, min(first + self._ahead, self._end)):
+            self._order(number)
 
     def __next__(self) -> BatchResult:
-        loader, workers, number = self._loader, self._workers, self._next
-        asked = time.perf_counter()
-        if self._over:
-            raise StopIteration
-        if workers.is_forked():
-            raise ForebayError("this pass began before a fork, and its threads stayed in the parent; call iter() anew")
+        asked = perf_counter()
+        number, orders, workers = self._next, self._orders, self._workers
         if number == self._end:
-            self._over = True
-            workers.stop()
-            workers.join()
+            self._leave()
             raise StopIteration
-        order = workers.wait_for(number)
+        while orders[0].number < number:
+            orders.popleft()
+        order = orders[0]
+        if self._scale:
+            self._poll(self._scale)
+        if order.made is None:
+            workers.wait_for(order)
+        if workers.stopped or not isinstance(order.made, BatchResult):
+            self._fail(order)
         made = order.made
-        if made is None or workers.stopped:
-            why = "is closed" if loader.closed else "began another one, or was set"
-            raise ForebayError(f"this pass is over: the loader {why}")
-        if isinstance(made, BaseException):
-            workers.stop()
-            workers.join()
-            self._over = True
-            try:
-                raise made
-            finally:
-                order.made = made = None  # or it would keep itself, by way of its traceback and this frame
-        workers.order(range(number + 1, min(number + 1 + self._ahead, self._end)))
-        batches, ready_s, starved_s = loader._counts
-        got = time.perf_counter()
-        counts = (batches + 1, ready_s + got - order.made_at, starved_s + got - asked)
+        if orders[-1].number < number + self._ahead < self._end:
+            self._order(number + self._ahead)
+        loader, got = self._loader, perf_counter()
+        ready_s, starved_s = got - order.made_at, got - asked
+        loader._recent.append((ready_s, starved_s))
+        batches, all_ready_s, all_starved_s = loader._counts
+        counts = (batches + 1, all_ready_s + ready_s, all_starved_s + starved_s)
         after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
 
         # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still there.
@@ -300,109 +315,43 @@ class _Batches(Iterator[BatchResult]):
         self._next = number + 1
         return made
 
+    def _order(self, number: int) -> None:
+        order: Order[BatchResult] = Order(number)
+        # In this order: after Ctrl-C in between, the batch is made twice and not never.
+        self._workers.order(order)
+        self._orders.append(order)
+
+    def _poll(self, scale: Scale) -> None:
+        """Sees whether there are too few threads, or too many."""
+        first, *others = self._orders
+        if others and others[-1].number < self._end - 1:  # at the end nothing is to be done for some
+            empty = first.made is None
+            full = not empty and all(order.made is not None for order in others)
+            self._workers.resize(scale.poll(empty=empty, full=full))
+
+    def _leave(self) -> None:
+        self._workers.stop()
+        self._workers.join()
+
+    def _fail(self, order: Order[BatchResult]) -> NoReturn:
+        """Says why there is no batch."""
+        workers, loader, made = self._workers, self._loader, order.made
+        if workers.forked:
+            raise ForebayError("this pass began before a fork, and its threads stayed in the parent; call iter() anew")
+        if workers.stopped or not isinstance(made, BaseException):
+            why = "is closed" if loader.closed else "began another one, or was set"
+            raise ForebayError(f"this pass is over: the loader {why}")
+        self._leave()
+        self._next = self._end
+        try:
+            raise made
+        finally:
+            order.made = made = None  # or it would keep itself, by way of its traceback and this frame
+
     def __del__(self) -> None:
         # Without waiting: whoever drops the last reference, if not the collector, wants to go on.
         if hasattr(self, "_workers"):
             self._workers.stop()
-
-
-class _Order:
-    """A batch that was asked for. `made` becomes what `next()` returns or raises, and then the bell rings."""
-
-    __slots__ = ("bell", "made", "made_at", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.made: BatchResult | BaseException | None = None
-        self.made_at = 0.0
-        self.bell: SimpleQueue[None] = SimpleQueue()
-
-
-class _Workers:
-    """Threads that make what is ordered; `order` and `wait_for` are for one thread, the others for any."""
-
-    def __init__(self, make: Callable[[int], BatchResult], n_threads: int) -> None:
-        self.stopped = False
-        self._make = make
-        self._process = os.getpid()
-        self._orders: deque[_Order] = deque()  # those not taken yet, and the last that was
-        self._work: SimpleQueue[_Order | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"forebay-async-{i}", daemon=False) for i in range(n_threads)
-        ]
-
-    def start(self) -> None:
-        _live.add(self)
-        for thread in self._threads:
-            thread.start()
-
-    def order(self, numbers: range) -> None:
-        """Orders those of consecutive batches that are not ordered yet."""
-        for number in numbers:
-            if not self._orders or self._orders[-1].number < number:
-                order = _Order(number)
-                # In this order: after Ctrl-C in between, the batch is made twice and not never.
-                self._work.put(order)
-                self._orders.append(order)
-
-    def wait_for(self, number: int) -> _Order:
-        """The order of a batch, once that is made or the threads were told to end."""
-        while self._orders[0].number < number:
-            self._orders.popleft()
-        order = self._orders[0]
-        while order.made is None and not self.stopped:
-            order.bell.get()
-        return order
-
-    def stop(self) -> None:
-        """Tells the threads to end, after the batch that each makes. Never waits, and may be called at any moment."""
-        if self.is_forked():
-            return
-        self.stopped = True
-        for _ in self._threads:
-            self._work.put(None)
-        for order in tuple(self._orders):
-            order.bell.put(None)
-
-    def join(self) -> None:
-        """Waits for the threads, a moment."""
-        if self.is_forked():
-            return
-        until = time.monotonic() + _JOIN_S
-        others = [thread for thread in self._threads if thread is not threading.current_thread() and thread.ident]
-        for thread in others:
-            thread.join(max(until - time.monotonic(), 0))
-        if late := sum(thread.is_alive() for thread in others):
-            _log.warning("%d threads are still in the pipeline after %s s; they end with that call", late, _JOIN_S)
-
-    def is_forked(self) -> bool:
-        """Whether this is a child of the process that has the threads."""
-        return os.getpid() != self._process
-
-    def _run(self) -> None:
-        while (order := self._work.get()) and not self.stopped:
-            made: BatchResult | BaseException
-            try:
-                made = self._make(order.number)
-            except BaseException as error:
-                made = error
-            order.made_at = time.perf_counter()
-            order.made = made
-            order.bell.put(None)
-            del order, made  # what was taken is not kept while there is no work
-        del self  # or an error that nobody took would keep itself, by way of this frame
-
-
-_live: "weakref.WeakSet[_Workers]" = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for workers in list(_live):
-        workers.stop()
-
-
-# As `concurrent.futures` does: functions of `atexit` are called after threads were waited for, which is too late.
-threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 
 
 class _Schedule(NamedTuple):
@@ -424,7 +373,7 @@ class _Schedule(NamedTuple):
         return _permutation(self.seed, epoch, self.n_rows, start, stop)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Recipe:
     """How to make the batches of a pass."""
 
@@ -433,12 +382,16 @@ class _Recipe:
     storage_state: Any
     schedule: _Schedule
     epoch: int
+    first: int
     fields: Mapping[str, FieldMemory]
-    n_buffers: int
+    ahead: int
+    will_need: Callable[[NDArray[np.int64]], object] | None
 
     def make(self, number: int) -> BatchResult:
         indices = self.schedule.indices(self.epoch, number)
         try:
+            if self.will_need is not None:
+                self._announce(number, self.will_need)
             data = {name: field.lend(len(indices)) for name, field in self.fields.items()}
             self.pipeline(indices.copy(), self.metadata, self.storage_state, MappingProxyType(data))
         except BaseException as error:
@@ -447,4 +400,10 @@ class _Recipe:
                 raise RuntimeError(f"the pipeline raised StopIteration {where}") from error
             error.add_note(where)
             raise
-        return BatchResult(data, indices, number % self.n_buffers)
+        return BatchResult(data, indices, number % self.ahead)
+
+    def _announce(self, number: int, will_need: Callable[[NDArray[np.int64]], object]) -> None:
+        """Tells which rows are read after those that are being read: each batch once, the first with its own."""
+        end = min(number + self.ahead + 1, self.schedule.n_batches)
+        for coming in range(number if number == self.first else number + self.ahead, end):
+            will_need(self.schedule.indices(self.epoch, coming))

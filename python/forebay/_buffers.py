@@ -68,8 +68,7 @@ class FieldMemory:
         given = np.dtype(dtype)
         self._dtype = given.base
         self._shape = (*map(operator.index, shape), *given.shape)
-        self._row_bytes = math.prod(self._shape) * self._dtype.itemsize
-        self._bytes = batch_size * self._row_bytes
+        self._bytes = batch_size * math.prod(self._shape) * self._dtype.itemsize
         self._resting: deque[_Block] = deque(maxlen=most_resting)
         if self._dtype.hasobject or not self._dtype.itemsize or min(self._shape, default=0) < 0:
             raise ConfigError(
@@ -83,11 +82,11 @@ class FieldMemory:
             block = self._resting.pop()
         except IndexError:
             block = _Block((max(self._bytes, 1),), np.uint8)
-        loan = block.view(np.ndarray)
+        loan: NDArray[Any] = np.ndarray((rows, *self._shape), self._dtype, block)
         # Calls nothing but C: Ctrl-C in a callback that is written in Python would be lost. The array keeps the block,
         # and that keeps the callback.
         block.loan = weakref.ref(loan, partial(next, map(self._resting.append, (block,))))
-        return loan[: rows * self._row_bytes].view(self._dtype).reshape(rows, *self._shape)
+        return loan
 
 
 def check(**parameters: tuple[SupportsIndex, int, int]) -> None:

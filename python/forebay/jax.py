@@ -1,20 +1,22 @@
 """JAX: batches as arrays, on one device or over the devices of many processes.
 
 >>> import forebay, forebay.jax
->>> ranks = forebay.jax.rank_and_world_size()
->>> loader = forebay.Loader.train(files, **ranks)  # doctest: +SKIP
 >>> sharding = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec("data"))  # doctest: +SKIP
+>>> ranks = forebay.jax.rank_and_world_size(sharding)  # doctest: +SKIP
+>>> loader = forebay.Loader.train(files, **ranks)  # doctest: +SKIP
 >>> for batch in forebay.jax.batches(loader, sharding):  # doctest: +SKIP
 ...     state = step(state, batch["spectrogram"], batch["label"])
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypedDict
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from forebay._converted import Converted
 from forebay._core import ConfigError, Loader
 
 __all__ = ["Ranks", "batches", "rank_and_world_size"]
@@ -27,9 +29,27 @@ class Ranks(TypedDict):
     world_size: int
 
 
-def rank_and_world_size() -> Ranks:
-    """Where `jax.distributed` has this process, for `Loader(files, **rank_and_world_size())`; 0 of 1 if it is alone."""
-    return {"rank": jax.process_index(), "world_size": jax.process_count()}
+def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
+    """Where `jax.distributed` has this process, for `Loader(files, **rank_and_world_size())`; 0 of 1 if it is alone.
+
+    With a model that itself lies on devices of several processes, give the `sharding` of the batches: processes whose
+    devices hold the same rows have the same rank. Raises `ConfigError` where two have only some rows in common.
+    """
+    if sharding is None:
+        return {"rank": jax.process_index(), "world_size": jax.process_count()}
+    of_rows = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
+    parts: dict[int, set[int]] = {}
+    for device, (part,) in of_rows.devices_indices_map((sharding.mesh.size,)).items():
+        parts.setdefault(device.process_index, set()).add(part.start or 0)
+    if jax.process_index() not in parts:
+        raise ConfigError(f"the sharding has no device of this process, {jax.process_index()}")
+    different = sorted({tuple(sorted(part)) for part in parts.values()})
+    if len({len(part) for part in different}) > 1 or len({*chain(*different)}) < sum(map(len, different)):
+        raise ConfigError(
+            "processes hold parts of batches that overlap or differ in size; choose a mesh in which any two processes "
+            "hold the same rows, or as many others"
+        )
+    return {"rank": different.index(tuple(sorted(parts[jax.process_index()]))), "world_size": len(different)}
 
 
 def batches(
@@ -39,8 +59,8 @@ def batches(
 
     Without `sharding` they go to the default device. With one, the first axis of its `PartitionSpec` is that of the
     examples, and each process gives its devices the rows that its own loader made, `rank` and `world_size` as
-    `rank_and_world_size` has them: together `[batch_size * processes, ...]`. Fields of fewer dimensions take as much of
-    the spec as they have.
+    `rank_and_world_size(sharding)` has them: together `[batch_size * world_size, ...]`. Fields of fewer dimensions take
+    as much of the spec as they have.
 
     `pad_to` fills shorter batches up with rows of zeros, -1 in integers, so that a compiled step sees one shape. A
     finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and devices share
@@ -51,7 +71,7 @@ def batches(
     """
     if sharding is not None and pad_to is None and _is_finite(loader):
         raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
-    return (_to_device(_padded(batch, pad_to), sharding) for batch in loader)
+    return Converted(lambda batch: _to_device(_padded(batch, pad_to), sharding), loader)
 
 
 def _is_finite(loader: Loader) -> bool:

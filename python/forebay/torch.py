@@ -20,6 +20,7 @@ import torch
 import torch.distributed
 import torch.utils.data
 
+from forebay._converted import Converted, resumable
 from forebay._core import ConfigError, Loader
 
 __all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors"]
@@ -99,7 +100,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
-        return map(_pinned if self.pin_memory else to_tensors, iter(self.loader))
+        return Converted(_pinned if self.pin_memory else to_tensors, self.loader)
 
     def __len__(self) -> int:
         """The batches of a pass; `TypeError` if the loader is infinite."""
@@ -166,11 +167,15 @@ class DevicePrefetcher:
 
     An iterable with a length is a pass, and iterating again begins one; an iterable without is a stream, and goes on.
     `state_dict()` is that of the last batch returned, whatever has been prefetched; `load_state_dict` here, not the
-    loader's, moves a stream. An error comes after the batches before it.
+    loader's, moves a stream. An error comes after the batches before it. Ctrl-C loses none.
     """
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
         self._source: Any = batches
+        dataset = getattr(batches, "dataset", None)
+        # Who has the state: of a plain DataLoader, the dataset.
+        keeps = isinstance(dataset, IterableDataset) and not hasattr(batches, "state_dict")
+        self._keeper: Any = dataset if keeps else batches
         self._device = torch.device(device)
         if self._device.type not in ("cpu", "cuda"):
             raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
@@ -179,6 +184,7 @@ class DevicePrefetcher:
         self._depth = 0
         self._begin: Any = None  # states of the source: where this pass began, and after the last batch returned
         self._state: Any = None
+        self._epoch: Any = None  # of this pass, if there is a loader that can be told to begin it again
         if self._device.type == "cuda":
             self._depth = depth
             self._stream = torch.cuda.Stream(self._device)
@@ -203,10 +209,11 @@ class DevicePrefetcher:
         """Begins a pass, the same one again if it was left early; a stream goes on."""
         if self._iterator is None or self._is_finite():
             if self._ahead and self._begin is not None and self._source_state() == self._ahead[-1][2]:
-                self._source.load_state_dict(self._begin)  # it may be through with a pass that the consumer is not
+                self._begin_again()  # as the source may be through with a pass that the consumer is not
             self._reset()
-            self._iterator = iter(self._source)
+            self._iterator = resumable(self._source)
             self._begin = self._state = self._source_state()
+            self._epoch = getattr(self._loader(), "epoch", None)
         return self
 
     def __next__(self) -> Batch:
@@ -218,26 +225,37 @@ class DevicePrefetcher:
             assert self._end is not None
             end, self._end = self._end, None  # asked again, the source says it again
             raise end
-        batch, copied, self._state = self._ahead.popleft()
+        batch, copied, state = self._ahead[0]
         if copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(copied)
             for value in batch.values():
                 if isinstance(value, torch.Tensor):
                     value.record_stream(stream)  # else its memory could be written again before the model has read it
+
+        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still there.
+        self._state = state
+        del self._ahead[0]
         return batch
 
     def _pull(self) -> None:
         """Takes one batch from the source and starts its copy."""
-        try:
-            if self._pulled is None:
-                self._pulled = next(self._iterator)  # type: ignore[arg-type]
-        except Exception as end:  # StopIteration too
-            self._end = end
-            return
+        assert self._iterator is not None
+        if self._pulled is None:
+            try:
+                for pulled in self._iterator:
+                    self._pulled = pulled
+                    break
+                else:
+                    self._end = StopIteration()
+                    return
+            except Exception as end:
+                self._end = end
+                return
         batch, copied = self._copy(to_tensors(self._pulled))
-        self._ahead.append((batch, copied, self._source_state()))
-        self._pulled = None
+        taken = (batch, copied, self._source_state())
+        self._pulled = None  # nothing can come between this and the call
+        self._ahead.append(taken)
 
     def _copy(self, batch: Batch) -> tuple[Batch, Any]:
         """The batch on the device, and the event after which it is there."""
@@ -261,16 +279,28 @@ class DevicePrefetcher:
         return True
 
     def _source_state(self) -> Any:
-        return self._source.state_dict() if hasattr(self._source, "state_dict") else None
+        return self._keeper.state_dict() if hasattr(self._keeper, "state_dict") else None
+
+    def _loader(self) -> Any:
+        """The loader that is behind all; or the source, of whatever kind."""
+        dataset = getattr(self._source, "dataset", self._source)
+        return getattr(dataset, "loader", dataset)
+
+    def _begin_again(self) -> None:
+        """Has the source make this pass once more, from its first batch on if that is known."""
+        if self._epoch is None:
+            self._keeper.load_state_dict(self._begin)
+        else:
+            self._loader().set_epoch(self._epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where `batches` stood after the last batch returned; it must have a `state_dict`."""
-        state: dict[str, Any] = self._source.state_dict() if self._iterator is None else self._state
+        state: dict[str, Any] | None = self._source_state() if self._iterator is None else self._state
         if state is None:
             raise TypeError(f"{type(self._source).__name__} has no state_dict")
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where the prefetcher, or the loader, of `state` stood; what was prefetched is dropped."""
-        self._source.load_state_dict(state)
+        self._keeper.load_state_dict(state)
         self._reset()

@@ -23,6 +23,7 @@ use super::{
     sources::Sources,
     state,
     whole::{chosen, int64, int128, n_workers, optional_int64, prefetch_batches},
+    workers::check_share,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
@@ -277,9 +278,11 @@ impl Loader {
     }
 
     /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
-    /// `load_state_dict` or `seek` it goes on there.
+    /// `load_state_dict` or `seek` it goes on there. Raises `ConfigError` in one of several workers of a torch `DataLoader`, unless
+    /// `rank` and `world_size` give each a share of its own.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
+        check_share(py, slf.get().config.rank, slf.get().config.world_size)?;
         slf.get().face.ask(py, AudioEngine::rewind)?;
         Ok(slf.clone())
     }

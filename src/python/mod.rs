@@ -22,6 +22,7 @@ mod token_loader;
 mod tokenizer;
 mod vocabulary;
 mod whole;
+mod workers;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},

@@ -1,3 +1,4 @@
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -6,6 +7,7 @@ from typing import NoReturn
 
 import pytest
 
+import numbered
 from forebay import _core
 from recordings import Row, read_rows, tiny_rows, write_shard
 
@@ -24,6 +26,23 @@ def _no_network() -> Iterator[None]:
 def _no_delays() -> Iterator[None]:
     yield
     _core._inject_delays()
+
+
+@pytest.fixture(scope="module")
+def little_to_collect() -> Iterator[None]:
+    """Takes what was imported so far out of the collector's sight; else each collection costs 0.15 s."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def no_threads_left() -> Iterator[None]:
+    """After the test no thread of an `AsyncDataLoader` is left."""
+    yield
+    gc.collect()
+    assert numbered.seconds_to_end() < numbered.END_LIMIT_S
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,9 @@ import os
 import socket
 import subprocess
 import sys
-from itertools import islice
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
+import forebay.jax  # noqa: E402
 from forebay.jax import batches, rank_and_world_size  # noqa: E402
 
 SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
@@ -110,8 +113,64 @@ def test_frameworks_are_not_imported_unasked() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_one_process() -> None:
+def test_one_process(sharding: Any) -> None:
     assert rank_and_world_size() == {"rank": 0, "world_size": 1}
+    assert rank_and_world_size(sharding) == {"rank": 0, "world_size": 1}
+    assert rank_and_world_size(NamedSharding(sharding.mesh, PartitionSpec())) == {"rank": 0, "world_size": 1}
+
+
+def test_a_batch_that_is_interrupted_is_not_lost(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) % 3 == 1:
+            raise KeyboardInterrupt
+        return padded(*arguments)
+
+    calls, padded = count(), forebay.jax._padded
+    monkeypatch.setattr(forebay.jax, "_padded", interrupted)
+    with forebay.Loader(tiny_shards, **SMALL) as loader:
+        found: list[str] = []
+        while len(found) < 9:
+            with suppress(KeyboardInterrupt):
+                found.extend(map(of, batches(loader)))
+    assert found[:9] == digests(tiny_shards, 9)
+
+
+@dataclass(frozen=True)
+class Device:
+    process_index: int
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("starts", "ranks"),
+    [
+        ([[0, 1], [2, 3]], [(0, 2), (1, 2)]),
+        ([[2, 3], [0, 1]], [(1, 2), (0, 2)]),
+        ([[0, 2], [1, 3]], [(0, 2), (1, 2)]),
+        ([[0, 1], [0, 1]], [(0, 1), (0, 1)]),
+        ([[0, 0], [1, 1]], [(0, 2), (1, 2)]),
+        ([[0, 0], [1, 1], [0, 0], [1, 1]], [(0, 2), (1, 2), (0, 2), (1, 2)]),
+        ([[0, 1], [1, 2]], "overlap"),
+        ([[0, 1], [2, 2]], "differ in size"),
+        ([[], [0, 1]], "has no device of this process, 0"),
+    ],
+)
+def test_ranks_of_a_sharding(sharding: Any, monkeypatch: pytest.MonkeyPatch, starts: Any, ranks: Any) -> None:
+    """`starts` has the parts of a batch that the devices of each process hold."""
+    devices = {
+        Device(process, number): (slice(start, start + 1),)
+        for process, parts in enumerate(starts)
+        for number, start in enumerate(parts)
+    }
+    monkeypatch.setattr(NamedSharding, "devices_indices_map", lambda *_: devices)
+    for process in range(len(starts)):
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        if isinstance(ranks, str):
+            with pytest.raises(forebay.ConfigError, match=ranks):
+                rank_and_world_size(sharding)
+            break
+        rank, world_size = ranks[process]
+        assert rank_and_world_size(sharding) == {"rank": rank, "world_size": world_size}
 
 
 SCRIPT = """
@@ -121,11 +180,21 @@ files, parameters, address, rank = json.loads(sys.argv[1])
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize(address, num_processes=2, process_id=rank)
-from jax.sharding import NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import forebay, forebay.jax
 sharding = NamedSharding(jax.make_mesh((4,), ("data",)), PartitionSpec("data"))
-ranks = forebay.jax.rank_and_world_size()
-assert ranks == {"rank": rank, "world_size": 2}
+ranks = forebay.jax.rank_and_world_size(sharding)
+assert ranks == forebay.jax.rank_and_world_size() == {"rank": rank, "world_size": 2}
+devices = np.array(jax.devices()).reshape(2, 2)
+for mesh, spec, expected in [
+    (Mesh(devices, ("data", "model")), PartitionSpec("data", None, "model"), (rank, 2)),
+    (Mesh(devices.T, ("data", "model")), PartitionSpec("data"), (0, 1)),
+    (Mesh(devices, ("model", "data")), PartitionSpec("data"), (0, 1)),
+    (Mesh(devices, ("data", "model")), PartitionSpec(("data", "model")), (rank, 2)),
+]:
+    found = forebay.jax.rank_and_world_size(NamedSharding(mesh, spec))
+    assert found == dict(zip(("rank", "world_size"), expected)), (mesh, spec, found)
 mean = jax.jit(lambda batch: batch["spectrogram"].mean(axis=(1, 2)) * batch["index"])
 with forebay.Loader(files, **parameters, **ranks) as loader:
     for batch in islice(forebay.jax.batches(loader, sharding), 3):

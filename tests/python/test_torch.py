@@ -2,9 +2,15 @@
 
 import json
 import pickle
+import random
+import signal
+import threading
+from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import nullcontext, suppress
+from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +22,11 @@ from recordings import TINY
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, get_worker_info  # noqa: E402
+from torch.utils.data import IterableDataset as UsersDataset  # noqa: E402
 
-from forebay.torch import DevicePrefetcher, IterableDataset, rank_and_world_size, to_tensors  # noqa: E402
+import forebay.torch  # noqa: E402
+from forebay.torch import DevicePrefetcher, IterableDataset, _Slot, rank_and_world_size, to_tensors  # noqa: E402
 
 SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
 
@@ -117,6 +125,47 @@ def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: i
     workers = DataLoader(IterableDataset(finite), batch_size=None, num_workers=n, multiprocessing_context=context)
     with pytest.raises(forebay.ConfigError, match=rf"num_workers is {n}, must be 0: .*batch_size=None, num_workers=0"):
         next(iter(workers))
+
+
+class Made(UsersDataset):  # type: ignore[misc]
+    """A dataset of a user's own, which makes a loader where it is iterated."""
+
+    def __init__(self, files: list[Path], share: bool, **parameters: Any) -> None:
+        self.files, self.share, self.parameters = files, share, parameters
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        ranks = {"rank": worker.id, "world_size": worker.num_workers} if self.share else {}
+        return iter(forebay.Loader(self.files, **{**SMALL, **self.parameters, **ranks}, infinite=False))
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("n", "ranks", "message"),
+    [
+        (2, {}, "num_workers is 2 with rank 0 of 1 in worker 0: .*num_workers=0.*rank=0 \\* 2 \\+ worker.id"),
+        (2, {"rank": 0, "world_size": 2}, "num_workers is 2 with rank 0 of 2 in worker 1"),
+        (2, {"rank": 1, "world_size": 2}, "num_workers is 2 with rank 1 of 2 in worker 0"),
+    ],
+)
+def test_a_plain_loader_in_worker_processes_is_refused(
+    tiny_shards: list[Path], n: int, ranks: dict[str, int], message: str
+) -> None:
+    made = Made(tiny_shards, False, **ranks)
+    batches = DataLoader(made, batch_size=None, num_workers=n, multiprocessing_context="fork")
+    with pytest.raises(forebay.ConfigError, match=message):
+        list(batches)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize(("n", "share"), [(1, False), (1, True), (2, True)])
+def test_a_plain_loader_in_one_worker_or_by_shares(tiny_shards: list[Path], n: int, share: bool) -> None:
+    """Each row once; every 20th of the 300 is bad."""
+    made = Made(tiny_shards, share, order="global")
+    batches = DataLoader(made, batch_size=None, num_workers=n, multiprocessing_context="fork")
+    for _ in range(2):
+        rows = np.concatenate([batch["index"] for batch in batches])
+        assert sorted(rows) == sorted(set(range(300)) - set(range(7, 300, 20)))
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")  # torchdata 0.11 calls it
@@ -250,6 +299,114 @@ def test_errors_come_after_the_batches_before_them() -> None:
         taken.state_dict()
 
 
+@pytest.mark.parametrize("at", [5, 17])
+def test_a_resumed_pass_that_is_left_begins_again(
+    finite: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
+) -> None:
+    """From its first batch, as without a prefetcher; also if the loader is at the end of the pass already."""
+    n = len(finite)
+    expected = digests(tiny_shards, n, infinite=False)
+    for _ in islice(finite, at):
+        pass
+    state = finite.state_dict()
+    batches = prefetcher(finite, depth)
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[at]
+    assert [of(batch) for batch in batches] == expected
+
+
+def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
+    """The state is that of its dataset; a pass that was left begins again."""
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 40, infinite=infinite)
+    batches = prefetcher(DataLoader(IterableDataset(loader), batch_size=None), depth)
+    assert [of(batch) for batch in islice(batches, 18)] == expected[:18]
+    state = batches.state_dict()
+    if infinite:
+        assert [of(batch) for batch in islice(batches, 4)] == expected[18:22]
+    else:
+        assert [of(batch) for batch in batches] == expected[:19]
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[18]
+
+
+class Interrupted:
+    """A function that Ctrl-C interrupts now and then, before it is done or when it is."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.calls = count()
+
+    def __call__(self, *arguments: Any) -> Any:
+        match next(self.calls) % 5:
+            case 1:
+                raise KeyboardInterrupt
+            case 3:
+                self.function(*arguments)
+                raise KeyboardInterrupt
+        return self.function(*arguments)
+
+
+def test_an_interrupted_conversion_loses_nothing(
+    loader: forebay.Loader, tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the loop that goes on, nor for one that begins anew, nor in the state."""
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 19, infinite=infinite)
+    monkeypatch.setattr(forebay.torch, "to_tensors", interrupted := Interrupted(to_tensors))
+    dataset = IterableDataset(loader)
+    found: list[str] = []
+    batches = iter(dataset)
+    while len(found) < 19:
+        with suppress(KeyboardInterrupt):
+            found.append(of(next(batches)))
+            continue
+        with forebay.Loader(tiny_shards, **SMALL, infinite=infinite) as resumed:
+            resumed.load_state_dict(dataset.state_dict())
+            assert digest(next(iter(resumed))) == expected[len(found)]
+        if infinite:
+            batches = iter(dataset)
+    assert found == expected
+    assert next(interrupted.calls) > 25
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")  # in a callback
+def test_interrupts_lose_nothing(depth: int) -> None:
+    """Signals at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    n, rng, interrupts, armed, done = 20_000, random.Random(0), 0, False, threading.Event()
+
+    def interrupt(*_arguments: object) -> None:
+        nonlocal armed, interrupts
+        if armed:
+            armed, interrupts = False, interrupts + 1
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not done.wait(0.004 * rng.random()):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    batches = prefetcher(iter([{"x": np.array([number])} for number in range(n)]), depth)
+    found: list[dict[str, Any]] = []
+    sending = threading.Thread(target=send)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sending.start()
+    try:
+        while len(found) < n:
+            try:
+                armed = True
+                deque(map(found.append, batches), maxlen=0)
+                armed = False
+            except KeyboardInterrupt:
+                pass
+    finally:
+        armed = False
+        done.set()
+        sending.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert [batch["x"].item() for batch in found] == list(range(n))
+    assert interrupts > 10
+
+
 def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:
     with pytest.raises(forebay.ConfigError, match="device is meta"):
         DevicePrefetcher(loader, "meta")
@@ -269,6 +426,64 @@ def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert rank_and_world_size() == {"rank": 0, "world_size": 1}
     finally:
         torch.distributed.destroy_process_group()
+
+
+class Lagging:
+    """A stream whose copies are done when somebody waits for them, and no sooner."""
+
+    def __init__(self) -> None:
+        self.copies: list[Any] = []
+        self.done = 0
+        self.waited_for: list[int] = []
+
+    def copy(self, tensor: Any) -> Any:
+        copied = torch.full_like(tensor, -7)
+        self.copies.append(lambda: copied.copy_(tensor))
+        return copied
+
+    def record_event(self) -> Any:
+        recorded = len(self.copies)
+
+        def synchronize() -> None:
+            for copy in self.copies[self.done : recorded]:
+                copy()
+            self.done = max(self.done, recorded)
+
+        return SimpleNamespace(synchronize=synchronize, recorded=recorded)
+
+    def wait_event(self, event: Any) -> None:
+        self.waited_for.append(event.recorded)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_slots_are_written_again_after_their_copy(
+    monkeypatch: pytest.MonkeyPatch, tiny_shards: list[Path], depth: int
+) -> None:
+    """Without a GPU, by a stream that lags as far behind as it may; batches differ in size."""
+
+    def to(tensor: Any, _device: Any, *, non_blocking: bool) -> Any:
+        assert non_blocking
+        return lagging.copy(tensor)
+
+    lagging = Lagging()
+    used_by: list[Lagging] = []
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options | {"pin_memory": False}))
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: used_by.append(stream))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: lagging)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:  # some rows are bad
+        batches = prefetcher(loader, depth)
+        batches._device, batches._stream = SimpleNamespace(type="cuda"), lagging
+        batches._slots = deque(_Slot() for _ in range(depth + 1))
+        found = list(batches)
+    assert lagging.waited_for == [3 * number for number in range(1, 20)]
+    assert used_by == [lagging] * 3 * 19
+    assert lagging.done == 3 * (19 - depth - 1)
+    lagging.record_event().synchronize()
+    monkeypatch.undo()
+    assert [of(batch) for batch in found] == digests(tiny_shards, 19, infinite=False)
 
 
 @needs_gpu

@@ -1,0 +1,42 @@
+"""A loader's batches, each made into something else."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import compress, repeat
+from typing import Any, Generic, TypeVar
+
+from forebay._core import Loader
+
+__all__ = ["Converted", "resumable"]
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def resumable(batches: Iterable[Item]) -> Iterator[Item]:
+    """The batches, for a `for` that is left and gone on with: a loader's own `iter()` would begin the pass again.
+
+    A loop and not `next()`, after which Ctrl-C can come before the assignment; and nothing but C inside.
+    """
+    return compress(batches, repeat(True))
+
+
+class Converted(Iterator[Made], Generic[Made]):
+    """Batches of a loader through `convert`.
+
+    If that is interrupted, or fails, the loader goes back by the batch that nobody got: neither the loop that comes
+    next nor `state_dict()` is behind it.
+    """
+
+    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader) -> None:
+        self._convert = convert
+        self._loader = loader
+        self._batches = resumable(loader)
+
+    def __next__(self) -> Made:
+        for batch in self._batches:
+            try:
+                return self._convert(batch)
+            except BaseException:
+                self._loader.seek(self._loader.batch - 1)
+                raise
+        raise StopIteration

@@ -1,0 +1,70 @@
+"""An array in a file, mapped into memory: the kernel is told which rows are read next, and has them then."""
+
+import mmap
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay._core import ConfigError
+
+__all__ = ["MappedReader"]
+
+_PAGE = mmap.PAGESIZE
+
+
+class MappedReader:
+    """The rows of a `.npy` file, mapped into memory, for `AsyncDataLoader`.
+
+    The pipeline gets this reader as `storage_state`: `storage_state.array[indices]`, or
+    `np.take(storage_state.array, indices, axis=0, out=...)`. Rows of batches to come are read by the kernel meanwhile
+    (`madvise`, `MADV_WILLNEED`), many at once, where reading on access would wait for one page after the other.
+    """
+
+    array: np.memmap[Any, Any]
+    """`[len, *shape of a row]`, read-only."""
+
+    metadata: Any
+    """What was given."""
+
+    def __init__(self, path: str | PathLike[str], metadata: Any = None) -> None:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.memmap) or not array.ndim or not array.flags.c_contiguous:
+            raise ConfigError(
+                f"{path} has no rows that lie one behind the other, expected a .npy file in C order, not of a number"
+            )
+        self.array, self.metadata = array, metadata
+        self._path = path
+        self._map: Any = array.base
+        self._start = array.offset % mmap.ALLOCATIONGRANULARITY  # where a map begins is a multiple of that
+        self._row_bytes = array.strides[0] if array.size else 0
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def storage_state(self) -> Self:
+        """The reader itself."""
+        return self
+
+    def will_need(self, indices: NDArray[np.int64]) -> None:
+        """Has the kernel read these rows, and does not wait."""
+        for start, stop in self._pages(indices):
+            self._map.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+    def _pages(self, indices: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Where the rows lie in the map, in bytes: whole pages, as few pieces as possible, no byte beyond the file."""
+        if not (self._row_bytes and len(indices)):
+            return []
+        start = self._start + np.unique(indices) * self._row_bytes
+        first, end = start // _PAGE, -(-(start + self._row_bytes) // _PAGE)
+        gaps = np.flatnonzero(first[1:] > end[:-1])
+        first, end = first[np.append(0, gaps + 1)], end[np.append(gaps, -1)]
+        return list(zip((first * _PAGE).tolist(), np.minimum(end * _PAGE, len(self._map)).tolist(), strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._path, self.metadata)
+
+    def __repr__(self) -> str:
+        return f"<forebay.MappedReader: {len(self)} rows {self.array.shape[1:]} of {self.array.dtype}, {self._path}>"

@@ -1,0 +1,242 @@
+"""`AsyncDataLoader`: what `stats()` measures, threads that come and go, storage that is told ahead."""
+
+import contextlib
+import pickle
+import threading
+import time
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import forebay
+from forebay import AsyncDataLoader, BatchResult
+from forebay._workers import Workers
+from numbered import END_LIMIT_S, Pipeline, Reader, assert_right, expected, loader, rows, seconds_to_end, threads
+
+pytestmark = pytest.mark.usefixtures("little_to_collect", "no_threads_left")
+
+
+def test_stats_of_a_loop_that_starves() -> None:
+    batches = loader(40, pipeline=Pipeline(jitter_s=0.01), num_workers=1)
+    assert set(batches.stats().values()) == {0}
+    for _batch in batches:
+        assert batches.stats()["workers"] == 1
+    stats = batches.stats()
+    assert stats["batches"] == 10
+    assert stats["workers"] == 0
+    assert stats["starved_s"] > stats["ready_s"] >= 0
+    assert 0 < stats["starved_p50_s"] <= stats["starved_p99_s"] <= stats["starved_s"]
+    assert stats["starved_p50_s"] > stats["ready_p50_s"]
+
+
+def test_stats_of_a_loop_that_takes_its_time() -> None:
+    batches = loader(40)
+    for _batch in batches:
+        time.sleep(0.01)
+    stats = batches.stats()
+    assert stats["ready_s"] > 0.06
+    assert stats["ready_p99_s"] >= stats["ready_p50_s"] > 0.01
+    assert stats["starved_s"] < stats["ready_s"]
+    assert stats["starved_p50_s"] < stats["ready_p50_s"]
+
+
+def test_percentiles_are_those_of_the_last_batches() -> None:
+    batches = loader(4000, pipeline=(pipeline := Pipeline(jitter_s=0.003)))
+    starved = []
+    for _ in range(2):
+        list(batches)
+        starved.append(batches.stats()["starved_p50_s"])
+        pipeline.jitter_s = 0
+    assert batches.stats()["batches"] == 2000
+    assert starved[1] < starved[0] / 2
+
+
+# As many threads as are needed.
+
+
+class Gated(Pipeline):
+    """Makes as many batches as were let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Semaphore(0)
+        self.made = 0
+
+    def __call__(self, *arguments: Any) -> None:
+        assert self.gate.acquire(timeout=10)
+        super().__call__(*arguments)
+        self.made += 1
+
+    def let_through(self, n: int) -> None:
+        until = self.made + n
+        self.gate.release(n)
+        while self.made < until:
+            time.sleep(0.0005)
+        time.sleep(0.002)  # until what was made is there
+
+
+def test_threads_are_added_while_the_loop_starves() -> None:
+    batches = loader(400, pipeline=Pipeline(jitter_s=0.005), num_workers="auto", buffers_ahead=3)
+    seen = [len(threads()) for _ in batches]
+    assert seen[:3] == [1, 1, 1]
+    assert seen == sorted(seen)
+    assert seen[-1] == 3  # of which each has a batch to make
+
+
+def test_threads_are_taken_away_while_all_lies_ready() -> None:
+    batches = loader(1000, pipeline=(pipeline := Gated()), num_workers="auto", buffers_ahead=4)
+    iterator, seen = iter(batches), []
+    for _ in range(40):
+        threading.Timer(0.002, pipeline.gate.release).start()
+        next(iterator)
+    seen.append(batches.stats()["workers"])
+    for _ in range(40):
+        pipeline.let_through(4 - (pipeline.made - batches.batch))
+        next(iterator)
+        seen.append(batches.stats()["workers"])
+    assert seen[0] == 4
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == 1
+    assert_threads(1)
+    pipeline.gate.release(1000)
+    assert rows(iterator) == expected(1000)[80:]
+
+
+def assert_threads(n: int) -> None:
+    until = time.monotonic() + 10
+    while len(threads()) != n and time.monotonic() < until:
+        time.sleep(0.002)
+    assert len(threads()) == n
+
+
+def test_the_next_pass_begins_with_as_many_threads() -> None:
+    batches = loader(400, pipeline=Pipeline(jitter_s=0.005), num_workers="auto", buffers_ahead=2)
+    assert rows(batches) == expected(400)
+    iterator = iter(batches)
+    assert len(threads()) == 2
+    del iterator
+
+
+def test_threads_that_come_and_go_change_nothing() -> None:
+    """Those that went are not kept, either."""
+    pipeline = Pipeline()
+    batches = loader(4000, pipeline=pipeline, num_workers="auto", buffers_ahead=5)
+    iterator: Any = iter(batches)
+    found, sizes = [], set()
+    for number, batch in enumerate(iterator):
+        pipeline.jitter_s = 0.004 * (number % 100 < 40)
+        if number % 100 >= 40:
+            time.sleep(0.001)
+        sizes.add(batches.stats()["workers"])
+        assert len(iterator._workers._threads) < 15
+        found.append(batch.indices.tolist())
+        assert_right(batch)
+    assert found == expected(4000)
+    assert len(sizes) > 2
+    assert not threads()
+
+
+def test_a_pass_that_scales_may_be_closed_at_any_time() -> None:
+    for number in range(40):
+        batches = loader(400, pipeline=Pipeline(jitter_s=0.001), num_workers="auto", buffers_ahead=8)
+        closing = threading.Timer(0.001 * number, batches.close)
+        closing.start()
+        with contextlib.suppress(forebay.ForebayError):
+            list(batches)
+        closing.join()
+    assert seconds_to_end() < END_LIMIT_S
+
+
+def test_a_thread_that_is_added_after_the_end_ends() -> None:
+    """As when another thread stops the pass while `next()` is about to add one."""
+    workers: Workers[int] = Workers(int)
+    workers.resize(1)
+    workers.stop()
+    workers.resize(2)
+    assert seconds_to_end() < END_LIMIT_S
+
+
+def test_auto_goes_on_and_is_pickled() -> None:
+    batches = loader(num_workers="auto")
+    for _batch in islice(batches, 9):
+        pass
+    copy = pickle.loads(pickle.dumps(batches))
+    assert copy._scale is not None
+    assert rows(copy) == expected()[9:]
+    with pytest.raises(forebay.ConfigError, match="num_workers is 'many', must be 1 to 2147483647, or 'auto'"):
+        loader(num_workers="many")
+
+
+# Storage that is told ahead.
+
+
+class Told:
+    """A storage state that remembers what it was told, and what was read by then."""
+
+    def __init__(self) -> None:
+        self.told: list[list[int]] = []
+        self.read: list[tuple[list[int], bool]] = []
+
+    def __getitem__(self, _key: str) -> float:
+        return 0.5
+
+    def will_need(self, indices: NDArray[np.int64]) -> None:
+        self.told.append(indices.tolist())
+        indices[:] = -1  # its own to change
+
+
+class Telling(Pipeline):
+    def __call__(self, indices: Any, metadata: Any, storage_state: Any, buffers: Any) -> None:
+        batch = indices.tolist()
+        storage_state.read.append((batch, batch in storage_state.told))
+        super().__call__(indices, metadata, storage_state, buffers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 4, "auto"])
+@pytest.mark.parametrize("buffers_ahead", [1, 3])
+@pytest.mark.parametrize("first", [0, 5, 25])
+def test_storage_is_told_of_each_batch_once_and_ahead(num_workers: Any, buffers_ahead: int, first: int) -> None:
+    batches = AsyncDataLoader(reader := Reader(103), Telling(), 4, num_workers, buffers_ahead)
+    reader.storage_state = storage = Told()
+    batches.load_state_dict(batches.state_dict() | {"batch": first})
+    assert rows(batches) == expected()[first:]
+    if num_workers == 1:
+        assert storage.told == expected()[first:]
+        assert all(told for _, told in storage.read)
+    else:
+        assert sorted(storage.told) == sorted(expected()[first:])
+
+
+def test_storage_is_told_while_batches_before_are_made() -> None:
+    class Waiting(Pipeline):
+        def __call__(self, *arguments: Any) -> None:
+            assert go_on.wait(10)
+            super().__call__(*arguments)
+
+    go_on = threading.Event()
+    batches = AsyncDataLoader(reader := Reader(103), Waiting(), 4, num_workers=1, buffers_ahead=3)
+    reader.storage_state = storage = Told()
+    iterator = iter(batches)
+    until = time.monotonic() + 10
+    while len(storage.told) < 4 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert storage.told == expected()[:4]
+    go_on.set()
+    assert rows(iterator) == expected()
+
+
+def test_an_error_of_storage_comes_in_its_place() -> None:
+    class Broken(Told):
+        def will_need(self, indices: NDArray[np.int64]) -> None:
+            if indices.tolist() == expected()[9]:
+                raise OSError("gone")
+
+    batches = AsyncDataLoader(reader := Reader(103), Pipeline(), 4, buffers_ahead=3)
+    reader.storage_state = Broken()
+    found: list[BatchResult] = []
+    with pytest.raises(OSError, match="gone"):
+        found.extend(batches)
+    assert rows(found) == expected()[:6]

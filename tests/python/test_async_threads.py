@@ -1,0 +1,249 @@
+"""`AsyncDataLoader`: threads, signals, forks, and the end of a process.
+
+Scenes play in a process of their own, which prints what it measured as JSON. Times are asserted at three times the goal
+(150 ms for Ctrl-C, 500 ms for threads): machines that test are busy.
+"""
+
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from numbered import END_LIMIT_S, Pipeline, expected, loader, rows, seconds_to_end, threads
+
+pytestmark = pytest.mark.usefixtures("little_to_collect", "no_threads_left")
+
+INTERRUPT_LIMIT_S = 3 * 0.15
+
+
+def test_threads_end_with_the_loop() -> None:
+    batches = loader()
+    for _batch in batches:
+        assert len(threads()) == 3
+    assert not threads()
+    for _batch in batches:
+        break
+    assert seconds_to_end() < END_LIMIT_S
+    with batches:
+        left = iter(batches)
+        next(left)
+    assert not threads()
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        next(left)
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        iter(batches)
+    batches.close()
+    assert batches.closed
+    assert repr(batches) == "<forebay.AsyncDataLoader: 103 rows, batches of 4, closed>"
+
+
+def test_threads_end_when_all_is_dropped() -> None:
+    batches = iter(loader())
+    next(batches)
+    del batches
+    assert seconds_to_end() < END_LIMIT_S
+
+
+def test_dropping_the_loader_alone_ends_nothing() -> None:
+    assert rows(iter(loader())) == expected()
+
+
+def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+
+    class Busy(Pipeline):
+        def __call__(self, *_arguments: Any) -> None:
+            go_on.wait(10)
+
+    batches = loader(pipeline=Busy())
+    iterator = iter(batches)
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(iterator)
+        except forebay.ForebayError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.05)
+    start = time.perf_counter()
+    batches.close()
+    waiting.join(10)
+    assert time.perf_counter() - start < END_LIMIT_S
+    assert "closed" in str(*raised)
+    assert "3 threads are still in the pipeline" in caplog.text
+    go_on.set()
+
+
+def test_the_pipeline_may_close_the_loader() -> None:
+    class Closing(Pipeline):
+        def __call__(self, *_arguments: Any) -> None:
+            batches.close()
+
+    batches = loader(pipeline=Closing())
+    with pytest.raises(forebay.ForebayError, match="closed"):
+        list(batches)
+
+
+PRELUDE = f"""
+import collections, gc, json, os, random, signal, sys, threading, time, warnings
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import forebay
+from numbered import Pipeline, Reader, expected, loader, rows, seconds_to_end, threads
+
+def interrupt_after(delay_s):
+    times = []
+    def send():
+        time.sleep(delay_s)
+        times.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=send, daemon=True).start()
+    return times
+
+def report(**measured):
+    print(json.dumps(measured), flush=True)
+"""
+
+
+def start(scene: str, *arguments: object) -> subprocess.Popen[str]:
+    script = PRELUDE + textwrap.dedent(scene)
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def play(scene: str, *arguments: object) -> dict[str, Any]:
+    """Runs a scene that must end well and say nothing but its report."""
+    process = start(scene, *arguments)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    measured: dict[str, Any] = json.loads(out)
+    return measured
+
+
+def test_interrupt_in_next() -> None:
+    scene = """
+        gate = threading.Event()
+        class Gated(Pipeline):
+            def __call__(self, *arguments):
+                gate.wait()
+                super().__call__(*arguments)
+        batches = iter(loader(pipeline=Gated()))
+        times = interrupt_after(0.2)
+        try:
+            next(batches)
+            outcome = "batch"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        late = time.perf_counter() - times[0]
+        gate.set()
+        report(outcome=outcome, late=late, same=rows(batches) == expected())
+    """
+    measured = play(scene)
+    assert measured["outcome"] == "interrupted"
+    assert measured["late"] < INTERRUPT_LIMIT_S
+    assert measured["same"]
+
+
+@pytest.mark.parametrize("num_workers", [4, "auto"])
+def test_interrupts_lose_nothing(soak: int, num_workers: object) -> None:
+    """Many interrupts at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    scene = """
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        rng = random.Random(0)
+        num_workers = int(sys.argv[2]) if sys.argv[2].isdigit() else sys.argv[2]
+        batches = loader(3000 * int(sys.argv[1]), 1, Pipeline(0.0005), num_workers=num_workers, buffers_ahead=2)
+        iterator = iter(batches)
+        found, interrupts = [], 0
+        while len(found) < len(batches):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + 0.01 * rng.random())
+                collections.deque(map(found.append, iterator), maxlen=0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupts += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        report(same=rows(found) == expected(len(batches), 1), interrupts=interrupts, end=seconds_to_end())
+    """
+    measured = play(scene, soak, num_workers)
+    assert measured["same"]
+    assert measured["interrupts"] > 20
+    assert measured["end"] < END_LIMIT_S
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "raise SystemExit('out')", "del batches", "gc.collect()"])
+def test_process_ends(ending: str) -> None:
+    scene = f"""
+        batches = loader(pipeline=Pipeline(jitter_s=0.02), buffers_ahead=20)
+        iterator = iter(batches)
+        next(iterator)
+        report(running=len(threads()))
+        {ending}
+    """
+    with start(scene) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["running"] == 4
+        began = time.perf_counter()
+        process.wait(timeout=30)
+        assert time.perf_counter() - began < END_LIMIT_S
+        assert process.returncode == ("out" in ending)
+
+
+def test_process_ends_without_making_what_nobody_waits_for() -> None:
+    """A hundred batches of 0.2 s are ordered."""
+    scene = """
+        random.random = lambda: 1
+        iterator = iter(loader(400, pipeline=Pipeline(jitter_s=0.2), buffers_ahead=100, num_workers=1))
+        next(iterator)
+        report()
+    """
+    began = time.perf_counter()
+    play(scene)
+    assert time.perf_counter() - began < 5
+
+
+def test_fork() -> None:
+    """The pass stays in the parent; the child is told, and may begin its own."""
+    scene = """
+        warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork in a process with threads
+        batches = loader(pipeline=Pipeline(jitter_s=0.001))
+        iterator = iter(batches)
+        found, statuses = [], collections.Counter()
+        for _ in range(10):
+            found.append(next(iterator))
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    next(iterator)
+                except forebay.ForebayError as error:
+                    status = 0 if "before a fork" in str(error) and rows(batches) == expected() else 2
+                del iterator
+                batches.close()
+                gc.collect()
+                os._exit(status + 4 * len(threads()))
+            statuses[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+        report(statuses=list(statuses.items()), same=rows(found) + rows(iterator) == expected())
+    """
+    assert play(scene) == {"statuses": [[0, 10]], "same": True}
+
+
+def test_goes_on_in_another_process() -> None:
+    batches = loader()
+    for _batch in islice(batches, 9):
+        pass
+    scene = """
+        batches = loader(num_workers=2, buffers_ahead=7)
+        batches.load_state_dict(json.loads(sys.argv[1]))
+        report(rows=rows(batches))
+    """
+    assert play(scene, json.dumps(batches.state_dict()))["rows"] == expected()[9:]

@@ -1,0 +1,63 @@
+"""`BufferPool`."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay import BufferPool
+
+
+def test_pool_lends_and_takes_back() -> None:
+    pool = BufferPool(2, (3, 4), np.float32)
+    lent = [pool.acquire(), pool.acquire(timeout=1)]
+    assert sorted(number for number, _ in lent) == [0, 1]
+    assert all(buffer.shape == (3, 4) and buffer.dtype == np.float32 for _, buffer in lent)
+    assert not np.shares_memory(lent[0][1], lent[1][1])
+    for timeout in [0, 0.02]:
+        with pytest.raises(TimeoutError, match="none of 2 buffers came back within"):
+            pool.acquire(timeout)
+    number, buffer = lent[0]
+    pool.release(number)
+    assert pool.acquire()[1] is buffer
+
+
+def test_pool_refuses_what_it_has_not_lent() -> None:
+    pool = BufferPool(1, 5, "u1")
+    number, _ = pool.acquire()
+    pool.release(number)
+    for wrong in [number, 1, -1]:
+        with pytest.raises(forebay.StateError, match=f"buffer {wrong} is not lent"):
+            pool.release(wrong)
+    with pytest.raises(forebay.ConfigError, match="num_buffers is 0, must be 1"):
+        BufferPool(0, (1,), "u1")
+
+
+def test_pool_wakes_who_waits() -> None:
+    pool = BufferPool(1, (), "f8")
+    number, _ = pool.acquire()
+    threading.Timer(0.05, pool.release, [number]).start()
+    assert pool.acquire(timeout=10)[0] == number
+
+
+def test_pool_lends_a_buffer_to_one_at_a_time() -> None:
+    pool = BufferPool(3, (8,), "i8")
+    torn = []
+
+    def work(me: int) -> None:
+        for _ in range(300):
+            number, buffer = pool.acquire()
+            buffer[:] = me
+            time.sleep(0)
+            if (buffer != me).any():
+                torn.append(number)
+            pool.release(number)
+
+    working = [threading.Thread(target=work, args=(me,)) for me in range(8)]
+    for thread in working:
+        thread.start()
+    for thread in working:
+        thread.join(20)
+    assert not torn
