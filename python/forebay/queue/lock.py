@@ -51,3 +51,7 @@ class QueueLock:
     def release(self) -> None:
         """Lets go; the file stays, for another would be another lock."""
         self._file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
