@@ -1,6 +1,9 @@
 """Providers for tests of `forebay.queue`, and what their batches must be."""
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +92,25 @@ def eventually(is_so: Any, timeout: float = 20) -> None:
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.002)
+
+
+@contextmanager
+def running(provider: DataProviderBase, **parameters: Any) -> Iterator[None]:
+    """Runs a provider in a thread, and raises what it raises."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            provider.run(**parameters)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        provider.stop()
+        thread.join()
+    if errors:
+        raise errors[0]

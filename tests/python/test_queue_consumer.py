@@ -1,5 +1,7 @@
 """`DatasetConsumer`: order, ends of files, removal, waiting, damage, schemas, logging."""
 
+import contextlib
+import ctypes
 import gc
 import logging
 import math
@@ -7,8 +9,8 @@ import os
 import random
 import threading
 import time
+import traceback
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -329,10 +331,7 @@ def test_corrupt_files_go_to_quarantine(
     assert f"{bad} is corrupt and went to" in warnings[0]
 
 
-def huge(_: Path) -> dict[str, Any]:
-    return {"tensors": {name: torch.zeros(1, dtype=torch.int64).expand(8, 2**40) for name in "xy"}}
-
-
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor:UserWarning")
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -624,51 +623,47 @@ def test_devices(tmp_path: Path) -> None:
         assert len(take(queue, 3)) == 3  # nothing was lost by it
 
 
+class InterruptError(BaseException):
+    """As KeyboardInterrupt comes: wherever a call returns."""
+
+
 def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
-    """Ctrl-C at any moment of `get_batch`."""
-    import ctypes
-
-    n_files = 40 * min(soak, 5)
-    provider = filled(tmp_path, n_files)
-    found: list[int] = []
-    stop = threading.Event()
-    main = threading.get_ident()
-
-    class Interrupt(BaseException):
-        pass
+    """At any moment of `get_batch`: the next call returns what this one would have."""
+    n_files = 40 * min(soak, 10)
+    due = expected(filled(tmp_path, n_files), range(n_files))
+    stop, main = threading.Event(), ctypes.c_ulong(threading.get_ident())
+    number, inside = 0, 0
 
     def interrupt() -> None:
         while not stop.wait(random.random() * 0.003):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(Interrupt))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(InterruptError))
+
+    def through() -> None:
+        """Takes all that is left; an interrupt in here, and not in the call, may lose what the call returned."""
+        nonlocal number
+        unsure = False
+        while number < len(due):
+            try:
+                found = first(queue.get_batch("train", "cpu", 20))
+                number += due[number] != found and unsure
+                assert found == due[number]
+                number += 1
+                unsure = False
+            except InterruptError as error:
+                frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+                nonlocal inside
+                inside += "get_batch" in frames
+                unsure = unsure or "get_batch" not in frames
 
     thread = threading.Thread(target=interrupt)
-    taken: Callable[[int], None] = found.append
     with consumer(tmp_path) as queue:
         thread.start()
-        batch = None
-        done = False
-        while not done:
-            try:
-                while len(found) < 3 * n_files:
-                    batch = None
-                    batch = queue.get_batch("train", "cpu", 5)
-                    taken(int(batch[0][0, 0]))
-                    batch = None
-                done = True
+        while thread.is_alive():
+            with contextlib.suppress(InterruptError):
+                through()
                 stop.set()
-            except Interrupt:
-                if batch is not None and (not found or found[-1] != int(batch[0][0, 0])):
-                    found.append(int(batch[0][0, 0]))
-        while True:
-            try:
                 thread.join()
-                break
-            except Interrupt:
-                pass
-        time.sleep(0)
-    lost = set(expected(provider, range(n_files))) - set(found)
-    assert len(found) == len(set(found))
-    assert len(lost) <= len(found) // 50  # those whose interrupt came between return and assignment
+    assert inside > 3
 
 
 @needs_gpu

@@ -4,10 +4,7 @@ import json
 import logging
 import os
 import pickle
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +14,7 @@ import torch
 import forebay
 from forebay.queue import DataProviderBase, read_meta
 from forebay.queue.files import FileName
-from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, take
-
-
-@contextmanager
-def running(provider: DataProviderBase, **parameters: Any) -> Iterator[None]:
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            provider.run(**parameters)
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        provider.stop()
-        thread.join()
-    if errors:
-        raise errors[0]
+from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, running, take
 
 
 def test_signature() -> None:

@@ -337,15 +337,18 @@ class DatasetConsumer:
         if self._process != os.getpid():
             raise ForebayError("this consumer was made before a fork: make one in each process, with rank=")
         through = state.number >= state.end
+        if through:
+            state.ahead.drop(state.file)  # if Ctrl-C came before that was done
         if through and not self._legacy:
             state.finish()
-            if not self._on_state:
+            if self._on_state:
+                state.ahead.do(state.note)  # that it is no backlog, for which the provider may be waiting
+            else:
                 state.covered.update(state.done)
         if state.covered:
             self._release(state)
         if not through:
             return
-        state.ahead.drop(state.file)  # if Ctrl-C came before that was done
         try:
             file = state.ahead.first(timeout)
         except TimeoutError:

@@ -87,8 +87,10 @@ def cut(tensors: Tensors, first_row: int, rows: int, batch_size: int, pin: bool)
 
     A tuple (x, y) if these are the fields, else a dict.
     """
+    if first_row >= rows:
+        return []
     fields = {name: list(tensor[first_row:rows].split(batch_size)) for name, tensor in tensors.items()}
-    if (short := (rows - first_row) % batch_size) and first_row < rows:
+    if short := (rows - first_row) % batch_size:
         again = torch.arange(batch_size) % short
         for parts in fields.values():
             filled = parts[-1].index_select(0, again)
