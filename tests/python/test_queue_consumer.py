@@ -631,39 +631,40 @@ def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
     """At any moment of `get_batch`: the next call returns what this one would have."""
     n_files = 40 * min(soak, 10)
     due = expected(filled(tmp_path, n_files), range(n_files))
-    stop, main = threading.Event(), ctypes.c_ulong(threading.get_ident())
-    number, inside = 0, 0
+    main, number, inside, unsure = ctypes.c_ulong(threading.get_ident()), 0, 0, False
+    armed = ended = False  # plain names, as an interrupt inside an Event could leave its lock locked
 
     def interrupt() -> None:
-        while not stop.wait(random.random() * 0.003):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(InterruptError))
-
-    def through() -> None:
-        """Takes all that is left; an interrupt in here, and not in the call, may lose what the call returned."""
-        nonlocal number
-        unsure = False
-        while number < len(due):
-            try:
-                found = first(queue.get_batch("train", "cpu", 20))
-                number += due[number] != found and unsure
-                assert found == due[number]
-                number += 1
-                unsure = False
-            except InterruptError as error:
-                frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-                nonlocal inside
-                inside += "get_batch" in frames
-                unsure = unsure or "get_batch" not in frames
+        while not ended:
+            time.sleep(random.random() * 0.003)
+            if armed:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(InterruptError))
 
     thread = threading.Thread(target=interrupt)
-    with consumer(tmp_path) as queue:
-        thread.start()
-        while thread.is_alive():
-            with contextlib.suppress(InterruptError):
-                through()
-                stop.set()
-                thread.join()
-    assert inside > 3
+    thread.start()
+    try:
+        with consumer(tmp_path) as queue:
+            while number < len(due):
+                try:
+                    armed = True
+                    batch = queue.get_batch("train", "cpu", 20)
+                    armed = False
+                except InterruptError as error:
+                    armed = False
+                    is_inside = "get_batch" in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+                    inside += is_inside
+                    unsure = unsure or not is_inside  # what the call returned may be lost, by no fault of its own
+                    continue
+                found = first(batch)
+                number += unsure and found != due[number]
+                assert found == due[number]
+                number, unsure = number + 1, False
+    finally:
+        ended = True
+        with contextlib.suppress(InterruptError):
+            thread.join()
+        thread.join()
+    assert inside
 
 
 @needs_gpu
