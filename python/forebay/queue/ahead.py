@@ -38,7 +38,7 @@ class Ahead:
     """Keeps `depth` files loaded. For one thread, that of the trainer."""
 
     def __init__(self, feed: Feed, depth: int, name: str) -> None:
-        self._feed = feed
+        self.feed = feed
         self._depth = depth
         self._ready: deque[Loaded | Exception] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()  # rung after each
@@ -47,6 +47,9 @@ class Ahead:
         self._found_nothing = False  # the last one
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"forebay-queue-{name}", daemon=False)
+
+    def start(self) -> None:
+        """Once."""
         _live.add(self)
         self._thread.start()
 
@@ -96,7 +99,7 @@ class Ahead:
 
     def join(self) -> None:
         """Waits for the end."""
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and self._thread.ident:
             self._thread.join()
 
     def _run(self) -> None:
@@ -135,7 +138,7 @@ class Ahead:
     def _search(self) -> Loaded | Exception | None:
         self._found_nothing = False
         try:
-            item: Loaded | Exception | None = self._feed.next_file()
+            item: Loaded | Exception | None = self.feed.next_file()
         except Exception as error:
             item = error
         if item is None:

@@ -166,6 +166,7 @@ class DatasetConsumer:
             self._warned.add((new_bs, made))
         self._batch_size = new_bs
         for state in self._splits.values():
+            state.ahead.feed.batch_size = new_bs
             if state.file and state.number < state.end:
                 self._cut(state, state.file, state.row())
 
@@ -225,8 +226,7 @@ class DatasetConsumer:
             state.ahead.stop()
         for state in self._splits.values():
             state.ahead.join()
-            if state.lock:
-                state.lock.release()
+            state.end()
         self._splits.clear()
 
     def __enter__(self) -> Self:
@@ -267,11 +267,12 @@ class DatasetConsumer:
             before.ahead.stop()
             before.ahead.join()
         lock = before.lock if before else self._locked(name)
+        state = Split(name, lock, self._layout, self._on_state, self._archive)
         try:
-            self._splits[name] = self._started(name, lock, place)
+            self._start(state, place)
+            self._splits[name] = state
         except BaseException:
-            if lock:
-                lock.release()
+            state.end()
             raise
 
     def _locked(self, split: str) -> QueueLock | None:
@@ -282,8 +283,8 @@ class DatasetConsumer:
             raise ConfigError(f"{folder.parent} is divided among ranks: give rank=")
         return QueueLock(self._layout.state(split, "consumer.lock"), "consumer")
 
-    def _started(self, name: str, lock: QueueLock | None, place: Mapping[str, Any] | None) -> Split:
-        state = Split(name, lock, self._layout, self._on_state)
+    def _start(self, state: Split, place: Mapping[str, Any] | None) -> None:
+        name = state.name
         feed: LegacyFeed | QueueFeed
         if self._legacy:
             feed, folder = LegacyFeed(self.data_dir, name, self._pin), self.data_dir
@@ -292,6 +293,7 @@ class DatasetConsumer:
             feed, folder = QueueFeed(self._layout, name, self.schema(name), state.done, self._pin), state.folder
             feed.watch = Watermarks(name, *self._watermarks)
             state.feed = feed
+        feed.batch_size = self._batch_size
         file = None
         if place and place["file"]:
             file = self._needed(feed, place["file"], folder)
@@ -304,11 +306,11 @@ class DatasetConsumer:
         else:
             feed.taken = {*state.done, *([file.name] if file else ())}
         state.ahead = Ahead(feed, self._cache_files, name)
+        state.ahead.start()
         if not self._legacy:
             state.ahead.do(state.note)
             for gone in state.left_behind():
                 state.ahead.do(gone)
-        return state
 
     def _needed(self, feed: QueueFeed | LegacyFeed, name: str, folder: Path) -> Loaded:
         try:
@@ -371,12 +373,7 @@ class DatasetConsumer:
         if self._on_state:
             state.note(leaving=names)  # so that an older state is not loaded, whatever comes next
         for name in names:
-            source = self._layout.files(state.name) / name
-            if self._archive:
-                target = self._layout.archive(state.name) / name
-            else:
-                target = self._layout.state(state.name, f"{name}.gone")
-            state.remove(Removal(state, name, source, target, keep=self._archive))
+            state.remove(Removal(state, name, keep=self._archive))
 
 
 def _moved(batch: Any, device: Any) -> Any:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from forebay._core import ConfigError
 from forebay.queue.files import FileName, Layout, list_files, move
@@ -32,14 +32,27 @@ class Loaded:
     """As the file was made; old files may not say."""
 
     pinned: bool
+    _whole: tuple[int, list[Any]] | None = None
 
     def cut(self, first_row: int, batch_size: int) -> list[Any]:
-        """Its batches from a row on."""
+        """Its batches from a row on; those from the first on may be there from `cut_ahead`, once."""
+        whole, self._whole = self._whole, None
+        if whole and whole[0] == batch_size and not first_row:
+            return whole[1]
         return cut(self.tensors, first_row, self.rows, batch_size, self.pinned)
+
+    def cut_ahead(self, batch_size: int | None) -> Self:
+        """Cuts before the trainer asks; a file without a batch size is cut when there is one."""
+        if size := batch_size or self.batch_size:
+            self._whole = size, cut(self.tensors, 0, self.rows, size, self.pinned)
+        return self
 
 
 class Feed(Protocol):
     """What `Ahead` asks for files."""
+
+    batch_size: int | None
+    """What batches the trainer wants, if that is known: files are cut for it ahead of time."""
 
     def next_file(self) -> Loaded | None:
         """The next file, or None if there is none yet."""
@@ -54,6 +67,7 @@ class QueueFeed:
     def __init__(self, layout: Layout, split: str, schema: Sequence[Field], done: Container[str], pin: bool) -> None:
         self.schema = list(schema)
         self.taken: set[str] = set()  # handed out, and perhaps still there
+        self.batch_size: int | None = None
         self.quarantined = 0
         self.backlog = 0
         self.watch: Callable[[int], None] | None = None
@@ -103,7 +117,7 @@ class QueueFeed:
         self._check_schema(path, tensors, metadata["schema"])
         _log.debug("%s: read %s, %d rows", self._split, name, rows)
         owned = {field["name"]: own(tensors[field["name"]], self._pin) for field in self.schema}
-        return Loaded(name, owned, rows, batch_size, self._pin)
+        return Loaded(name, owned, rows, batch_size, self._pin).cut_ahead(self.batch_size)
 
     def _check_schema(self, path: Path, tensors: Tensors, stated: Any) -> None:
         expected = {field["name"]: (field["dtype"], list(field["shape"])) for field in self.schema}

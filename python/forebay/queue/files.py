@@ -171,8 +171,3 @@ def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | Non
         raise StateError(f"{path} is damaged; remove it to go on from the files that are there")
     return state
 
-
-def retire(path: Path, gone: Path) -> None:
-    """Takes a file out of its folder at once; removing what a rename leaves takes longer, and is up to the caller."""
-    gone.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(path, gone)

@@ -38,6 +38,7 @@ class LegacyFeed:
 
     def __init__(self, data_dir: Path, split: str, pin: bool) -> None:
         self.schema = legacy_schema(data_dir, split)
+        self.batch_size: int | None = None
         self.after: str | None = None
         self._data_dir = data_dir
         self._split = split
@@ -74,7 +75,8 @@ class LegacyFeed:
         metadata = content.get("metadata")
         batch_size = metadata.get("batch_size") if isinstance(metadata, dict) else content.get("batch_size")
         owned = {name: own(tensor, self._pin) for name, tensor in tensors.items()}
-        return Loaded(name, owned, rows, batch_size if isinstance(batch_size, int) else None, self._pin)
+        size = batch_size if isinstance(batch_size, int) and batch_size > 0 else None
+        return Loaded(name, owned, rows, size, self._pin).cut_ahead(self.batch_size)
 
 
 def legacy_schema(data_dir: Path, split: str) -> list[Field]:

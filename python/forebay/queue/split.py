@@ -5,6 +5,7 @@ as not to count what is held; a consumer that starts reads it, so as to know wha
 """
 
 import logging
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from forebay._core import StateError
 from forebay.queue.ahead import Ahead, Task
 from forebay.queue.feed import Loaded, QueueFeed
-from forebay.queue.files import Layout, list_files, read_state, retire, write_state
+from forebay.queue.files import Layout, list_files, read_state, write_state
 from forebay.queue.lock import QueueLock
 
 _log = logging.getLogger("forebay.queue")
@@ -24,7 +25,7 @@ class Split:
 
     ahead: Ahead
 
-    def __init__(self, name: str, lock: QueueLock | None, layout: Layout, on_state: bool) -> None:
+    def __init__(self, name: str, lock: QueueLock | None, layout: Layout, on_state: bool, archive: bool) -> None:
         self.name = name
         self.lock = lock
         self.feed: QueueFeed | None = None
@@ -38,6 +39,7 @@ class Split:
         self.finished = 0  # files that are through, all in all
         self.interrupted: set[str] = set()  # files that a predecessor had begun
         self.files = 0
+        self.out = layout.archive(name) if archive else layout.state(name, "").parent
         self._layout = layout
         self._on_state = on_state
         self._record = layout.state(name, "consumer.json")
@@ -48,11 +50,20 @@ class Split:
 
     def begin(self, file: Loaded, row: int, batch_size: int) -> None:
         """Makes a file the current one, from a row on."""
-        batches = file.cut(row, batch_size)
+        batches, used = file.cut(row, batch_size), _Used([self.batches, self.file])
         end, before = len(batches), self._before + self.number
         # No calls from here on, where Ctrl-C could come in between.
         self.file, self.batches, self.number, self.end = file, batches, 0, end
         self._first_row, self._batch_size, self._before = row, batch_size, before
+        if hasattr(self, "ahead"):
+            self.ahead.do(used)
+
+    def end(self) -> None:
+        """Ends the thread, without waiting, and lets go of the queue."""
+        if hasattr(self, "ahead"):
+            self.ahead.stop()
+        if self.lock:
+            self.lock.release()
 
     def row(self) -> int:
         """The row of the current file that the next batch begins with."""
@@ -103,10 +114,11 @@ class Split:
             self.done = {name: None for name in place["done"] if name in present}
             self.finished = place["finished"]
         self.covered = set(self.done)
+        self.out.mkdir(parents=True, exist_ok=True)
 
     def left_behind(self) -> Iterator[Task]:
         """Removals that a predecessor had begun."""
-        for path in self._layout.state(self.name, "x").parent.glob(f"{self._layout.name(self.name)}.*.gone"):
+        for path in self.out.glob(f"{self.folder.name}.*.gone"):
             yield lambda path=path: _is_unlinked(path)  # type: ignore[misc]
 
     def remove(self, removal: "Removal") -> None:
@@ -132,11 +144,11 @@ class Split:
 class Removal:
     """A file on its way out: renamed at once, which is quick; removed by the thread, as that takes longer."""
 
-    def __init__(self, split: Split, name: str, source: Path, target: Path, keep: bool) -> None:
-        self.source = source
+    def __init__(self, split: Split, name: str, keep: bool) -> None:
+        self.source = split.folder / name
         self._split = split
         self._name = name
-        self._target = target
+        self._target = split.out / (name if keep else f"{split.folder.name}.{name}.gone")
         self._keep = keep
         self._out = False
 
@@ -144,7 +156,7 @@ class Removal:
         """Whether the file is out of its folder, by now."""
         if not self._out:
             try:
-                retire(self.source, self._target)
+                os.replace(self.source, self._target)
             except FileNotFoundError:
                 pass  # somebody else was quicker
             except OSError as error:
@@ -157,6 +169,14 @@ class Removal:
     def __call__(self) -> bool:
         """Whether nothing is left to do."""
         return self.is_out() and (self._keep or _is_unlinked(self._target))
+
+
+class _Used(list[Any]):
+    """What is to be freed: views by the hundred and a file's memory, which the trainer need not wait for."""
+
+    def __call__(self) -> bool:
+        self.clear()
+        return True
 
 
 def _is_unlinked(path: Path) -> bool:
