@@ -66,7 +66,7 @@ def validation_loss(net: Net, consumer: DatasetConsumer, device: str, n_batches:
     with torch.no_grad():
         losses = [net.loss(consumer.get_batch("val", device, timeout=60)).item() for _ in range(n_batches)]
     net.train()
-    return sum(losses) / n_batches
+    return float(sum(losses)) / n_batches
 
 
 def train(data_dir: Path, arguments: argparse.Namespace) -> tuple[float, float]:

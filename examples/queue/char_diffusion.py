@@ -26,7 +26,8 @@ class CharDiffusion(BookProvider):
 
     def sample_batch(self, split: str, rng: torch.Generator) -> dict[str, torch.Tensor]:
         rows = self.spans(split, rng)
-        masked = torch.stack([self.mask(*self.stages[row % len(self.stages)], rng) for row in range(len(rows))])
+        stages = [self.stages[row % len(self.stages)] for row in range(len(rows))]
+        masked = torch.stack([self.mask(kind, share, rng) for kind, share in stages])
         return {"x": rows.masked_fill(masked, len(self.tokenizer)), "y": rows.masked_fill(~masked, -100)}
 
     def mask(self, kind: str, share: float, rng: torch.Generator) -> torch.Tensor:

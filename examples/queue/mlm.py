@@ -36,7 +36,7 @@ class WordTokenizer:
 
 class MaskedWords(BookProvider):
     def build_meta(self) -> dict[str, Any]:
-        texts = {split: " ".join(map(self.tokenizer.decode, books)) for split, books in self.books.items()}  # type: ignore[arg-type]
+        texts = {split: " ".join(map(self.tokenizer.decode, books)) for split, books in self.books.items()}
         self.sentences = {split: re.split(r"(?<=[.!?]) ", text.replace("\n", " ")) for split, text in texts.items()}
         self.words = WordTokenizer(texts["train"])
         self.cached = CachedTokenizer(self.words, max_texts=10_000)

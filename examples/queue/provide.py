@@ -40,7 +40,9 @@ class BookProvider(DataProviderBase):
             self.books["train"].append(tokens[:end])
             self.books["val"].append(tokens[end:])
 
-    def meta(self, training_type: str, fields: Sequence[tuple[str, str, list[int], str]], **more: Any) -> dict[str, Any]:
+    def meta(
+        self, training_type: str, fields: Sequence[tuple[str, str, list[int], str]], **more: Any
+    ) -> dict[str, Any]:
         """A complete meta for fields (name, dtype, shape, role)."""
         sizes = {} if self.target_size is None else {"target_size": self.target_size}
         return {
@@ -80,7 +82,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     made.add_argument("--rank", type=int, help="writes the queue of this rank")
     made.add_argument("--force_regenerate", action="store_true", help="removes queue/* and meta first")
     made.add_argument(
-        "--legacy", action="store_true", help="writes max_backlog_files files {split}_batches_####.pt of each split, and ends"
+        "--legacy", action="store_true", help="writes max_backlog_files files {split}_batches_####.pt a split"
     )
     made.add_argument("--verbose", action="store_true")
     return made

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +105,19 @@ def test_tuples_and_dicts(tmp_path: Path) -> None:
     with consumer(tmp_path) as queue:
         x, y = queue.get_batch("train", torch.device("cpu"))
         assert torch.equal(x + 1, y)
-    fields = [{"name": "input_ids", "dtype": "int64", "shape": [4]}, {"name": "score", "dtype": "bfloat16", "shape": []}]
+    fields = [
+        {"name": "input_ids", "dtype": "int64", "shape": [4]},
+        {"name": "score", "dtype": "bfloat16", "shape": []},
+    ]
     from forebay.queue.meta import write_meta
 
     write_meta(tmp_path, meta(batch_schema=fields))
     tensors = {"score": torch.rand(8).bfloat16(), "input_ids": torch.arange(32).view(8, 4)}
     path_of(tmp_path, 0).unlink()
-    described = [{"name": "input_ids", "dtype": "int64", "shape": [4]}, {"name": "score", "dtype": "bfloat16", "shape": []}]
+    described = [
+        {"name": "input_ids", "dtype": "int64", "shape": [4]},
+        {"name": "score", "dtype": "bfloat16", "shape": []},
+    ]
     write(tmp_path, tensors=tensors, schema=described)
     with consumer(tmp_path) as queue:
         for start in (0, 4):
@@ -232,7 +239,7 @@ def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(TimeoutError):
             queue.get_batch("train", "cpu", timeout=1.5)
         assert 8 <= len(looks) <= 25
-        gaps = [b - a for a, b in zip(looks, looks[1:], strict=False)]
+        gaps = [b - a for a, b in pairwise(looks)]
         assert max(gaps[-3:-1]) < 1
         assert sum(gaps[:4]) < sum(gaps[-4:])
 
@@ -269,7 +276,7 @@ def test_the_batch_size_changes_at_once(tmp_path: Path, caplog: pytest.LogCaptur
         parts += [queue.get_batch("train", "cpu")[0] for _ in range(2)]
         assert not caplog.records
         assert [len(part) for part in parts] == [4, 2, 2, 2, 2, 2, 2, 2, 4, 4]
-        assert torch.equal(torch.cat(parts[:-1] + [parts[-1][:2]]), x)
+        assert torch.equal(torch.cat([*parts[:-1], parts[-1][:2]]), x)
         with pytest.raises(forebay.ConfigError, match="new_bs is 0"):
             queue.set_batch_size(0)
 
@@ -322,7 +329,9 @@ def test_corrupt_files_go_to_quarantine(
     bad = names(tmp_path)[which]
     damaged(kind, path_of(tmp_path, which))
     with consumer(tmp_path) as queue:
-        assert take(queue, 6) == [b for seq in range(3) if seq != which for b in expected(provider, range(seq, seq + 1))]
+        assert take(queue, 6) == [
+            b for seq in range(3) if seq != which for b in expected(provider, range(seq, seq + 1))
+        ]
         assert queue.stats()["train"]["quarantined"] == 1
     assert [path.name for path in (tmp_path / "queue" / "quarantine" / "train").iterdir()] == [bad]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -402,7 +411,9 @@ def test_errors_of_the_disk_are_no_damage(tmp_path: Path, monkeypatch: pytest.Mo
     from forebay.queue import feed
 
     provider = filled(tmp_path, 1)
-    read, failures = feed.read, 2
+    from forebay.queue.tensors import read
+
+    failures = 2
 
     def flaky(path: Path) -> Any:
         nonlocal failures
@@ -433,7 +444,7 @@ def test_removal_is_tried_again(
     """While another process has the file open, as on Windows: it is not read twice, and goes in the end."""
     provider = filled(tmp_path, 2)
     name = names(tmp_path)[0]
-    replace, failures = os.replace, 4
+    replace, failures = Path.replace, 4
 
     def busy(source: Path, target: Path) -> None:
         nonlocal failures
@@ -443,7 +454,7 @@ def test_removal_is_tried_again(
                 raise PermissionError(13, "used by another process")
         replace(source, target)
 
-    monkeypatch.setattr(os, "replace", busy)
+    monkeypatch.setattr(Path, "replace", busy)
     with consumer(tmp_path) as queue:
         assert take(queue, 6) == expected(provider, range(2))
         assert "cannot be removed yet, and is tried again" in caplog.text
@@ -468,11 +479,11 @@ def test_archive(tmp_path: Path) -> None:
     all_names = names(tmp_path)
     with consumer(tmp_path, archive=True) as queue:
         take(queue, 4)
-        assert sorted(os.listdir(tmp_path / "archives" / "train")) == all_names[:1]
+        assert names(tmp_path, "../archives/train") == all_names[:1]
         take(queue, 2)
         with pytest.raises(TimeoutError):
             take(queue, 1, timeout=0)
-    assert sorted(os.listdir(tmp_path / "archives" / "train")) == all_names
+    assert names(tmp_path, "../archives/train") == all_names
     assert names(tmp_path) == []
     assert not provider.backlog_size("train")
 
@@ -521,7 +532,7 @@ def test_two_consumers_for_one_queue(tmp_path: Path) -> None:
     provider.produce_one_file("val", 0)
     with consumer(tmp_path) as one, consumer(tmp_path) as two:
         one.get_batch("train", "cpu")
-        with pytest.raises(forebay.StateError, match="another consumer holds .*rank="):
+        with pytest.raises(forebay.StateError, match=r"another consumer holds .*rank="):
             two.get_batch("train", "cpu")
         two.get_batch("val", "cpu")  # another queue
         one.close()

@@ -30,7 +30,12 @@ def test_round_and_round(tmp_path: Path) -> None:
     write_legacy_file(tmp_path, "val", 0, {"x": x_of(9), "y": x_of(9)}, {"batch_size": 4})
     present = sorted(path.name for path in tmp_path.iterdir())
     assert present[:2] == ["meta.json", "meta.pkl"]
-    assert present[2:] == ["train_batches_0000.pt", "train_batches_0001.pt", "train_batches_10000.pt", "val_batches_0000.pt"]
+    assert present[2:] == [
+        "train_batches_0000.pt",
+        "train_batches_0001.pt",
+        "train_batches_10000.pt",
+        "val_batches_0000.pt",
+    ]
     with consumer(tmp_path) as queue:
         assert queue.meta == {"vocab_size": 9}
         assert queue.schema("train") == [

@@ -91,13 +91,13 @@ def test_two_processes(tmp_path: Path, slow: str, soak: int) -> None:
 
 @pytest.mark.timeout(3600)
 def test_killed_producers(tmp_path: Path, soak: int) -> None:
-    """kill -9 at random times: no batch is lost and none made twice."""
+    """Kill -9 at random times: no batch is lost and none made twice."""
     kills, per_file, n = 6 * soak, 5, 60 * soak
     trainer = start(TRAIN, tmp_path, delete="consumed", n=n * per_file, pause=0.002)
     random_ = random.Random(soak)
     for _ in range(kills):
         producer = start(PRODUCE, tmp_path, per_file=per_file, backlog=2, pause=0.001)
-        eventually(lambda: (tmp_path / "meta.pkl").exists(), timeout=60)
+        eventually((tmp_path / "meta.pkl").exists, timeout=60)
         time.sleep(2.5 + random_.random())  # most of which is the import of torch
         stop(producer, signal.SIGKILL)
         if trainer.poll() is not None:
@@ -111,11 +111,11 @@ def test_killed_producers(tmp_path: Path, soak: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("delete", ["consumed", "on_state"])
 def test_killed_trainers(tmp_path: Path, soak: int, delete: str) -> None:
-    """kill -9 at random times: nothing is lost; with states restored nothing is doubled either."""
+    """Kill -9 at random times: nothing is lost; with states restored nothing is doubled either."""
     kills, per_file, n = 4 * soak, 5, 400 * soak
     random_ = random.Random(soak)
     producer = start(PRODUCE, tmp_path, per_file=per_file, backlog=3, pause=0)
-    eventually(lambda: (tmp_path / "meta.pkl").exists(), timeout=60)
+    eventually((tmp_path / "meta.pkl").exists, timeout=60)
     log = tmp_path / "log.txt"
     for kill in range(kills):
         before = log.stat().st_size if log.exists() else 0
@@ -164,7 +164,7 @@ def test_examples(tmp_path: Path, name: str) -> None:
     script, flags = f"queue/{name}.py", ["--data_dir", str(tmp_path / "q"), "--batch_size", "5", "--block_size", "24"]
     flags += ["--batches_per_file", "4", "--max_backlog_files", "1", "--sleep_seconds", "0.01"]
     process = example(script, *flags)
-    eventually(lambda: (tmp_path / "q" / "meta.pkl").exists(), timeout=60)
+    eventually((tmp_path / "q" / "meta.pkl").exists, timeout=60)
     with DatasetConsumer(tmp_path / "q", "cpu") as queue:
         batches = [queue.get_batch(split, "cpu", timeout=60) for split in ("train", "val") for _ in range(9)]
         check(name, batches, queue.meta)
@@ -178,7 +178,7 @@ def test_examples(tmp_path: Path, name: str) -> None:
     old = [flag.replace(str(tmp_path / "q"), str(tmp_path / "old")) for flag in flags]
     process = example(script, *old, "--legacy")
     process.communicate(timeout=60)
-    assert sorted(os.listdir(tmp_path / "old")) == [
+    assert names(tmp_path, "../old") == [
         *("meta.json", "meta.pkl", "train_batches_0000.pt", "val_batches_0000.pt"),
     ]
     with DatasetConsumer(tmp_path / "old", "cpu") as queue:
@@ -246,7 +246,7 @@ def test_training_goes_on(tmp_path: Path) -> None:
     """With a checkpoint: the files of the second run are those behind the first."""
     flags = ["--data_dir", str(tmp_path / "q"), "--sleep_seconds", "0.05", "--batches_per_file", "20"]
     provider = example("queue/classification.py", *flags)
-    eventually(lambda: (tmp_path / "q" / "meta.pkl").exists(), timeout=60)
+    eventually((tmp_path / "q" / "meta.pkl").exists, timeout=60)
     for _ in range(2):
         arguments = ["--data_dir", str(tmp_path / "q"), "--steps", "30", "--device", "cpu"]
         process = example("train_queue.py", *arguments, "--checkpoint", str(tmp_path / "c.pt"))

@@ -113,9 +113,9 @@ def test_a_finished_file_is_published_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename_failed: bool
 ) -> None:
     """Killed between the note on the disk and the rename, or between the rename and whatever follows."""
-    from forebay.queue import provider as module
+    from forebay.queue import files
 
-    move = module.move
+    move = files.move
 
     def killed(source: Path, target: Path) -> None:
         if not rename_failed:
@@ -124,7 +124,7 @@ def test_a_finished_file_is_published_by_the_next(
 
     filled(tmp_path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "move", killed)
+        patch.setattr("forebay.queue.provider.move", killed)
         with pytest.raises(KeyboardInterrupt):
             numbers(tmp_path).produce_one_file("train", 1)
     if not rename_failed:
@@ -132,7 +132,9 @@ def test_a_finished_file_is_published_by_the_next(
     provider = numbers(tmp_path)
     with running(provider, splits=["train"]), consumer(tmp_path) as queue:
         seqs = [0, 1, 2, 3] if rename_failed else [0, 2, 3]
-        assert take(queue, 3 * len(seqs)) == [first for seq in seqs for first in expected(provider, range(seq, seq + 1))]
+        assert take(queue, 3 * len(seqs)) == [
+            first for seq in seqs for first in expected(provider, range(seq, seq + 1))
+        ]
 
 
 def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -151,7 +153,7 @@ def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     now = 1_700_000_000_000
     provider = filled(tmp_path, 0)
     for seq in range(6):
-        monkeypatch.setattr(time, "time_ns", lambda: now * 10**6)
+        monkeypatch.setattr(time, "time_ns", lambda now=now: now * 10**6)
         now -= 1000
         if seq == 3:
             provider = numbers(tmp_path)
@@ -166,9 +168,8 @@ def test_a_lost_counter_is_found_again(tmp_path: Path) -> None:
     filled(tmp_path, 4)
     counter = tmp_path / "queue" / ".state" / "train.sequence.json"
     assert json.loads(counter.read_text())["next"] == 4
-    with consumer(tmp_path, archive=True) as queue:
-        with pytest.raises(TimeoutError):
-            take(queue, 13, timeout=0)
+    with consumer(tmp_path, archive=True) as queue, pytest.raises(TimeoutError):
+        take(queue, 13, timeout=0)
     counter.unlink()
     with running(numbers(tmp_path), splits=["train"]):
         eventually(lambda: len(names(tmp_path)) == 2)
@@ -229,7 +230,9 @@ def test_meta_is_checked_and_written(tmp_path: Path) -> None:
     with pytest.raises(forebay.ConfigError, match="split_info is missing"):
         provider.write_meta()
     provider.says = meta(batch_size=5, block_size=4)
-    with pytest.raises(forebay.ConfigError, match=r"differs from the provider's parameters in batch_size \(5, here 4\)"):
+    with pytest.raises(
+        forebay.ConfigError, match=r"differs from the provider's parameters in batch_size \(5, here 4\)"
+    ):
         provider.write_meta()
     assert not list(tmp_path.iterdir())
     provider.says = meta(stoi={"a": 0}, mask_token_id=7)
@@ -292,13 +295,13 @@ def test_stopping_before_and_in_a_file(tmp_path: Path) -> None:
 
 def test_two_providers_for_one_queue(tmp_path: Path) -> None:
     with running(numbers(tmp_path)):
-        eventually(lambda: (tmp_path / "meta.pkl").exists())
+        eventually((tmp_path / "meta.pkl").exists)
         with pytest.raises(forebay.StateError, match="another provider holds"):
             numbers(tmp_path).run()
         with pytest.raises(forebay.StateError, match="another provider or consumer holds"):
             numbers(tmp_path).purge()
         with running(numbers(tmp_path, rank=0)):
-            eventually(lambda: (tmp_path / "queue" / "train_rank0").exists())
+            eventually((tmp_path / "queue" / "train_rank0").exists)
 
 
 def test_purge(tmp_path: Path) -> None:
@@ -319,7 +322,12 @@ def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         eventually(lambda: provider.backlog_size("train") == 2)
         time.sleep(0.1)
     lines = [record.getMessage().split(":", 1)[1].split()[0:2] for record in caplog.records[:-1]]
-    assert lines == [["wrote", names(tmp_path)[0] + ","], ["backlog", "is"], ["wrote", names(tmp_path)[1] + ","], ["backlog", "is"]]
+    assert lines == [
+        ["wrote", names(tmp_path)[0] + ","],
+        ["backlog", "is"],
+        ["wrote", names(tmp_path)[1] + ","],
+        ["backlog", "is"],
+    ]
     assert {record.levelno for record in caplog.records} == {logging.INFO}
     assert "backlog is 2 files, was 1" in caplog.text
 
@@ -336,7 +344,7 @@ def test_verbose_is_debug(tmp_path: Path) -> None:
 
 def test_ranks_have_queues_of_their_own(tmp_path: Path) -> None:
     providers = [filled(tmp_path, 2, rank=rank) for rank in range(2)]
-    assert sorted(os.listdir(tmp_path / "queue")) == [
+    assert names(tmp_path, ".") == [
         *(".state", "train_rank0", "train_rank1", "val_rank0", "val_rank1"),
     ]
     queues = [consumer(tmp_path, rank=rank) for rank in range(2)]

@@ -1,5 +1,7 @@
 """Helpers for samplers: tokenizers, spans, masks, strata."""
 
+import math
+
 import pytest
 import torch
 
@@ -52,7 +54,9 @@ def test_next_span() -> None:
     assert (x.diff() == 7).all()
     assert torch.equal(y, x + 7)
     assert set(x[:, 0].tolist()) == set((tokens[:92]).tolist())  # every start, the last token only as a target
-    assert all(torch.equal(a, b) for a, b in zip(next_span(tokens, 9, 8, rng(3)), next_span(tokens, 9, 8, rng(3)), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(next_span(tokens, 9, 8, rng(3)), next_span(tokens, 9, 8, rng(3)), strict=True)
+    )
     assert torch.equal(next_span(tokens[:9], 2, 8, rng())[0], tokens[:8].expand(2, 8))
     with pytest.raises(forebay.ConfigError, match="8 tokens are too few for spans of block_size 8"):
         next_span(tokens[:8], 1, 8, rng())
@@ -74,7 +78,7 @@ def test_dynamic_mask() -> None:
     n = int(chosen.sum())
 
     def near(count: int, share: float, of: int) -> bool:
-        return abs(count - share * of) < 5 * (of * share * (1 - share)) ** 0.5
+        return abs(count - share * of) < 5 * math.sqrt(of * share * (1 - share))
 
     assert near(n, 0.15, int(ordinary.sum()))
     masked = int((corrupted[chosen] == mask).sum())

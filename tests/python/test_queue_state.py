@@ -73,7 +73,7 @@ def test_held_files_are_no_backlog(tmp_path: Path) -> None:
     """Or a trainer that saves rarely and a provider with a small limit would wait for each other for ever."""
     provider = numbers(tmp_path, max_backlog_files=1)
     with running(provider, splits=["train"]):
-        eventually(lambda: (tmp_path / "meta.pkl").exists())
+        eventually((tmp_path / "meta.pkl").exists)
         with kept(tmp_path) as queue:
             assert take(queue, 60) == expected(provider, range(20))
             assert len(names(tmp_path)) >= 20
@@ -92,7 +92,9 @@ def test_at_a_boundary_whose_next_files_are_gone(tmp_path: Path) -> None:
         take(queue, 3)
         queue.state_dict()
         take(queue, 1)
-        with pytest.raises(forebay.StateError, match="taken after 1 files of .*, of which 2 are gone: load a later state"):
+        with pytest.raises(
+            forebay.StateError, match=r"taken after 1 files of .*, of which 2 are gone: load a later state"
+        ):
             queue.load_state_dict(boundary)
         take(queue, 1)  # still good for something
 
@@ -132,7 +134,9 @@ def test_states_of_a_resumed_consumer(tmp_path: Path) -> None:
     for trial in range(6):
         folder, random_ = tmp_path / str(trial), random.Random(trial)
         provider = filled(folder, 2)
-        produced, found, state, since = 2, [], None, []
+        produced, state = 2, None
+        found: list[int] = []
+        since: list[int] = []
         while len(found) < 50:
             with kept(folder) as queue:
                 if state:
@@ -192,7 +196,10 @@ def test_the_batch_size_is_part_of_the_state(tmp_path: Path) -> None:
         ({"batch_size": -1}, "no batch_size or splits"),
         ({"splits": {"train": {}}}, "the state is damaged"),
         ({"splits": {"train": {"file": "../../x.pt", "row": 0, "done": [], "finished": 0}}}, "the state is damaged"),
-        ({"splits": {"train": {"file": None, "row": 0, "done": ["/etc/passwd"], "finished": 0}}}, "the state is damaged"),
+        (
+            {"splits": {"train": {"file": None, "row": 0, "done": ["/etc/passwd"], "finished": 0}}},
+            "the state is damaged",
+        ),
         ({"splits": {"train": {"file": None, "row": -1, "done": [], "finished": 0}}}, "the state is damaged"),
     ],
 )
@@ -205,7 +212,7 @@ def test_other_states(tmp_path: Path, change: dict[str, Any], message: str) -> N
             queue.load_state_dict({**state, **change})
         assert take(queue, 2) == expected(provider, range(1))[1:]
         state["splits"]["train"]["row"] = 100
-        with pytest.raises(forebay.StateError, match="stands at row 100 of .*, which has 12"):
+        with pytest.raises(forebay.StateError, match=r"stands at row 100 of .*, which has 12"):
             queue.load_state_dict(state)
 
 

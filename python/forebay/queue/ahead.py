@@ -146,6 +146,7 @@ class Ahead:
             self._found_nothing = True
         return item
 
+
 def _attempted(retries: list[_Retry]) -> list[_Retry]:
     """Does what is due; those that are not done."""
     left = []

@@ -93,7 +93,7 @@ class DatasetConsumer:
         has_legacy = bool(list_legacy_files(self.data_dir))
         self._legacy = not prefer_queue or (has_legacy and not self._layout.queue.exists())
         if self._legacy and not has_legacy:
-            raise ConfigError(f"{self.data_dir} has no files {{split}}_batches_*.pt; give prefer_queue=True for its queue")
+            raise ConfigError(f"{self.data_dir} has no files {{split}}_batches_*.pt: give prefer_queue=True")
         if self._legacy:
             if rank is not None:
                 raise ConfigError(f"rank is {rank}, but files {{split}}_batches_*.pt are not divided among ranks")
@@ -146,7 +146,7 @@ class DatasetConsumer:
         return batch
 
     def wait_for_data(self, split: str, timeout: float | None = None) -> bool:
-        """Waits until `get_batch` would not have to wait for the provider; False if that takes longer than `timeout`."""
+        """Waits until there is something for `get_batch`; False if that takes longer than `timeout` seconds."""
         state = self._splits.get(split)
         if self._legacy or (state and state.number < state.end):
             return True
@@ -226,7 +226,7 @@ class DatasetConsumer:
             state.ahead.stop()
         for state in self._splits.values():
             state.ahead.join()
-            state.end()
+            state.leave()
         self._splits.clear()
 
     def __enter__(self) -> Self:
@@ -272,7 +272,7 @@ class DatasetConsumer:
             self._start(state, place)
             self._splits[name] = state
         except BaseException:
-            state.end()
+            state.leave()
             raise
 
     def _locked(self, split: str) -> QueueLock | None:

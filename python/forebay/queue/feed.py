@@ -101,14 +101,16 @@ class QueueFeed:
         """One file, checked."""
         path = self._folder / name
         content = read(path)
-        if not isinstance(content, dict) or not isinstance(metadata := content.get("metadata"), dict):
+        metadata: Any = content.get("metadata") if isinstance(content, dict) else None
+        if not isinstance(metadata, dict):
             raise CorruptFileError("it has no metadata")
         if missing := [key for key in _METADATA if key not in metadata]:
             raise CorruptFileError(f"its metadata lacks {', '.join(missing)}")
         tensors = content.get("tensors")
         rows = check_tensors(tensors, path)
         batch_size, num_batches = metadata["batch_size"], metadata["num_batches"]
-        if not isinstance(batch_size, int) or not isinstance(num_batches, int) or rows != batch_size * num_batches:
+        are_counts = isinstance(batch_size, int) and isinstance(num_batches, int) and min(batch_size, num_batches) >= 0
+        if not are_counts or rows != batch_size * num_batches:
             raise CorruptFileError(f"it has {rows} rows, and metadata says {num_batches!r} batches of {batch_size!r}")
         if not rows:
             raise CorruptFileError("it has no rows")

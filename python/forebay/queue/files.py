@@ -108,7 +108,7 @@ def move(source: Path, target: Path) -> None:
     pause = _FIRST_PAUSE_S
     for attempt in range(1, _RENAMES + 1):
         try:
-            os.replace(source, target)
+            source.replace(target)
             return
         except PermissionError:
             if attempt == _RENAMES:
@@ -170,4 +170,3 @@ def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | Non
     if not isinstance(state, dict) or not check(state):
         raise StateError(f"{path} is damaged; remove it to go on from the files that are there")
     return state
-

@@ -171,7 +171,9 @@ def _check_sizes(meta: Mapping[str, Any], schema: Sequence[Field]) -> list[str]:
     ):
         problems += [f"{key} is missing: inputs are tokens" for key in ("vocab_size", "block_size") if key not in meta]
     lengths = {
-        field["shape"][0] for field in schema if field["shape"] and _has_role(field, "target", ("y", "labels", "targets"))
+        field["shape"][0]
+        for field in schema
+        if field["shape"] and _has_role(field, "target", ("y", "labels", "targets"))
     }
     if "target_size" in meta:
         if lengths and lengths != {meta["target_size"]}:

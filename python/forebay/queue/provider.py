@@ -364,5 +364,5 @@ class DataProviderBase(ABC):
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for one, handler in before.items():
+                signal.signal(one, handler)

@@ -69,5 +69,7 @@ def stratified(labels: Any, batch_size: int, rng: Any) -> Any:
     counts = torch.diff((ends + offset).floor(), prepend=torch.zeros(1, dtype=torch.float64)).long()
     by_class = torch.argsort(classes, stable=True)
     first = torch.repeat_interleave(sizes.cumsum(0) - sizes, counts)
-    within = (torch.rand(batch_size, generator=rng, dtype=torch.float64) * torch.repeat_interleave(sizes, counts)).long()
+    within = (
+        torch.rand(batch_size, generator=rng, dtype=torch.float64) * torch.repeat_interleave(sizes, counts)
+    ).long()
     return by_class[first + within][torch.randperm(batch_size, generator=rng)]

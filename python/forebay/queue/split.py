@@ -5,7 +5,6 @@ as not to count what is held; a consumer that starts reads it, so as to know wha
 """
 
 import logging
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -58,7 +57,7 @@ class Split:
         if hasattr(self, "ahead"):
             self.ahead.do(used)
 
-    def end(self) -> None:
+    def leave(self) -> None:
         """Ends the thread, without waiting, and lets go of the queue."""
         if hasattr(self, "ahead"):
             self.ahead.stop()
@@ -108,8 +107,9 @@ class Split:
         else:
             if record["released"] > place["finished"]:
                 raise StateError(
-                    f"the state was taken after {place['finished']} files of {self.folder}, of which {record['released']} "
-                    "are gone: load a later state, and use delete='on_state' to keep files until one exists"
+                    f"the state was taken after {place['finished']} files of {self.folder}, of which "
+                    f"{record['released']} are gone: load a later state, and use delete='on_state' to keep files "
+                    "until one exists"
                 )
             self.done = {name: None for name in place["done"] if name in present}
             self.finished = place["finished"]
@@ -156,7 +156,7 @@ class Removal:
         """Whether the file is out of its folder, by now."""
         if not self._out:
             try:
-                os.replace(self.source, self._target)
+                self.source.replace(self._target)
             except FileNotFoundError:
                 pass  # somebody else was quicker
             except OSError as error:

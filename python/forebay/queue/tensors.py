@@ -56,7 +56,13 @@ def check_tensors(tensors: Any, path: Path) -> int:
     for name, tensor in tensors.items():
         if not isinstance(name, str) or type(tensor) is not torch.Tensor:
             raise CorruptFileError(f"{name!r} is a {type(tensor).__name__}, not a tensor")
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_neg() or tensor.is_conj():
+        if (
+            tensor.layout is not torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.is_quantized
+            or tensor.is_neg()
+            or tensor.is_conj()
+        ):
             raise CorruptFileError(f"{name!r} is not a plain tensor")
         if tensor.ndim == 0:
             raise CorruptFileError(f"{name!r} has no batch axis")
@@ -98,4 +104,3 @@ def cut(tensors: Tensors, first_row: int, rows: int, batch_size: int, pin: bool)
     if fields.keys() == {"x", "y"}:
         return list(zip(fields["x"], fields["y"], strict=True))
     return [dict(zip(fields, parts, strict=True)) for parts in zip(*fields.values(), strict=True)]
-

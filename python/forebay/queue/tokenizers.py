@@ -11,8 +11,11 @@ from forebay._core import ConfigError
 class Tokenizer(Protocol):
     """Anything with these two."""
 
-    def encode(self, text: str, /) -> Sequence[int]: ...
-    def decode(self, ids: Sequence[int], /) -> str: ...
+    def encode(self, text: str, /) -> Sequence[int]:
+        """A number per token."""
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of numbers."""
 
 
 class CharTokenizer:
