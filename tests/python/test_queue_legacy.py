@@ -118,7 +118,7 @@ def test_another_schema(tmp_path: Path) -> None:
     write_legacy_file(tmp_path, "train", 1, {"x": x_of(0).int(), "y": x_of(0)}, {"batch_size": 8})
     with consumer(tmp_path) as queue:
         queue.get_batch("train", "cpu")
-        with pytest.raises(forebay.ConfigError, match="another schema than the first .*'x' is int32"):
+        with pytest.raises(forebay.ConfigError, match=r"another schema than the first .*'x' is int32"):
             queue.get_batch("train", "cpu")
 
 

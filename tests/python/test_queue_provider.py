@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import pickle
 import time
 from pathlib import Path
