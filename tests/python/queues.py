@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from forebay.queue import DataProviderBase, DatasetConsumer
+from forebay.queue.tensors import save
 
 WIDTH = 4
 PAUSE_S = 0.01
@@ -114,3 +115,26 @@ def running(provider: DataProviderBase, **parameters: Any) -> Iterator[None]:
         thread.join()
     if errors:
         raise errors[0]
+
+
+def path_of(folder: Path, index: int) -> Path:
+    return folder / "queue" / "train" / names(folder)[index]
+
+
+def write(folder: Path, name: str = "1700000000000-000000-2.pt", **changes: Any) -> Path:
+    """A hand-made file of two batches of 4, some of whose content is changed."""
+    x = torch.arange(32).view(8, 4)
+    tensors = changes.pop("tensors", {"x": x, "y": x + 1})
+    metadata = {
+        "batch_size": 4,
+        "num_batches": 2,
+        "file_idx": 0,
+        "split": "train",
+        "produced_at": 1,
+        "schema": meta()["batch_schema"],
+    }
+    changed = {key: value for key, value in {**metadata, **changes}.items() if value is not None}
+    path = folder / "queue" / "train" / name
+    with path.open("wb") as file:
+        save(file, {"metadata": changed, "tensors": tensors})
+    return path

@@ -64,9 +64,11 @@ def test_files_stay_until_a_state_is_behind_them(tmp_path: Path) -> None:
     with kept(tmp_path) as queue:
         queue.load_state_dict(state)
         assert take(queue, 5) == expected(provider, range(4))[7:]
-    with kept(tmp_path) as queue:
-        with pytest.raises(forebay.StateError, match=r"taken after 0 files of .*, of which 2 are gone"):
-            queue.load_state_dict(middle)
+    with (
+        kept(tmp_path) as queue,
+        pytest.raises(forebay.StateError, match=r"taken after 0 files of .*, of which 2 are gone"),
+    ):
+        queue.load_state_dict(middle)
 
 
 def test_held_files_are_no_backlog(tmp_path: Path) -> None:
