@@ -12,12 +12,14 @@ import sys
 import textwrap
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forebay.queue import DatasetConsumer, read_meta
+from forebay.queue.files import list_files
 from queues import eventually, expected, names, numbers
 
 FOLDER = Path(__file__).parent
@@ -28,7 +30,8 @@ PRODUCE = """
     import sys, time
     sys.path.insert(0, {folder!r})
     from pathlib import Path
-    from queues import numbers
+    from forebay.queue.files import list_files
+from queues import numbers
     provider = numbers(Path({data!r}), batches_per_file={per_file}, max_backlog_files={backlog})
     provider.pause_s = {pause}
     provider.run(splits=["train"])
@@ -39,7 +42,8 @@ TRAIN = """
     import json, os, sys, time
     sys.path.insert(0, {folder!r})
     from pathlib import Path
-    from queues import consumer, first
+    from forebay.queue.files import list_files
+from queues import consumer, first
     data, checkpoint = Path({data!r}), Path({data!r}, "checkpoint.json")
     while not (data / "meta.pkl").exists():
         time.sleep(0.01)
@@ -63,9 +67,23 @@ TRAIN = """
 """
 
 
+started: "list[subprocess.Popen[str]]" = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """Ends what a test that failed has started."""
+    yield
+    for process in started:
+        process.kill()
+        process.communicate()
+    started.clear()
+
+
 def start(code: str, data: Path, **values: Any) -> "subprocess.Popen[str]":
     text = textwrap.dedent(code).format(folder=str(FOLDER), data=str(data), **values)
-    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    started.append(subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True))
+    return started[-1]
 
 
 def stop(process: "subprocess.Popen[str]", how: signal.Signals = signal.SIGTERM) -> str:
@@ -157,9 +175,9 @@ def test_signals(tmp_path: Path, how: signal.Signals) -> None:
 
 
 def example(script: str, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, str(EXAMPLES / script), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, str(EXAMPLES / script), *arguments]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    return started[-1]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -176,7 +194,8 @@ def test_examples(tmp_path: Path, name: str) -> None:
     assert process.returncode == 0
     size = ["--target_size", "3"] if name == "char_lm" else []
     process = example(script, *flags, "--force_regenerate", *size)
-    eventually(lambda: names(tmp_path / "q") and names(tmp_path / "q")[0].split("-")[1] == "000000", timeout=60)
+    folder = tmp_path / "q" / "queue" / "train"
+    eventually(lambda: [name.split("-")[1] for name in list_files(folder)] == ["000000"], timeout=60)
     assert (read_meta(tmp_path / "q").get("target_size") == 3) is bool(size)
     stop(process)
     old = [flag.replace(str(tmp_path / "q"), str(tmp_path / "old")) for flag in flags]
