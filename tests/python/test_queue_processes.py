@@ -76,7 +76,10 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
     started.clear()
 
 
