@@ -1,6 +1,6 @@
 # make demo   build and install the package in .venv, run the demo, write demo.png
 # make test   everything that CI runs, fastest first, in a virtual environment of its own
-# make test-torch  after it, the tests of forebay.torch; fetches some GB
+# make test-torch  after it, the tests of forebay.torch and forebay.queue; fetches some GB
 # make soak   the same tests with 20 times the repetitions
 # make bench  criterion benches of each stage
 # make bench-peers  the loaders that a user would pick instead, on the same files
@@ -73,8 +73,9 @@ examples:
 # After `make wheel`, in the same environment; what needs a GPU is skipped without one.
 test-torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
-	$(OFFLINE) $(BIN)/python -m pytest tests/python/test_torch.py
+	$(OFFLINE) $(BIN)/python -m pytest tests/python/test_torch.py tests/python/test_queue_*.py
 	$(OFFLINE) $(BIN)/python examples/train_torch.py
+	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 
 pytest:
 	$(OFFLINE) $(BIN)/python -m pytest

@@ -1,0 +1,172 @@
+"""A thread that reads files ahead of the trainer, and does what would stall it.
+
+It is the only one that asks a feed for files. What the trainer's thread tells it goes through queues whose operations
+are atomic, and so do its answers: there is no lock that Ctrl-C could leave locked. The thread knows nothing of the
+consumer, so that dropping this ends it.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+from forebay._core import ForebayError
+from forebay.queue.feed import Feed, Loaded
+
+Task = Callable[[], bool]
+"""Returns whether it is done; else it is tried again."""
+
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.25
+_LONGEST_RETRY_S = 5.0
+
+
+@dataclass
+class _Retry:
+    task: Task
+    pause: float
+    due: float
+
+
+class Ahead:
+    """Keeps `depth` files loaded. For one thread, that of the trainer."""
+
+    def __init__(self, feed: Feed, depth: int, name: str) -> None:
+        self.feed = feed
+        self._depth = depth
+        self._ready: deque[Loaded | Exception] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung after each
+        self._inbox: SimpleQueue[Literal["more", "now", "again", "end"] | Task] = SimpleQueue()
+        self._searches = 0  # that found nothing
+        self._found_nothing = False  # the last one
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name=f"forebay-queue-{name}", daemon=False)
+
+    def start(self) -> None:
+        """Once."""
+        _live.add(self)
+        self._thread.start()
+
+    def first(self, timeout: float | None) -> Loaded:
+        """The next file, which stays the next one until it is dropped.
+
+        `TimeoutError` if the queue had none for `timeout` seconds; one that is there is waited for, however long
+        reading it takes. An error of the feed is raised in its turn, and after it the feed is asked again.
+        """
+        if not self._ready:
+            self._wait(timeout)
+        item = self._ready[0]
+        if isinstance(item, Exception):
+            self._inbox.put("again")
+            self._ready.popleft()
+            raise item
+        return item
+
+    def drop(self, file: Loaded | None) -> None:
+        """Makes room for another file, if this is still the next one."""
+        if file and self._ready and self._ready[0] is file:
+            # In this order: after Ctrl-C in between, there is one more file in memory and not none ever after.
+            self._inbox.put("more")
+            self._ready.popleft()
+
+    def _wait(self, timeout: float | None) -> None:
+        searches, until = self._searches, None if timeout is None else time.monotonic() + timeout
+        self._inbox.put("now")
+        while not self._ready:
+            left = 0.05 if until is None else min(0.05, max(until - time.monotonic(), 0.001))
+            with contextlib.suppress(Empty):
+                self._bell.get(timeout=left)
+            if not self._thread.is_alive():
+                raise ForebayError("the consumer is closed, or the interpreter is about to end")
+            late = until is not None and time.monotonic() >= until
+            if late and self._found_nothing and self._searches > searches and not self._ready:
+                raise TimeoutError
+
+    def do(self, task: Task) -> None:
+        """Has a task done soon, on the thread; again and again, ever later, until it says that it is done."""
+        self._inbox.put(task)
+
+    def stop(self) -> None:
+        """Ends the thread after what it does now and the tasks before this. Doesn't wait."""
+        if os.getpid() == self._process:
+            self._inbox.put("end")
+
+    def join(self) -> None:
+        """Waits for the end."""
+        if os.getpid() == self._process and self._thread.ident:
+            self._thread.join()
+
+    def _run(self) -> None:
+        wanted, pause, search_at = self._depth, _FIRST_PAUSE_S, 0.0
+        failed = False
+        retries: list[_Retry] = []
+        while True:
+            if wanted and time.monotonic() >= search_at:
+                if item := self._search():
+                    self._ready.append(item)
+                    self._bell.put(None)
+                    failed = isinstance(item, Exception)  # and waits to be taken; what follows is not wanted yet
+                    wanted = 0 if failed else wanted - 1
+                    pause, search_at = _FIRST_PAUSE_S, 0.0
+                    del item  # or it would be kept while there is nothing to do
+                else:
+                    search_at = time.monotonic() + pause
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+            retries = _attempted(retries)
+            due = [retry.due for retry in retries] + ([search_at] if wanted else [])
+            try:
+                message = self._inbox.get(timeout=max(min(due) - time.monotonic(), 0) if due else None)
+            except Empty:
+                continue
+            if message == "end":
+                return
+            if callable(message):
+                retries.append(_Retry(message, _FIRST_PAUSE_S, 0.0))
+                continue
+            if message == "again":
+                wanted, failed = self._depth, False
+            elif message == "more" and not failed:
+                wanted += 1
+            pause, search_at = _FIRST_PAUSE_S, 0.0
+
+    def _search(self) -> Loaded | Exception | None:
+        self._found_nothing = False
+        try:
+            item: Loaded | Exception | None = self.feed.next_file()
+        except Exception as error:
+            item = error
+        if item is None:
+            self._searches += 1
+            self._found_nothing = True
+        return item
+
+
+def _attempted(retries: list[_Retry]) -> list[_Retry]:
+    """Does what is due; those that are not done."""
+    left = []
+    for retry in retries:
+        if retry.due <= time.monotonic():
+            if retry.task():
+                continue
+            retry.due = time.monotonic() + retry.pause
+            retry.pause = min(2 * retry.pause, _LONGEST_RETRY_S)
+        left.append(retry)
+    return left
+
+
+_live: "weakref.WeakSet[Ahead]" = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    for ahead in list(_live):
+        ahead.stop()
+
+
+# As `concurrent.futures` does: functions of `atexit` are called after threads were waited for, which is too late.
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

@@ -1,0 +1,172 @@
+"""Where a queue keeps what, the names of its files, and how they come and go.
+
+A file appears under its final name whole or not at all: it is written under another name, synchronised, and renamed.
+Names have digits and hyphens only, so that they hold on any file system; order is that of their numbers, not of text.
+"""
+
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from forebay._core import ConfigError, StateError
+
+TEMPORARY = ".tmp-"
+"""How names of unfinished files begin."""
+
+_FINAL = re.compile(r"(\d+)-(\d+)-(\d+)\.pt", re.ASCII)
+_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+_RENAMES = 6
+_FIRST_PAUSE_S = 0.005
+
+
+class FileName(NamedTuple):
+    """The final name of a file; compares as files are to be read."""
+
+    timestamp: int
+    """Milliseconds since 1970, UTC."""
+
+    seq: int
+    num_batches: int
+
+    @classmethod
+    def parse(cls, name: str) -> "FileName | None":
+        """The numbers in a name, or None if a queue file isn't called so."""
+        found = _FINAL.fullmatch(name)
+        return cls(*map(int, found.groups())) if found else None
+
+    @property
+    def temporary(self) -> str:
+        """The name until the file is complete."""
+        return f"{TEMPORARY}{self.timestamp:013d}-{self.seq:06d}.pt"
+
+    def __str__(self) -> str:
+        return f"{self.timestamp:013d}-{self.seq:06d}-{self.num_batches}.pt"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders of one data directory, for one rank of several or, with None, for all."""
+
+    data_dir: Path
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rank is not None and self.rank < 0:
+            raise ConfigError(f"rank is {self.rank}, must be None or at least 0")
+
+    def name(self, split: str) -> str:
+        """What the folders of a split are called."""
+        if not _SPLIT.fullmatch(split) or split.lower() in {*_DEVICES, "quarantine"} or re.search(r"_rank\d+$", split):
+            raise ConfigError(
+                f"{split!r} cannot name a split: letters, digits, '_' and '-' can, but not 'quarantine', "
+                "names of devices on Windows, or an end like '_rank0' (give rank= instead)"
+            )
+        return split if self.rank is None else f"{split}_rank{self.rank}"
+
+    @property
+    def queue(self) -> Path:
+        """What `queue/` is."""
+        return self.data_dir / "queue"
+
+    def files(self, split: str) -> Path:
+        """Where files wait to be read."""
+        return self.queue / self.name(split)
+
+    def quarantine(self, split: str) -> Path:
+        """Where files go that cannot be read."""
+        return self.queue / "quarantine" / self.name(split)
+
+    def archive(self, split: str) -> Path:
+        """Where consumed files go if they are kept."""
+        return self.data_dir / "archives" / self.name(split)
+
+    def state(self, split: str, what: str) -> Path:
+        """A small file of the provider or the consumer; not among the queue's own files."""
+        return self.queue / ".state" / f"{self.name(split)}.{what}"
+
+
+def list_files(folder: Path) -> list[str]:
+    """The final names in a folder in reading order; none if there is no folder."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [(key, entry.name) for entry in entries if (key := FileName.parse(entry.name))]
+    except FileNotFoundError:
+        return []
+    return [name for _, name in sorted(names)]
+
+
+def move(source: Path, target: Path) -> None:
+    """Renames, over what is there; again for a moment while another process has the file open, as Windows needs."""
+    pause = _FIRST_PAUSE_S
+    for attempt in range(1, _RENAMES + 1):
+        try:
+            source.replace(target)
+            return
+        except PermissionError:
+            if attempt == _RENAMES:
+                raise
+        time.sleep(pause)
+        pause *= 2
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder last; Windows neither needs nor allows it."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def synced(path: Path) -> Iterator[IO[bytes]]:
+    """A new file for writing, on the disk at the end; removed after an error."""
+    try:
+        with path.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """A file that others see with its old content or with this."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{threading.get_ident()}")
+    with synced(temporary) as file:
+        file.write(data)
+    move(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """A small JSON object, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(state).encode())
+
+
+def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | None:
+    """What `write_state` wrote, or None if there is nothing."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        state = json.loads(data)
+    except ValueError:
+        state = None
+    if not isinstance(state, dict) or not check(state):
+        raise StateError(f"{path} is damaged; remove it to go on from the files that are there")
+    return state

@@ -1,0 +1,57 @@
+"""One holder at a time for a queue; the system lets go of it when the process ends, however that happens."""
+
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import IO
+
+from forebay._core import StateError
+
+_log = logging.getLogger("forebay.queue")
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[str]) -> None:
+        file.seek(1 << 30)  # beyond what is written, which others are to read
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        file.seek(0)
+
+else:
+    import fcntl
+
+    def _lock(file: IO[str]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class QueueLock:
+    """Held from the start until `release()`; `who` names the holders in the error of those who come second."""
+
+    def __init__(self, path: Path, who: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+", encoding="utf-8")
+        try:
+            _lock(self._file)
+        except (BlockingIOError, PermissionError):
+            self._file.seek(0)
+            holder = self._file.read(200).strip() or "unknown"
+            self._file.close()
+            raise StateError(
+                f"another {who} holds {path} ({holder}): two would take each other's files; end or close() it, or give "
+                "each a queue of its own with rank="
+            ) from None
+        except OSError as error:
+            _log.warning("%s cannot be locked (%s): nothing keeps a second %s away", path, error, who)
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Lets go; the file stays, for another would be another lock."""
+        self._file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()

@@ -1,0 +1,223 @@
+"""`meta.pkl`: what a data set is, written by its provider and checked by both sides.
+
+The pickle is untrusted: it may hold dicts, lists, tuples, sets, str, bytes, numbers, bool and None, and nothing that
+would have to be looked up or called. `meta.json` beside it says the same, for people and other programs.
+"""
+
+import base64
+import io
+import json
+import pickle
+import pickletools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from forebay._core import ConfigError
+from forebay.queue.files import write_atomically
+
+Meta = dict[str, Any]
+Field = dict[str, Any]
+
+TRAINING_TYPES = ("LM", "MLM", "CLASSIFICATION", "TOKEN_CLASSIFICATION", "SEQUENCE_SCORING")
+REQUIRED = ("dataset_name", "training_type", "batch_size", "batch_schema", "split_info")
+
+_OF_TOKENS = ("LM", "MLM", "TOKEN_CLASSIFICATION")
+_TOKEN_DTYPES = ("int16", "uint16", "int32", "int64")
+_DTYPES = (
+    *("bool", "uint8", "int8", *_TOKEN_DTYPES, "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+_OPCODES = {
+    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"),
+    *("GET", "BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2"),
+    *("LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    *("EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET"),
+}
+_LOOKS_UP = {"GLOBAL", "STACK_GLOBAL", "INST"}
+_PLAIN = "dicts, lists, tuples, sets, str, bytes, numbers, bool and None"
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"persistent {pid!r}")
+
+
+def plain_loads(data: bytes) -> Any:
+    """Unpickles plain containers and scalars.
+
+    Raises `pickle.UnpicklingError` for anything else, before any of it is made.
+    """
+    try:
+        for position, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if opcode.name not in _OPCODES:
+                what = f"{argument} " if opcode.name in _LOOKS_UP and argument else ""
+                raise pickle.UnpicklingError(f"it holds an object {what}({opcode.name}), where only {_PLAIN} may be")
+            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > position:
+                raise pickle.UnpicklingError("its memo has holes")  # or a few bytes could ask for gigabytes
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:
+        raise pickle.UnpicklingError(f"it is damaged: {error}") from error
+
+
+def read_meta(data_dir: str | Path) -> Meta:
+    """The content of `meta.pkl`, unchecked but for being a dict."""
+    path = Path(data_dir) / "meta.pkl"
+    try:
+        meta = plain_loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: start the provider of this data set, which writes it") from None
+    except pickle.UnpicklingError as error:
+        raise ConfigError(f"{path} cannot be used: {error}; remove it and start the provider again") from error
+    if not isinstance(meta, dict):
+        raise ConfigError(f"{path} holds a {type(meta).__name__}, must hold a dict")
+    return meta
+
+
+def write_meta(data_dir: Path, meta: Meta) -> None:
+    """Writes `meta.json` and then `meta.pkl`, each atomically."""
+    if strange := next(_not_plain(meta, "meta"), None):
+        raise ConfigError(f"{strange}; meta may hold {_PLAIN}")
+    data = pickle.dumps(meta, protocol=4)
+    text = json.dumps(_for_json(meta), indent=1, ensure_ascii=False, allow_nan=True)
+    write_atomically(data_dir / "meta.json", text.encode("utf-8", "surrogatepass") + b"\n")
+    write_atomically(data_dir / "meta.pkl", data)
+
+
+def _not_plain(value: Any, where: str) -> Iterator[str]:
+    if type(value) is dict:
+        for key, item in value.items():
+            yield from _not_plain(key, f"the key {key!r} of {where}")
+            yield from _not_plain(item, f"{where}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for index, item in enumerate(value):
+            yield from _not_plain(item, f"{where}[{index}]")
+    elif type(value) in (set, frozenset):
+        for item in value:
+            yield from _not_plain(item, f"{item!r} in {where}")
+    elif value is not None and type(value) not in (str, bytes, int, float, bool):
+        yield f"{where} is a {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _for_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): _for_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_for_json(item) for item in value), key=repr)
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def check_meta(meta: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` with everything that is missing or wrong."""
+    problems = [f"{key} is missing" for key in REQUIRED if key not in meta]
+    for key, kind in (("dataset_name", str), ("split_info", dict)):
+        if key in meta and not isinstance(meta[key], kind):
+            problems.append(f"{key} is {meta[key]!r}, must be a {kind.__name__}")
+    if "training_type" in meta and meta["training_type"] not in TRAINING_TYPES:
+        problems.append(f"training_type is {meta['training_type']!r}, must be one of {', '.join(TRAINING_TYPES)}")
+    problems += [
+        f"{key} is {meta[key]!r}, must be a number above 0"
+        for key in ("batch_size", "vocab_size", "block_size", "target_size")
+        if key in meta and not _is_count(meta[key], 1)
+    ]
+    if "batch_schema" in meta:
+        problems += check_schema(meta["batch_schema"]) or _check_sizes(meta, meta["batch_schema"])
+    if problems:
+        raise ConfigError("meta is not complete: " + "; ".join(problems))
+
+
+def check_schema(schema: Any) -> list[str]:
+    """What is wrong with a batch schema."""
+    if not isinstance(schema, list | tuple) or not schema:
+        return [f"batch_schema is {schema!r}, must be a list of fields {{name, dtype, shape, role?}}"]
+    problems = []
+    for index, field in enumerate(schema):
+        where = f"batch_schema[{index}]"
+        if not isinstance(field, dict) or not {"name", "dtype", "shape"} <= set(field) <= {
+            *("name", "dtype", "shape", "role")
+        }:
+            problems.append(f"{where} is {field!r}, must be a dict with name, dtype, shape and perhaps role")
+            continue
+        if not isinstance(field["name"], str) or not field["name"]:
+            problems.append(f"{where} has the name {field['name']!r}, must be a str")
+        if field["dtype"] not in _DTYPES:
+            problems.append(f"{where} has dtype {field['dtype']!r}, must be a name of torch like 'int64'")
+        shape = field["shape"]
+        if not isinstance(shape, list | tuple) or not all(_is_count(axis, 0) for axis in shape):
+            problems.append(f"{where} has shape {shape!r}, must be a list of numbers without the batch axis")
+        if not isinstance(field.get("role", ""), str):
+            problems.append(f"{where} has the role {field['role']!r}, must be a str")
+    names = [field["name"] for field in schema if isinstance(field, dict) and isinstance(field.get("name"), str)]
+    if len(set(names)) < len(names):
+        problems.append(f"batch_schema has a name twice: {', '.join(names)}")
+    return problems
+
+
+def _check_sizes(meta: Mapping[str, Any], schema: Sequence[Field]) -> list[str]:
+    """Whether sizes are there where they apply: to tokens, and to targets of a length of their own."""
+    problems = []
+    inputs = [field for field in schema if _has_role(field, "input", ("x", "input_ids"))]
+    if meta.get("training_type") in _OF_TOKENS or any(
+        len(field["shape"]) == 1 and field["dtype"] in _TOKEN_DTYPES for field in inputs
+    ):
+        problems += [f"{key} is missing: inputs are tokens" for key in ("vocab_size", "block_size") if key not in meta]
+    lengths = {
+        field["shape"][0]
+        for field in schema
+        if field["shape"] and _has_role(field, "target", ("y", "labels", "targets"))
+    }
+    if "target_size" in meta:
+        if lengths and lengths != {meta["target_size"]}:
+            problems.append(f"target_size is {meta['target_size']}, but targets have length {sorted(lengths)}")
+    elif "block_size" in meta and lengths - {meta["block_size"]}:
+        problems.append(
+            f"target_size is missing: targets have length {sorted(lengths)}, and block_size is {meta['block_size']}"
+        )
+    return problems
+
+
+def _has_role(field: Field, role: str, names: Sequence[str]) -> bool:
+    return bool(field["role"] == role if "role" in field else field["name"] in names)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """The keys in which two metas differ, each with both values."""
+    return [
+        f"{key} ({_short(found, key)}, here {_short(expected, key)})"
+        for key in sorted({*found, *expected}, key=str)
+        if key not in found or key not in expected or not _same(found[key], expected[key])
+    ]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal, a tuple being the same as a list."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def _short(meta: Mapping[str, Any], key: str) -> str:
+    if key not in meta:
+        return "missing"
+    text = repr(meta[key])
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def normal(schema: Sequence[Field]) -> list[Field]:
+    """A schema with shapes as lists, so that equal ones compare equal."""
+    return [{**field, "shape": list(field["shape"])} for field in schema]

@@ -1,0 +1,368 @@
+"""The producing side: draws batches from a sampler and writes them as files, a few ahead of the trainer.
+
+File n of a split is a function of (seed, split, n). What must outlast a crash is n: before a file appears under its
+final name, the number that comes after it is on the disk, with the name under which the finished file lies until then.
+A provider that starts looks there: a finished file is published, an unfinished one made again, and none made twice.
+"""
+
+import contextlib
+import logging
+import math
+import shutil
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+
+from forebay._core import ConfigError
+from forebay.queue import meta as metas
+from forebay.queue.files import (
+    TEMPORARY,
+    FileName,
+    Layout,
+    list_files,
+    move,
+    read_state,
+    sync_folder,
+    synced,
+    write_state,
+)
+from forebay.queue.lock import QueueLock
+from forebay.queue.seeds import file_rng
+from forebay.queue.tensors import Tensors, describe, save
+
+_log = logging.getLogger("forebay.queue")
+
+_MOST = 2**31 - 1
+
+
+class _StopError(Exception):
+    """The provider was told to stop in the middle of a file."""
+
+
+class DataProviderBase(ABC):
+    """Writes batches into `data_dir/queue/` until stopped, never more than `max_backlog_files` files ahead.
+
+    A provider says what its data is (`build_meta`) and how to draw a batch (`sample_batch`). Random numbers must come
+    from the generator that `sample_batch` gets: file n of a split then holds the same wherever and whenever it is made.
+
+    Parameters
+    ----------
+    batch_size : int
+        Rows of a batch.
+    block_size, target_size : int, optional
+        Tokens of a row, and of its target if that has another length; for the provider's own use, and checked against
+        `meta`.
+    batches_per_file : int
+        Batches that are written together.
+    max_backlog_files : int
+        Files of a split that may wait, the one being read included.
+    sleep_seconds : float
+        How often to look again while every split is full.
+    seed : int
+        What all randomness comes from, 0 to 2**64 - 1.
+    verbose : bool
+        Sets the logger `forebay.queue` to DEBUG.
+    rank : int, optional
+        Writes the queue of this rank, `queue/{split}_rank{rank}`; data differs between ranks.
+
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        batch_size: int,
+        block_size: int | None = None,
+        target_size: int | None = None,
+        batches_per_file: int = 100,
+        max_backlog_files: int = 2,
+        sleep_seconds: float = 2.0,
+        seed: int = 1337,
+        verbose: bool = False,
+        *,
+        rank: int | None = None,
+    ) -> None:
+        problems = [
+            f"{name} is {value!r}, must be {least} to {most}"
+            for name, value, least, most in (
+                ("batch_size", batch_size, 1, _MOST),
+                ("block_size", block_size, 1, _MOST),
+                ("target_size", target_size, 1, _MOST),
+                ("batches_per_file", batches_per_file, 1, _MOST),
+                ("max_backlog_files", max_backlog_files, 1, _MOST),
+                ("seed", seed, 0, 2**64 - 1),
+            )
+            if not (isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
+            and not (value is None and name in ("block_size", "target_size"))
+        ]
+        if not (isinstance(sleep_seconds, int | float) and math.isfinite(sleep_seconds) and sleep_seconds >= 0):
+            problems.append(f"sleep_seconds is {sleep_seconds!r}, must be a number from 0 on")
+        if problems:
+            raise ConfigError("; ".join(problems))
+        self.data_dir = Path(data_dir)
+        self.batch_size = batch_size
+        self.block_size = block_size
+        self.target_size = target_size
+        self.batches_per_file = batches_per_file
+        self.max_backlog_files = max_backlog_files
+        self.sleep_seconds = sleep_seconds
+        self.seed = seed
+        self.verbose = verbose
+        self.rank = rank
+        self._layout = Layout(self.data_dir, rank)
+        self._meta: metas.Meta | None = None
+        self._schema: list[metas.Field] = []
+        self._backlogs: dict[str, int] = {}
+        self._stop: SimpleQueue[None] = SimpleQueue()  # a lock, as in an Event, could be held when a signal comes
+        self._stopping = False
+        if verbose:
+            _log.setLevel(logging.DEBUG)
+
+    @abstractmethod
+    def build_meta(self) -> dict[str, Any]:
+        """What the data is; docs/queue.md lists the keys. Called once."""
+
+    @abstractmethod
+    def sample_batch(self, split: str, rng: torch.Generator) -> Tensors:
+        """One batch: tensors `[batch_size, *shape]` by name, as `batch_schema` says."""
+
+    # Hooks that most providers have no use for.
+    def on_start(self) -> None:  # noqa: B027
+        """Called by `run()` before the first file."""
+
+    def on_stop(self) -> None:  # noqa: B027
+        """Called by `run()` at its end, also after an error."""
+
+    def run(self, splits: Sequence[str] = ("train", "val")) -> None:
+        """Produces until SIGINT, SIGTERM or `stop()`, each of which ends it between two batches.
+
+        A second signal interrupts at once. In a thread other than the main one signals are not looked at.
+        """
+        try:
+            with self._signals(), contextlib.ExitStack() as held:
+                self.ensure_dirs(splits)
+                for split in splits:
+                    lock = QueueLock(self._layout.state(split, "provider.lock"), "provider")
+                    held.callback(lock.release)
+                self.write_meta()
+                for split in splits:
+                    self._recover(split)
+                self.on_start()
+                held.callback(self.on_stop)
+                self._produce(splits)
+        finally:
+            self._stopping = False
+            with contextlib.suppress(Empty):
+                while True:
+                    self._stop.get_nowait()
+        _log.info("the provider of %s stopped", self.data_dir)
+
+    def _produce(self, splits: Sequence[str]) -> None:
+        try:
+            while not self._stopping:
+                if not sum([self._top_up(split) for split in splits]):
+                    _log.debug("every split is full")
+                    with contextlib.suppress(Empty):
+                        self._stop.get(timeout=self.sleep_seconds)
+        except _StopError:
+            _log.debug("stopped in the middle of a file, which the next run makes again")
+
+    def stop(self) -> None:
+        """Ends `run()`, or the next one if none runs, from any thread or signal handler."""
+        self._stopping = True
+        self._stop.put(None)
+
+    def produce_one_file(self, split: str, seq: int) -> Path:
+        """Makes file `seq` of a split and returns where it is. Files made later come after it."""
+        batches = self._draw(split, seq)
+        rows = self.batches_per_file * self.batch_size
+        state = self._sequence(split)
+        name = FileName(max(time.time_ns() // 1_000_000, state["timestamp"]), seq, self.batches_per_file)
+        self.ensure_dirs((split,))
+        folder = self._layout.files(split)
+        temporary, final = folder / name.temporary, folder / str(name)
+        tensors: Tensors = {}
+        for number, batch in enumerate(batches):
+            for field, tensor in batch.items():
+                if field not in tensors:
+                    tensors[field] = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype)
+                tensors[field][number * self.batch_size : (number + 1) * self.batch_size] = tensor
+        metadata = {
+            "batch_size": self.batch_size,
+            "num_batches": self.batches_per_file,
+            "file_idx": seq,
+            "split": split,
+            "produced_at": name.timestamp,
+            "schema": self._schema,
+        }
+        with synced(temporary) as file:
+            save(file, {"metadata": metadata, "tensors": tensors})
+        after = {"next": max(state["next"], seq + 1), "timestamp": name.timestamp, "temporary": name.temporary}
+        write_state(self._layout.state(split, "sequence.json"), {**after, "final": final.name})
+        move(temporary, final)
+        sync_folder(folder)
+        _log.info("%s: wrote %s, %d batches of %d", split, final.name, self.batches_per_file, self.batch_size)
+        return final
+
+    def backlog_size(self, split: str) -> int:
+        """Files of a split that wait or are being read; not those that the consumer only keeps for its next state."""
+        names = set(list_files(self._layout.files(split)))
+        if names:
+            state = read_state(self._layout.state(split, "consumer.json"), lambda state: "held" in state) or {}
+            names -= set(state.get("held", ()))
+        return len(names)
+
+    def ensure_dirs(self, splits: Sequence[str] = ("train", "val")) -> None:
+        """Makes the folders of the queue."""
+        for split in splits:
+            self._layout.files(split).mkdir(parents=True, exist_ok=True)
+            self._layout.state(split, "x").parent.mkdir(exist_ok=True)
+
+    def write_meta(self) -> None:
+        """Writes `meta.pkl` and `meta.json`, or checks that they say what this provider says."""
+        meta = self._built_meta()
+        if (found := self.load_meta_if_exists()) is None:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            metas.write_meta(self.data_dir, meta)
+        elif differing := metas.differences(found, meta):
+            raise ConfigError(
+                f"{self.data_dir / 'meta.pkl'} differs from this provider in {', '.join(differing)}: use another "
+                "data_dir, the settings of then, or purge() what is there"
+            )
+
+    def load_meta_if_exists(self) -> dict[str, Any] | None:
+        """The content of `meta.pkl`, or None if there is none."""
+        return metas.read_meta(self.data_dir) if (self.data_dir / "meta.pkl").exists() else None
+
+    def validate_meta(self, meta: dict[str, Any]) -> None:
+        """Raises `ConfigError` if keys are missing or wrong, or differ from the parameters of this provider."""
+        metas.check_meta(meta)
+        settings = {"batch_size": self.batch_size, "block_size": self.block_size, "target_size": self.target_size}
+        given = {key: value for key, value in settings.items() if value is not None}
+        if differing := metas.differences({key: meta[key] for key in given if key in meta}, given):
+            raise ConfigError(f"meta differs from the provider's parameters in {', '.join(differing)}")
+
+    def purge(self) -> None:
+        """Removes everything under `queue/`, of all splits and ranks, and meta: the next run begins with file 0.
+
+        Raises `StateError` while a provider or a consumer runs.
+        """
+        with contextlib.ExitStack() as held:
+            for path in self._layout.queue.glob(".state/*.lock"):
+                held.callback(QueueLock(path, "provider or consumer").release)
+        shutil.rmtree(self._layout.queue, ignore_errors=not self._layout.queue.exists())
+        for name in ("meta.pkl", "meta.json"):
+            (self.data_dir / name).unlink(missing_ok=True)
+        self._backlogs.clear()
+
+    def rng(self, split: str, seq: int) -> torch.Generator:
+        """The generator that the batches of file `seq` are drawn from, one after the other."""
+        return file_rng(self.seed, self._layout.name(split), seq)
+
+    def sample_file(self, split: str, seq: int) -> Iterator[Tensors]:
+        """The batches of file `seq`, each checked against `batch_schema`."""
+        self._built_meta()
+        rng = self.rng(split, seq)
+        for number in range(self.batches_per_file):
+            batch = self.sample_batch(split, rng)
+            self._check(batch, f"batch {number} of file {seq} of {split}")
+            yield batch
+
+    def _draw(self, split: str, seq: int) -> Iterator[Tensors]:
+        for batch in self.sample_file(split, seq):
+            if self._stopping:
+                raise _StopError
+            yield batch
+
+    def _check(self, batch: Any, which: str) -> None:
+        if not isinstance(batch, dict):
+            raise ConfigError(f"{which} is a {type(batch).__name__}, must be a dict of tensors")
+        wrong = [f"{name!r} is missing" for name in (field["name"] for field in self._schema) if name not in batch]
+        fields = {field["name"]: field for field in self._schema}
+        for name, tensor in batch.items():
+            if name not in fields:
+                wrong.append(f"{name!r} is not in batch_schema")
+                continue
+            if not isinstance(tensor, torch.Tensor):
+                wrong.append(f"{name!r} is a {type(tensor).__name__}, must be a tensor")
+                continue
+            shape = [self.batch_size, *fields[name]["shape"]]
+            dtype = describe(name, tensor)["dtype"]
+            if dtype != fields[name]["dtype"] or list(tensor.shape) != shape:
+                wrong.append(f"{name!r} is {dtype} {list(tensor.shape)}, must be {fields[name]['dtype']} {shape}")
+        if wrong:
+            raise ConfigError(f"{which} is not what batch_schema says: {'; '.join(wrong)}")
+
+    def _built_meta(self) -> metas.Meta:
+        if self._meta is None:
+            meta = self.build_meta()
+            self.validate_meta(meta)
+            self._meta, self._schema = meta, metas.normal(meta["batch_schema"])
+        return self._meta
+
+    def _top_up(self, split: str) -> bool:
+        """Makes one file if there is room for it."""
+        backlog = self.backlog_size(split)
+        if backlog != self._backlogs.get(split, 0):
+            _log.info("%s: backlog is %d files, was %d", split, backlog, self._backlogs.get(split, 0))
+            self._backlogs[split] = backlog
+        if backlog >= self.max_backlog_files or self._stopping:
+            return False
+        self.produce_one_file(split, self._sequence(split)["next"])
+        return True
+
+    def _sequence(self, split: str) -> dict[str, Any]:
+        """The number and the least timestamp of the next file."""
+        state = read_state(
+            self._layout.state(split, "sequence.json"),
+            lambda state: all(isinstance(state.get(key), int) for key in ("next", "timestamp")),
+        )
+        if state is not None:
+            return state
+        folders = (self._layout.files(split), self._layout.archive(split), self._layout.quarantine(split))
+        names = [key for folder in folders for name in list_files(folder) if (key := FileName.parse(name))]
+        return {
+            "next": max((key.seq + 1 for key in names), default=0),
+            "timestamp": max((key.timestamp for key in names), default=0),
+        }
+
+    def _recover(self, split: str) -> None:
+        """Publishes the file that was finished when the last provider died; removes what was not."""
+        folder = self._layout.files(split)
+        state = self._sequence(split)
+        for path in sorted(folder.iterdir()):
+            if not path.name.startswith(TEMPORARY):
+                continue
+            if path.name == state.get("temporary"):
+                move(path, folder / state["final"])
+                sync_folder(folder)
+                _log.info("%s: wrote %s, which the last provider had finished", split, state["final"])
+            else:
+                path.unlink()
+                _log.info("%s: removed %s, which the last provider had not finished", split, path.name)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: dict[int, Any] = {}
+
+        def handle(_number: int, _frame: object) -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)  # a second one does what it did before
+            self.stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)

@@ -1,0 +1,75 @@
+"""What samplers of text have in common: spans, masks, strata. Random numbers come from the generator of the file."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from forebay._core import ConfigError
+
+IGNORED = -100
+"""The label that losses of torch leave out."""
+
+
+def next_span(tokens: Any, batch_size: int, block_size: int, rng: Any) -> tuple[Any, Any]:
+    """Random spans of `tokens` (`[n]`) and the same one token on: two tensors `[batch_size, block_size]`."""
+    n_starts = len(tokens) - block_size
+    if n_starts < 1:
+        raise ConfigError(f"{len(tokens)} tokens are too few for spans of block_size {block_size} and one more")
+    starts = torch.randint(n_starts, (batch_size, 1), generator=rng)
+    span = starts + torch.arange(block_size)
+    return tokens[span], tokens[span + 1]
+
+
+def dynamic_mask(
+    input_ids: Any,
+    rng: Any,
+    *,
+    vocab_size: int,
+    mask_token_id: int,
+    probability: float = 0.15,
+    special_ids: Sequence[int] = (),
+) -> tuple[Any, Any]:
+    """Hides tokens as BERT does: `(corrupted, labels)`, labels being -100 where nothing is to be predicted.
+
+    Each token is chosen with `probability`; of the chosen 80 % become the mask, 10 % a random token, 10 % stay as they
+    are. Special tokens and masks are neither chosen nor drawn.
+
+    Source: Devlin et al. 2018, section 3.1.
+    """
+    if not 0 <= probability <= 1:
+        raise ConfigError(f"probability is {probability}, must be from 0 to 1")
+    special = torch.tensor(sorted({mask_token_id, *special_ids}))
+    ordinary = torch.arange(vocab_size)
+    ordinary = ordinary[~torch.isin(ordinary, special)]
+    if not len(ordinary):
+        raise ConfigError(f"all {vocab_size} tokens are special")
+    chosen = torch.rand(input_ids.shape, generator=rng) < probability
+    chosen &= ~torch.isin(input_ids, special)
+    fate = torch.rand(input_ids.shape, generator=rng)
+    others = ordinary[torch.randint(len(ordinary), input_ids.shape, generator=rng)].to(input_ids.dtype)
+    corrupted = torch.where(chosen & (fate < 0.8), torch.full_like(input_ids, mask_token_id), input_ids)
+    corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), others, corrupted)
+    return corrupted, torch.where(chosen, input_ids.long(), IGNORED)
+
+
+def stratified(labels: Any, batch_size: int, rng: Any) -> Any:
+    """Row numbers `[batch_size]` in which each class has its share of `labels` (`[n]`), as nearly as whole rows can.
+
+    A class gets its share of rows rounded down or up, at random such that its mean is the share, however rare it is:
+    classes lie on a line one behind the other, each as long as its share, and a comb of spacing 1 with a random offset
+    counts. Rows are drawn with replacement within a class.
+    """
+    if not len(labels):
+        raise ConfigError("there are no labels")
+    _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    ends = sizes.double().cumsum(0) * (batch_size / len(labels))
+    ends[-1] = batch_size
+    offset = torch.rand((), generator=rng, dtype=torch.float64)
+    counts = torch.diff((ends + offset).floor(), prepend=torch.zeros(1, dtype=torch.float64)).long()
+    by_class = torch.argsort(classes, stable=True)
+    first = torch.repeat_interleave(sizes.cumsum(0) - sizes, counts)
+    within = (
+        torch.rand(batch_size, generator=rng, dtype=torch.float64) * torch.repeat_interleave(sizes, counts)
+    ).long()
+    return by_class[first + within][torch.randperm(batch_size, generator=rng)]

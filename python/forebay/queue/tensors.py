@@ -1,0 +1,106 @@
+"""One file of tensors: written, and read into memory of our own.
+
+Reading trusts nothing. The archive's checksums are verified, since torch doesn't; the pickle inside goes through
+`weights_only=True`; and no tensor may be larger than the file that holds it. The bytes are mapped and copied once, by
+numpy, which lets go of the GIL and, unlike torch, starts no threads: these would take the cores from the training step.
+"""
+
+import errno
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Tensors = dict[str, Any]
+
+
+class CorruptFileError(Exception):
+    """The file is none, or a damaged one; says why."""
+
+
+def save(file: Any, content: Mapping[str, Any]) -> None:
+    """Writes with checksums, whatever torch was told."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)
+    try:
+        torch.save(dict(content), file)
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+
+def read(path: Path) -> Any:
+    """What the file holds; tensors are a map of it. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise CorruptFileError("it is compressed, which torch never does")
+            if (damaged := archive.testzip()) is not None:
+                raise CorruptFileError(f"the checksum of {damaged} is wrong")
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (MemoryError, CorruptFileError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset that lies
+            raise
+        reason = str(error).partition("\n")[0][:200]
+        raise CorruptFileError(f"{type(error).__name__}: {reason}") from error
+
+
+def check_tensors(tensors: Any, path: Path) -> int:
+    """The rows of plain tensors, if they are plain, equally many, and no larger than their file."""
+    if not isinstance(tensors, dict) or not tensors:
+        raise CorruptFileError("it holds no tensors")
+    rows = set()
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or type(tensor) is not torch.Tensor:
+            raise CorruptFileError(f"{name!r} is a {type(tensor).__name__}, not a tensor")
+        if (
+            tensor.layout is not torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.is_quantized
+            or tensor.is_neg()
+            or tensor.is_conj()
+        ):
+            raise CorruptFileError(f"{name!r} is not a plain tensor")
+        if tensor.ndim == 0:
+            raise CorruptFileError(f"{name!r} has no batch axis")
+        rows.add(tensor.shape[0])
+    if sum(tensor.nbytes for tensor in tensors.values()) > path.stat().st_size:
+        raise CorruptFileError("its tensors are larger than the file")
+    if len(rows) > 1:
+        raise CorruptFileError(f"its tensors have {sorted(rows)} rows")
+    return int(rows.pop())
+
+
+def own(tensor: Any, pin: bool) -> Any:
+    """A contiguous copy, in pinned memory if asked for."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pin)
+    source = tensor.detach().contiguous()
+    if copy.numel():
+        copy.view(-1).view(torch.uint8).numpy()[:] = source.view(-1).view(torch.uint8).numpy()
+    return copy
+
+
+def describe(name: str, tensor: Any) -> dict[str, Any]:
+    """A tensor's field in a schema."""
+    return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape[1:])}
+
+
+def cut(tensors: Tensors, first_row: int, rows: int, batch_size: int, pin: bool) -> list[Any]:
+    """Batches from a row on: views, but for a short last one, which its own rows fill, repeated from its first.
+
+    A tuple (x, y) if these are the fields, else a dict.
+    """
+    if first_row >= rows:
+        return []
+    fields = {name: list(tensor[first_row:rows].split(batch_size)) for name, tensor in tensors.items()}
+    if short := (rows - first_row) % batch_size:
+        again = torch.arange(batch_size) % short
+        for parts in fields.values():
+            filled = parts[-1].index_select(0, again)
+            parts[-1] = filled.pin_memory() if pin else filled
+    if fields.keys() == {"x", "y"}:
+        return list(zip(fields["x"], fields["y"], strict=True))
+    return [dict(zip(fields, parts, strict=True)) for parts in zip(*fields.values(), strict=True)]

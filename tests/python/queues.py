@@ -1,0 +1,140 @@
+"""Providers for tests of `forebay.queue`, and what their batches must be."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from forebay.queue import DataProviderBase, DatasetConsumer
+from forebay.queue.tensors import save
+
+WIDTH = 4
+PAUSE_S = 0.01
+
+
+class Numbers(DataProviderBase):
+    """Rows of random numbers of 40 bits: `x`, and `y` a number more. `pause_s` is how long a batch takes."""
+
+    pause_s = 0.0
+
+    def build_meta(self) -> dict[str, Any]:
+        return meta(self.batch_size)
+
+    def sample_batch(self, split: str, rng: torch.Generator) -> dict[str, Any]:
+        del split
+        if self.pause_s:
+            time.sleep(self.pause_s)
+        x = torch.randint(2**40, (self.batch_size, WIDTH), generator=rng)
+        return {"x": x, "y": x + 1}
+
+
+def meta(batch_size: int = 4, **changes: Any) -> dict[str, Any]:
+    """A complete meta; a change to None leaves the key out."""
+    fields = [{"name": name, "dtype": "int64", "shape": [WIDTH]} for name in "xy"]
+    complete = {
+        "dataset_name": "numbers",
+        "training_type": "LM",
+        "batch_size": batch_size,
+        "batch_schema": fields,
+        "split_info": {"train": {}, "val": {}},
+        "vocab_size": 2**40,
+        "block_size": WIDTH,
+    }
+    return {key: value for key, value in {**complete, **changes}.items() if value is not None}
+
+
+def numbers(folder: Path, batches_per_file: int = 3, batch_size: int = 4, **parameters: Any) -> Numbers:
+    """A provider in a new or old folder."""
+    return Numbers(folder, batch_size, batches_per_file=batches_per_file, sleep_seconds=PAUSE_S, **parameters)
+
+
+def filled(folder: Path, n_files: int = 3, split: str = "train", **parameters: Any) -> Numbers:
+    """A provider that made files 0 to `n_files`."""
+    provider = numbers(folder, **parameters)
+    provider.ensure_dirs()
+    provider.write_meta()
+    for seq in range(n_files):
+        provider.produce_one_file(split, seq)
+    return provider
+
+
+def consumer(folder: Path, **parameters: Any) -> DatasetConsumer:
+    return DatasetConsumer(folder, "cpu", **parameters)
+
+
+def names(folder: Path, split: str = "train") -> list[str]:
+    """All that lies in a split's folder."""
+    return sorted(path.name for path in (folder / "queue" / split).iterdir())
+
+
+def first(batch: Any) -> int:
+    """The number that tells a batch of `Numbers` from all others."""
+    x, y = batch
+    assert torch.equal(x + 1, y)
+    return int(x[0, 0])
+
+
+def expected(provider: DataProviderBase, seqs: range, split: str = "train") -> list[int]:
+    """The first numbers of the batches of some files."""
+    return [int(batch["x"][0, 0]) for seq in seqs for batch in provider.sample_file(split, seq)]
+
+
+def take(queue: DatasetConsumer, n: int, split: str = "train", timeout: float | None = 20) -> list[int]:
+    return [first(queue.get_batch(split, "cpu", timeout)) for _ in range(n)]
+
+
+def eventually(is_so: Any, timeout: float = 20) -> None:
+    """Fails if it isn't so in time."""
+    until = time.monotonic() + timeout
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+@contextmanager
+def running(provider: DataProviderBase, **parameters: Any) -> Iterator[None]:
+    """Runs a provider in a thread, and raises what it raises."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            provider.run(**parameters)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        provider.stop()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def path_of(folder: Path, index: int) -> Path:
+    return folder / "queue" / "train" / names(folder)[index]
+
+
+def write(folder: Path, name: str = "1700000000000-000000-2.pt", **changes: Any) -> Path:
+    """A hand-made file of two batches of 4, some of whose content is changed."""
+    x = torch.arange(32).view(8, 4)
+    tensors = changes.pop("tensors", {"x": x, "y": x + 1})
+    metadata = {
+        "batch_size": 4,
+        "num_batches": 2,
+        "file_idx": 0,
+        "split": "train",
+        "produced_at": 1,
+        "schema": meta()["batch_schema"],
+    }
+    changed = {key: value for key, value in {**metadata, **changes}.items() if value is not None}
+    path = folder / "queue" / "train" / name
+    with path.open("wb") as file:
+        save(file, {"metadata": changed, "tensors": tensors})
+    return path

@@ -1,0 +1,525 @@
+"""`DatasetConsumer`: order, ends of files, removal, waiting, damage, schemas, logging."""
+
+import contextlib
+import ctypes
+import gc
+import logging
+import math
+import os
+import random
+import threading
+import time
+import traceback
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import forebay
+from forebay.queue import DatasetConsumer
+from queues import consumer, eventually, expected, filled, first, meta, names, numbers, path_of, take, write
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def test_signature(tmp_path: Path) -> None:
+    """As the contract has it."""
+    filled(tmp_path, 1)
+    queue = DatasetConsumer(tmp_path, "cpu", True, 1, 2, 0)
+    assert queue.meta == meta()
+    assert queue.schema("train") == meta()["batch_schema"]
+    assert queue.get_batch("train", "cpu", timeout=5)[0].shape == (4, 4)
+    queue.reset_state()
+    queue.reset_state("train")
+    queue.set_batch_size(4)
+    assert queue.wait_for_data("train", timeout=1)
+    assert queue.stats()["train"]["backlog"] == 1
+    queue.close()
+
+
+def test_cuda_without_cuda(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    filled(tmp_path, 1)
+    with pytest.raises(forebay.ConfigError, match=r"torch finds no CUDA device: give device_type='cpu'"):
+        DatasetConsumer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"device_type": "tpu"}, "device_type is 'tpu'"),
+        ({"cache_files": 0}, "cache_files is 0"),
+        ({"high_watermark": 0}, "low_watermark is 0 and high_watermark 0"),
+        ({"low_watermark": -1}, "low_watermark is -1"),
+        ({"delete": "never"}, "delete is 'never'"),
+        ({"rank": -1}, "rank is -1"),
+        ({"prefer_queue": False}, r"has no files \{split\}_batches_\*.pt"),
+    ],
+)
+def test_parameters(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
+    filled(tmp_path, 1)
+    with pytest.raises(forebay.ConfigError, match=message):
+        DatasetConsumer(tmp_path, **{"device_type": "cpu", **parameters})
+
+
+def test_meta_is_checked_at_start(tmp_path: Path) -> None:
+    with pytest.raises(forebay.ConfigError, match=r"meta.pkl does not exist: start the provider"):
+        consumer(tmp_path)
+    from forebay.queue.meta import write_meta
+
+    write_meta(tmp_path, meta(training_type=None))
+    with pytest.raises(forebay.ConfigError, match="training_type is missing"):
+        consumer(tmp_path)
+
+
+def test_tuples_and_dicts(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        x, y = queue.get_batch("train", torch.device("cpu"))
+        assert torch.equal(x + 1, y)
+    fields = [
+        {"name": "input_ids", "dtype": "int64", "shape": [4]},
+        {"name": "score", "dtype": "bfloat16", "shape": []},
+    ]
+    from forebay.queue.meta import write_meta
+
+    write_meta(tmp_path, meta(batch_schema=fields))
+    tensors = {"score": torch.rand(8).bfloat16(), "input_ids": torch.arange(32).view(8, 4)}
+    path_of(tmp_path, 0).unlink()
+    described = [
+        {"name": "input_ids", "dtype": "int64", "shape": [4]},
+        {"name": "score", "dtype": "bfloat16", "shape": []},
+    ]
+    write(tmp_path, tensors=tensors, schema=described)
+    with consumer(tmp_path) as queue:
+        for start in (0, 4):
+            batch = queue.get_batch("train", "cpu")
+            assert list(batch) == ["input_ids", "score"]
+            for name, tensor in tensors.items():
+                assert torch.equal(batch[name], tensor[start : start + 4])
+
+
+def test_batches_are_views(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        batches = [queue.get_batch("train", "cpu")[0] for _ in range(3)]
+    assert len({batch.untyped_storage().data_ptr() for batch in batches}) == 1
+    batches[0].zero_()  # theirs to change
+    assert (batches[1] != 0).all()
+
+
+def test_order_is_that_of_numbers(tmp_path: Path) -> None:
+    """(timestamp, seq), not the text; what is no final name is left alone."""
+    provider = filled(tmp_path, 0)
+    found = {}
+    for timestamp, seq in [(10, 2), (9, 11), (10, 10), (9, 100), (100, 1)]:
+        path = provider.produce_one_file("train", seq)
+        path.rename(path.with_name(f"{timestamp}-{seq}-3.pt"))
+        found[timestamp, seq] = expected(provider, range(seq, seq + 1))
+    for name in (".tmp-1-000000.pt", "notes.txt", "1-2.pt"):
+        path.with_name(name).write_text("mine")
+    with consumer(tmp_path) as queue:
+        assert take(queue, 15) == [batch for key in sorted(found) for batch in found[key]]
+    assert {".tmp-1-000000.pt", "notes.txt", "1-2.pt"} < set(names(tmp_path))
+
+
+def test_a_file_goes_at_the_call_after_its_last_batch(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 2)
+    one, two = names(tmp_path)
+    with consumer(tmp_path) as queue:
+        take(queue, 3)
+        time.sleep(0.1)
+        assert names(tmp_path) == [one, two]
+        take(queue, 1)
+        assert names(tmp_path) == [two]
+        take(queue, 2)
+        with pytest.raises(TimeoutError):
+            take(queue, 1, timeout=0)
+        assert names(tmp_path) == []
+        eventually(lambda: not list((tmp_path / "queue" / ".state").glob("*.gone")))
+        provider.produce_one_file("train", 2)
+        take(queue, 3)
+        queue.close()
+        assert len(names(tmp_path)) == 1
+
+
+def test_a_file_that_sorts_earlier_comes_later(tmp_path: Path) -> None:
+    """The file in hand is held by path: exactly that is removed, and the other one is read."""
+    provider = filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        found = take(queue, 1)
+        held = names(tmp_path)[0]
+        early = provider.produce_one_file("train", 7)
+        early.rename(early.with_name("5-000007-3.pt"))
+        found += take(queue, 2)
+        assert names(tmp_path) == [held, "5-000007-3.pt"]
+        found += take(queue, 1)
+        assert names(tmp_path) == ["5-000007-3.pt"]
+        found += take(queue, 2)
+    assert found == expected(provider, range(1)) + expected(provider, range(7, 8))
+
+
+def test_a_file_removed_by_others_is_served_to_its_end(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        found = take(queue, 1)
+        path_of(tmp_path, 0).unlink()
+        start = time.monotonic()
+        found += take(queue, 2)
+        assert time.monotonic() - start < 1
+        assert found == expected(provider, range(1))
+        provider.produce_one_file("train", 1)
+        assert take(queue, 3) == expected(provider, range(1, 2))
+
+
+def test_waiting(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 0)
+    with consumer(tmp_path) as queue:
+        start = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"no file in .*train for 0.3 s: does its provider run\?"):
+            queue.get_batch("train", "cpu", timeout=0.3)
+        assert 0.3 <= time.monotonic() - start < 2
+        assert not queue.wait_for_data("train", timeout=0.1)
+        assert not queue.wait_for_data("train", timeout=0)
+        later = threading.Timer(0.2, provider.produce_one_file, ("train", 0))
+        later.start()
+        assert take(queue, 1, timeout=None) == expected(provider, range(1))[:1]
+        later.join()
+        assert queue.wait_for_data("train", timeout=0)
+        take(queue, 2)
+        assert not queue.wait_for_data("train", timeout=0.05)  # the file in hand is through
+        later = threading.Timer(0.2, provider.produce_one_file, ("train", 1))
+        later.start()
+        assert queue.wait_for_data("train")
+        later.join()
+        assert take(queue, 3, timeout=0) == expected(provider, range(1, 2))
+
+
+def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at the folder often at first, then ever more rarely, but not never."""
+    from forebay.queue import feed
+
+    filled(tmp_path, 0)
+    looks: list[float] = []
+
+    def list_files(_folder: Path) -> list[str]:
+        looks.append(time.monotonic())
+        return []
+
+    with consumer(tmp_path) as queue:
+        monkeypatch.setattr(feed, "list_files", list_files)
+        with pytest.raises(TimeoutError):
+            queue.get_batch("train", "cpu", timeout=1.5)
+        assert 8 <= len(looks) <= 25
+        gaps = [b - a for a, b in pairwise(looks)]
+        assert max(gaps[-3:-1]) < 1
+        assert sum(gaps[:4]) < sum(gaps[-4:])
+
+
+@pytest.mark.parametrize(("rows", "batch_size"), [(12, 5), (12, 8), (12, 12), (12, 20), (12, 1), (12, 11)])
+def test_a_short_last_slice_repeats_its_own_rows(tmp_path: Path, rows: int, batch_size: int) -> None:
+    """Never the next file's."""
+    provider = filled(tmp_path, 2)
+    files = [torch.cat([batch["x"] for batch in provider.sample_file("train", seq)]) for seq in range(2)]
+    with consumer(tmp_path) as queue:
+        queue.set_batch_size(batch_size)
+        for x in files:
+            assert len(x) == rows
+            for start in range(0, rows, batch_size):
+                own = list(range(start, min(start + batch_size, rows)))
+                index = [own[i % len(own)] for i in range(batch_size)]
+                found, _ = queue.get_batch("train", "cpu", timeout=5)
+                assert torch.equal(found, x[index])
+        assert queue.stats()["train"]["batches"] == 2 * math.ceil(rows / batch_size)
+
+
+def test_the_batch_size_changes_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In the middle of a file, and for files that were read ahead; a warning says that it is not the provider's."""
+    provider = filled(tmp_path, 2)
+    x = torch.cat([batch["x"] for seq in range(2) for batch in provider.sample_file("train", seq)])
+    with consumer(tmp_path) as queue:
+        parts = [queue.get_batch("train", "cpu")[0]]
+        queue.set_batch_size(2)
+        assert "batch size 2 is not the 4 that the provider makes" in caplog.text
+        parts += [queue.get_batch("train", "cpu")[0] for _ in range(4)]
+        parts += [queue.get_batch("train", "cpu")[0] for _ in range(3)]
+        caplog.clear()
+        queue.set_batch_size(4)
+        parts += [queue.get_batch("train", "cpu")[0] for _ in range(2)]
+        assert not caplog.records
+        assert [len(part) for part in parts] == [4, 2, 2, 2, 2, 2, 2, 2, 4, 4]
+        assert torch.equal(torch.cat([*parts[:-1], parts[-1][:2]]), x)
+        with pytest.raises(forebay.ConfigError, match="new_bs is 0"):
+            queue.set_batch_size(0)
+
+
+def test_files_of_another_batch_size_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled(tmp_path, 0)
+    write(tmp_path, batch_size=2, num_batches=4, name="1-0-4.pt")
+    write(tmp_path, batch_size=2, num_batches=4, name="2-0-4.pt")
+    with consumer(tmp_path) as queue:
+        for _ in range(4):
+            assert len(queue.get_batch("train", "cpu")[0]) == 4
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "has batches of 2, the batch size is 4" in caplog.text
+
+
+def test_removal_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While another process has the file open, as on Windows: it is not read twice, and goes in the end."""
+    provider = filled(tmp_path, 2)
+    name = names(tmp_path)[0]
+    replace, failures = Path.replace, 4
+
+    def busy(source: Path, target: Path) -> None:
+        nonlocal failures
+        if str(target).endswith(".gone"):
+            failures -= 1
+            if failures >= 0:
+                raise PermissionError(13, "used by another process")
+        replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", busy)
+    with consumer(tmp_path) as queue:
+        assert take(queue, 6) == expected(provider, range(2))
+        assert "cannot be removed yet, and is tried again" in caplog.text
+        eventually(lambda: name not in names(tmp_path))
+    # One that could not be removed before the end is not read again by the next, which removes it.
+    failures = 10**9
+    with consumer(tmp_path) as queue:
+        take(queue, 3)
+        provider.produce_one_file("train", 2)
+        take(queue, 1)
+        assert provider.backlog_size("train") <= 2
+        eventually(lambda: provider.backlog_size("train") == 1)
+    assert len(names(tmp_path)) == 2
+    failures = 0
+    with consumer(tmp_path) as queue:
+        assert take(queue, 3) == expected(provider, range(2, 3))
+        assert len(names(tmp_path)) == 1
+
+
+def test_archive(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 2)
+    all_names = names(tmp_path)
+    with consumer(tmp_path, archive=True) as queue:
+        take(queue, 4)
+        assert names(tmp_path, "../archives/train") == all_names[:1]
+        take(queue, 2)
+        with pytest.raises(TimeoutError):
+            take(queue, 1, timeout=0)
+    assert names(tmp_path, "../archives/train") == all_names
+    assert names(tmp_path) == []
+    assert not provider.backlog_size("train")
+
+
+def test_an_interrupted_file_starts_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    provider = filled(tmp_path, 3)
+    with consumer(tmp_path) as queue:
+        take(queue, 4)
+        second = names(tmp_path)[0]
+    with consumer(tmp_path) as queue:
+        assert take(queue, 6) == expected(provider, range(1, 3))
+    lines = [record.getMessage() for record in caplog.records if "interrupted" in record.getMessage()]
+    assert lines == [f"train: {second} was interrupted before, and starts again from its first batch"]
+
+
+def test_reset_state(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 2)
+    provider.produce_one_file("val", 0)
+    with consumer(tmp_path) as queue:
+        take(queue, 4)
+        val = take(queue, 2, "val")
+        queue.reset_state("train")
+        assert take(queue, 3) == expected(provider, range(1, 2))
+        assert [*val, *take(queue, 1, "val")] == expected(provider, range(1), "val")
+        queue.reset_state()
+        assert take(queue, 1) == expected(provider, range(1, 2))[:1]
+        assert take(queue, 1, "val") == val[:1]
+
+
+def test_stats(tmp_path: Path) -> None:
+    filled(tmp_path, 3)
+    one, two, _ = names(tmp_path)
+    with consumer(tmp_path) as queue:
+        assert queue.stats() == {}
+        take(queue, 2)
+        assert queue.stats() == {
+            "train": {"batches": 2, "files": 1, "quarantined": 0, "backlog": 3, "held": 0, "file": one, "batch": 2}
+        }
+        take(queue, 2)
+        found = queue.stats()["train"]
+        assert (found["batches"], found["files"], found["backlog"], found["file"], found["batch"]) == (4, 2, 2, two, 1)
+
+
+def test_two_consumers_for_one_queue(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 2)
+    provider.produce_one_file("val", 0)
+    with consumer(tmp_path) as one, consumer(tmp_path) as two:
+        one.get_batch("train", "cpu")
+        with pytest.raises(forebay.StateError, match=r"another consumer holds .*rank="):
+            two.get_batch("train", "cpu")
+        two.get_batch("val", "cpu")  # another queue
+        one.close()
+        assert take(two, 6) == expected(provider, range(2))
+    dropped = consumer(tmp_path)
+    dropped.get_batch("train", "cpu")
+    del dropped
+    gc.collect()
+    with consumer(tmp_path) as queue:
+        eventually(lambda: opens(queue))
+
+
+def opens(queue: DatasetConsumer) -> bool:
+    try:
+        queue.get_batch("train", "cpu", timeout=0)
+    except forebay.StateError:
+        return False
+    return True
+
+
+def test_watermarks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One line when the backlog reaches high, and one when it falls to low."""
+    caplog.set_level("INFO", "forebay.queue")
+    provider = filled(tmp_path, 6)
+    with consumer(tmp_path, high_watermark=4, low_watermark=1) as queue:
+        take(queue, 6 * 3)
+        for seq in range(6, 9):  # between the two: nothing to say
+            provider.produce_one_file("train", seq)
+        take(queue, 6)
+        for seq in range(9, 14):
+            provider.produce_one_file("train", seq)
+        take(queue, 6)
+    lines = [record.getMessage() for record in caplog.records if "watermark" in record.getMessage()]
+    assert lines == [
+        "train: backlog has reached the high watermark, 4 files",
+        "train: backlog has fallen to the low watermark, 1 files",
+        "train: backlog has reached the high watermark, 4 files",
+    ]
+
+
+def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A line per file and per change of the backlog, none per batch."""
+    caplog.set_level("DEBUG", "forebay.queue")
+    filled(tmp_path, 2, batches_per_file=200)
+    caplog.clear()
+    with consumer(tmp_path, high_watermark=9) as queue:
+        take(queue, 400)
+    info = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert sum("opened" in line for line in info) == 2
+    assert sum("backlog is" in line for line in info) == len(info) - 2 <= 3
+    assert len(caplog.records) < 12
+    assert all(record.levelno <= logging.INFO for record in caplog.records)
+
+
+def test_threads_end(tmp_path: Path) -> None:
+    """With `close()`, with the last reference, at once."""
+    filled(tmp_path, 3)
+
+    def running() -> int:
+        return sum(thread.name.startswith("forebay-queue") for thread in threading.enumerate())
+
+    queue = consumer(tmp_path)
+    assert running() == 0
+    take(queue, 4)
+    assert running() == 1
+    queue.close()
+    queue.close()
+    assert running() == 0
+    with pytest.raises(forebay.ForebayError, match="this consumer is closed"):
+        take(queue, 1)
+    queue = consumer(tmp_path)
+    take(queue, 2)
+    del queue
+    eventually(lambda: running() == 0)
+
+
+def test_a_forked_child_is_told(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        take(queue, 1)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                queue.get_batch("train", "cpu", timeout=1)
+            except forebay.ForebayError as error:
+                code = 0 if "before a fork" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        take(queue, 1)
+
+
+def test_devices(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        with pytest.raises(forebay.ConfigError, match="device is cuda, but device_type is 'cpu'"):
+            queue.get_batch("train", "cuda")
+        assert len(take(queue, 3)) == 3  # nothing was lost by it
+
+
+class InterruptError(BaseException):
+    """As KeyboardInterrupt comes: wherever a call returns."""
+
+
+def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
+    """At any moment of `get_batch`: the next call returns what this one would have."""
+    n_files = 40 * min(soak, 10)
+    due = expected(filled(tmp_path, n_files), range(n_files))
+    main, number, inside, unsure = ctypes.c_ulong(threading.get_ident()), 0, 0, False
+    armed = ended = False  # plain names, as an interrupt inside an Event could leave its lock locked
+
+    def interrupt() -> None:
+        while not ended:
+            time.sleep(random.random() * 0.003)
+            if armed:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(InterruptError))
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with consumer(tmp_path) as queue:
+            number = len(take(queue, 1))  # Python's own start of a thread is not made for interrupts
+            while number < len(due):
+                try:
+                    armed = True
+                    batch = queue.get_batch("train", "cpu", 20)
+                    armed = False
+                except InterruptError as error:
+                    armed = False
+                    is_inside = "get_batch" in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+                    inside += is_inside
+                    unsure = unsure or not is_inside  # what the call returned may be lost, by no fault of its own
+                    continue
+                found = first(batch)
+                number += unsure and found != due[number]
+                assert found == due[number]
+                number, unsure = number + 1, False
+    finally:
+        ended = True
+        with contextlib.suppress(InterruptError):
+            thread.join()
+        thread.join()
+    assert inside
+
+
+@needs_gpu
+def test_on_a_gpu(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 4)
+    with DatasetConsumer(tmp_path) as queue:
+        assert queue.get_batch("train", "cpu")[0].is_pinned()
+        queue.reset_state()
+        found = [queue.get_batch("train", "cuda") for _ in range(12)]
+        assert all(x.is_cuda and y.is_cuda for x, y in found)
+        torch.cuda.synchronize()
+        assert [first((x.cpu(), y.cpu())) for x, y in found] == expected(provider, range(4))
+
+
+def test_numbers_helper(tmp_path: Path) -> None:
+    """The tests' own provider repeats itself."""
+    assert expected(numbers(tmp_path), range(2)) == expected(numbers(tmp_path), range(2))

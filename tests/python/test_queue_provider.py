@@ -1,0 +1,356 @@
+"""`DataProviderBase`: files, backlog, numbers that survive, checks, stopping."""
+
+import json
+import logging
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import forebay
+from forebay.queue import DataProviderBase, read_meta
+from forebay.queue.files import FileName
+from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, running, take
+
+
+def test_signature() -> None:
+    """As the contract has it."""
+    made = Numbers("x", 8)
+    assert (made.batch_size, made.block_size, made.target_size) == (8, None, None)
+    assert (made.batches_per_file, made.max_backlog_files, made.sleep_seconds) == (100, 2, 2.0)
+    assert (made.seed, made.verbose, made.rank) == (1337, False, None)
+    positional = Numbers("x", 8, 4, 4, 5, 6, 7.0, 8, False)
+    assert (positional.target_size, positional.max_backlog_files, positional.seed) == (4, 6, 8)
+    with pytest.raises(TypeError, match="abstract"):
+        DataProviderBase("x", 8)  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"batch_size": 0, "batches_per_file": -1}, "batch_size is 0, must be 1 .*; batches_per_file is -1"),
+        ({"batch_size": 2.0}, "batch_size is 2.0"),
+        ({"max_backlog_files": 0}, "max_backlog_files is 0"),
+        ({"block_size": 0}, "block_size is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is"),
+        ({"sleep_seconds": float("nan")}, "sleep_seconds is nan"),
+        ({"sleep_seconds": -1}, "sleep_seconds is -1"),
+        ({"rank": -1}, "rank is -1"),
+    ],
+)
+def test_parameters(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(forebay.ConfigError, match=message):
+        Numbers(tmp_path, **{"batch_size": 4, **parameters})
+
+
+def test_a_file(tmp_path: Path) -> None:
+    before = time.time_ns() // 10**6
+    path = numbers(tmp_path).produce_one_file("train", 41)
+    key = FileName.parse(path.name)
+    assert path.parent == tmp_path / "queue" / "train"
+    assert key
+    assert key[1:] == (41, 3)
+    assert before <= key.timestamp <= time.time_ns() // 10**6
+    content = torch.load(path, weights_only=True)
+    assert content.keys() == {"metadata", "tensors"}
+    assert content["metadata"]["file_idx"] == 41
+    batches = list(numbers(tmp_path).sample_file("train", 41))
+    assert len(batches) == 3
+    for name in "xy":
+        assert torch.equal(content["tensors"][name], torch.cat([batch[name] for batch in batches]))
+
+
+def test_a_file_is_a_function_of_seed_split_and_number(tmp_path: Path) -> None:
+    def digest(folder: str, seq: int, split: str = "train", **parameters: Any) -> bytes:
+        path = numbers(tmp_path / folder, **parameters).produce_one_file(split, seq)
+        return torch.load(path, weights_only=True)["tensors"]["x"].numpy().tobytes()  # type: ignore[no-any-return]
+
+    one = digest("a", 3)
+    assert digest("b", 3) == one
+    filled(tmp_path / "c", 3)
+    assert digest("c", 3) == one  # whatever was made before
+    others = [digest("d", 4), digest("e", 3, "val"), digest("f", 3, seed=1336), digest("g", 3, rank=0)]
+    assert len({one, *others, digest("h", 3, rank=1)}) == 6
+
+
+def test_backpressure(tmp_path: Path) -> None:
+    """At most `max_backlog_files`; a full split never holds up the other."""
+    provider = numbers(tmp_path, max_backlog_files=3)
+    with running(provider):
+        eventually(lambda: provider.backlog_size("train") == 3 and provider.backlog_size("val") == 3)
+        time.sleep(0.1)
+        assert provider.backlog_size("train") == 3
+        with consumer(tmp_path) as queue:
+            found = take(queue, 60)
+            val = names(tmp_path, "val")
+            assert found == expected(provider, range(20))
+            assert len(val) == 3
+    assert len(names(tmp_path)) <= 3
+
+
+def test_the_number_survives_when_all_is_consumed(tmp_path: Path) -> None:
+    """No data is made twice, however often a provider starts over an empty queue."""
+    found: list[int] = []
+    for _ in range(3):
+        provider = numbers(tmp_path)
+        with running(provider, splits=["train"]):
+            eventually(lambda provider=provider: provider.backlog_size("train") == 2)
+        with consumer(tmp_path) as queue:
+            found += take(queue, 6)
+            with pytest.raises(TimeoutError):
+                take(queue, 1, timeout=0)
+        assert names(tmp_path) == []
+    assert found == expected(provider, range(6))
+
+
+@pytest.mark.parametrize("rename_failed", [True, False])
+def test_a_finished_file_is_published_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename_failed: bool
+) -> None:
+    """Killed between the note on the disk and the rename, or between the rename and whatever follows."""
+    from forebay.queue import files
+
+    move = files.move
+
+    def killed(source: Path, target: Path) -> None:
+        if not rename_failed:
+            move(source, target)
+        raise KeyboardInterrupt
+
+    filled(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("forebay.queue.provider.move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            numbers(tmp_path).produce_one_file("train", 1)
+    if not rename_failed:
+        (tmp_path / "queue" / "train" / names(tmp_path)[1]).unlink()  # consumed meanwhile
+    provider = numbers(tmp_path)
+    with running(provider, splits=["train"]), consumer(tmp_path) as queue:
+        seqs = [0, 1, 2, 3] if rename_failed else [0, 2, 3]
+        assert take(queue, 3 * len(seqs)) == [
+            first for seq in seqs for first in expected(provider, range(seq, seq + 1))
+        ]
+
+
+def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "forebay.queue")
+    filled(tmp_path, 1)
+    for name in (".tmp-1700000000000-000000.pt", ".tmp-1700000000000-000007.pt"):
+        (tmp_path / "queue" / "train" / name).write_bytes(b"half a file")
+    with running(numbers(tmp_path)):
+        eventually(lambda: len(names(tmp_path)) == 2)
+    assert all(FileName.parse(name) for name in names(tmp_path))
+    assert caplog.text.count("which the last provider had not finished") == 2
+
+
+def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files stay in the order of their numbers, also over a restart."""
+    now = 1_700_000_000_000
+    provider = filled(tmp_path, 0)
+    for seq in range(6):
+        monkeypatch.setattr(time, "time_ns", lambda now=now: now * 10**6)
+        now -= 1000
+        if seq == 3:
+            provider = numbers(tmp_path)
+        provider.produce_one_file("train", seq)
+    monkeypatch.undo()
+    with consumer(tmp_path) as queue:
+        assert take(queue, 18) == expected(provider, range(6))
+
+
+def test_a_lost_counter_is_found_again(tmp_path: Path) -> None:
+    """From files that are there, also archived ones; a damaged one is an error."""
+    filled(tmp_path, 4)
+    counter = tmp_path / "queue" / ".state" / "train.sequence.json"
+    assert json.loads(counter.read_text())["next"] == 4
+    with consumer(tmp_path, archive=True) as queue, pytest.raises(TimeoutError):
+        take(queue, 13, timeout=0)
+    counter.unlink()
+    with running(numbers(tmp_path), splits=["train"]):
+        eventually(lambda: len(names(tmp_path)) == 2)
+    assert [FileName.parse(name).seq for name in names(tmp_path)] == [4, 5]  # type: ignore[union-attr]
+    counter.write_text("{")
+    with pytest.raises(forebay.StateError, match=r"train.sequence.json is damaged; remove it"):
+        numbers(tmp_path).run()
+
+
+class Wrong(Numbers):
+    batch: Any = None
+
+    def sample_batch(self, split: str, rng: torch.Generator) -> dict[str, Any]:
+        return self.batch(super().sample_batch(split, rng))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: {"x": b["x"]}, r"batch 0 of file 0 of train is not .*: 'y' is missing"),
+        (lambda b: {**b, "z": b["x"]}, "'z' is not in batch_schema"),
+        (lambda b: {**b, "x": b["x"].int()}, r"'x' is int32 \[4, 4\], must be int64 \[4, 4\]"),
+        (lambda b: {**b, "x": b["x"][:3]}, r"'x' is int64 \[3, 4\], must be int64 \[4, 4\]"),
+        (lambda b: {**b, "x": b["x"][:, :3]}, r"'x' is int64 \[4, 3\], must be int64 \[4, 4\]"),
+        (lambda b: {**b, "x": b["x"].numpy()}, "'x' is a ndarray, must be a tensor"),
+        (lambda b: (b["x"], b["y"]), "is a tuple, must be a dict of tensors"),
+    ],
+)
+def test_every_batch_is_checked(tmp_path: Path, change: Any, message: str) -> None:
+    provider = Wrong(tmp_path, 4, batches_per_file=2)
+    provider.batch = change
+    with pytest.raises(forebay.ConfigError, match=message):
+        provider.produce_one_file("train", 0)
+    calls = 0
+
+    def second(batch: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return batch if calls == 1 else change(batch)
+
+    provider.batch = second
+    with pytest.raises(forebay.ConfigError, match="batch 1 of file 0"):
+        provider.produce_one_file("train", 0)
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+class Says(Numbers):
+    says: Any = None
+
+    def build_meta(self) -> dict[str, Any]:
+        return self.says  # type: ignore[no-any-return]
+
+
+def test_meta_is_checked_and_written(tmp_path: Path) -> None:
+    provider = Says(tmp_path, 4, block_size=4)
+    assert provider.load_meta_if_exists() is None
+    provider.says = meta(split_info=None)
+    with pytest.raises(forebay.ConfigError, match="split_info is missing"):
+        provider.write_meta()
+    provider.says = meta(batch_size=5, block_size=4)
+    with pytest.raises(
+        forebay.ConfigError, match=r"differs from the provider's parameters in batch_size \(5, here 4\)"
+    ):
+        provider.write_meta()
+    assert not list(tmp_path.iterdir())
+    provider.says = meta(stoi={"a": 0}, mask_token_id=7)
+    provider.write_meta()
+    assert provider.load_meta_if_exists() == read_meta(tmp_path) == provider.says
+    with pytest.raises(forebay.ConfigError, match="vocab_size is missing"):
+        provider.validate_meta(meta(vocab_size=None))
+
+
+def test_an_existing_meta_that_differs(tmp_path: Path) -> None:
+    """An error that names the keys, before anything is produced; the same meta is none."""
+    filled(tmp_path, 0)
+    numbers(tmp_path).write_meta()
+    provider = Says(tmp_path, 8)
+    provider.says = meta(8, vocab_size=9, label_map={})
+    with pytest.raises(forebay.ConfigError, match=r"batch_size \(4, here 8\), label_map \(missing, .*, vocab_size"):
+        provider.run()
+    assert not list(tmp_path.rglob("*.pt"))
+    assert read_meta(tmp_path)["batch_size"] == 4
+    (tmp_path / "meta.pkl").write_bytes(pickle.dumps({**meta(), "batch_schema": tuple(meta()["batch_schema"])}))
+    numbers(tmp_path).write_meta()  # a tuple is as good as a list
+
+
+class Hooked(Numbers):
+    def on_start(self) -> None:
+        self.seen = ["start"]
+
+    def on_stop(self) -> None:
+        self.seen.append("stop")
+
+    def sample_batch(self, split: str, rng: torch.Generator) -> dict[str, Any]:
+        self.seen.append("batch")
+        if len(self.seen) > 9:
+            raise RuntimeError("no more")
+        return super().sample_batch(split, rng)
+
+
+def test_hooks(tmp_path: Path) -> None:
+    provider = Hooked(tmp_path, 4, batches_per_file=3)
+    with pytest.raises(RuntimeError, match="no more"):
+        provider.run()
+    assert provider.seen[:2] == ["start", "batch"]
+    assert provider.seen[-2:] == ["batch", "stop"]
+    assert len(names(tmp_path)) == len(names(tmp_path, "val")) + (1 if len(names(tmp_path)) > 1 else 0)
+
+
+def test_stopping_before_and_in_a_file(tmp_path: Path) -> None:
+    provider = numbers(tmp_path / "a")
+    provider.stop()
+    provider.run()
+    assert names(tmp_path / "a") == []
+    slow = numbers(tmp_path / "b", batches_per_file=100)
+    slow.pause_s = 0.05
+    start = time.monotonic()
+    with running(slow):
+        time.sleep(0.2)
+    assert time.monotonic() - start < 3
+    assert names(tmp_path / "b") == []
+
+
+def test_two_providers_for_one_queue(tmp_path: Path) -> None:
+    with running(numbers(tmp_path)):
+        eventually((tmp_path / "meta.pkl").exists)
+        with pytest.raises(forebay.StateError, match="another provider holds"):
+            numbers(tmp_path).run()
+        with pytest.raises(forebay.StateError, match="another provider or consumer holds"):
+            numbers(tmp_path).purge()
+        with running(numbers(tmp_path, rank=0)):
+            eventually((tmp_path / "queue" / "train_rank0").exists)
+
+
+def test_purge(tmp_path: Path) -> None:
+    provider = filled(tmp_path, 2)
+    (tmp_path / "mine.txt").touch()
+    provider.purge()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    filled(tmp_path, 1)
+    assert FileName.parse(names(tmp_path)[0]).seq == 0  # type: ignore[union-attr]
+    numbers(tmp_path / "never").purge()
+
+
+def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A line per file and per change of the backlog, none per batch."""
+    caplog.set_level("INFO", "forebay.queue")
+    provider = numbers(tmp_path, batches_per_file=50)
+    with running(provider, splits=["train"]):
+        eventually(lambda: provider.backlog_size("train") == 2)
+        time.sleep(0.1)
+    lines = [record.getMessage().split(":", 1)[1].split()[0:2] for record in caplog.records[:-1]]
+    assert lines == [
+        ["wrote", names(tmp_path)[0] + ","],
+        ["backlog", "is"],
+        ["wrote", names(tmp_path)[1] + ","],
+        ["backlog", "is"],
+    ]
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+    assert "backlog is 2 files, was 1" in caplog.text
+
+
+def test_verbose_is_debug(tmp_path: Path) -> None:
+    log = logging.getLogger("forebay.queue")
+    before = log.level
+    try:
+        numbers(tmp_path, verbose=True)
+        assert log.level == logging.DEBUG
+    finally:
+        log.setLevel(before)
+
+
+def test_ranks_have_queues_of_their_own(tmp_path: Path) -> None:
+    providers = [filled(tmp_path, 2, rank=rank) for rank in range(2)]
+    assert names(tmp_path, ".") == [
+        *(".state", "train_rank0", "train_rank1", "val_rank0", "val_rank1"),
+    ]
+    queues = [consumer(tmp_path, rank=rank) for rank in range(2)]
+    found = [take(queue, 6) for queue in queues]
+    assert found == [expected(provider, range(2)) for provider in providers]
+    assert not set(found[0]) & set(found[1])
+    with consumer(tmp_path) as alone, pytest.raises(forebay.ConfigError, match="divided among ranks: give rank="):
+        alone.get_batch("train", "cpu")
+    for queue in queues:
+        queue.close()
