@@ -101,6 +101,18 @@ impl<T: Element> Field<T> {
     }
 }
 
+#[cfg(feature = "audio")]
+impl Field<half::bf16> {
+    /// The bits of the values, for whoever has no such type.
+    pub fn into_bits(self) -> Field<u16> {
+        let memory = match self.memory {
+            Memory::Vector(values) => Memory::Vector(half::vec::HalfFloatVecExt::reinterpret_into(values)),
+            Memory::Slot(slot) => Memory::Slot(slot),
+        };
+        Field { memory, len: self.len }
+    }
+}
+
 impl<T> Default for Field<T> {
     fn default() -> Self {
         Self { memory: Memory::Vector(Vec::new()), len: 0 }

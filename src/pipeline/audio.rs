@@ -45,7 +45,12 @@ pub struct AudioPlan {
 impl AudioPlan {
     /// `[n_mels, n_frames]` or `[n_frames, n_mels]` of an example.
     pub fn shape(&self) -> [usize; 2] {
-        self.form.shape(self.spectrogram.n_mels, self.spectrogram.n_frames(self.clip_samples))
+        self.form.shape(self.spectrogram.n_mels, self.n_frames())
+    }
+
+    /// Frames of a spectrogram.
+    pub fn n_frames(&self) -> usize {
+        self.form.n_frames.unwrap_or_else(|| self.spectrogram.n_frames(self.clip_samples))
     }
 
     /// Bytes of an example's spectrogram, in a buffer of its own or in its place in a batch.
