@@ -4,9 +4,7 @@
 //! written; a batch lies in slots of an [`AudioPool`], which come back when whoever holds them is done. In steady state nothing
 //! large is allocated, neither per example nor per batch.
 
-use std::sync::Arc;
-
-use crossbeam::queue::ArrayQueue;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use half::{bf16, f16};
 
@@ -124,14 +122,49 @@ impl AudioPool {
     }
 }
 
-/// Spectrogram buffers on their way back from the collator to the workers.
-pub type SpareBuffers = Arc<ArrayQueue<Values>>;
+/// Spectrogram buffers on their way back from the collator to the workers. The last one that came is the first to go: it is the
+/// likeliest to be in a cache still.
+#[derive(Debug)]
+pub struct SpareBuffers {
+    resting: Mutex<Vec<Values>>,
+    most: usize,
+}
+
+impl SpareBuffers {
+    /// At most `most` buffers; there are none yet.
+    pub fn new(most: usize) -> Self {
+        Self { resting: Mutex::new(Vec::with_capacity(most)), most }
+    }
+
+    /// Takes a buffer, if one is there.
+    pub fn take(&self) -> Option<Values> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Leaves a buffer, or drops it if there are enough.
+    pub fn leave(&self, buffer: Values) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        if resting.len() < self.most {
+            resting.push(buffer);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
 
 /// Assembles [`AudioBatch`]es.
 #[derive(Debug)]
 pub struct AudioCollate {
     pool: Arc<AudioPool>,
-    spare: SpareBuffers,
+    spare: Arc<SpareBuffers>,
     /// Memory is taken for the first row, so that none is held between passes.
     under_way: Option<AudioBatch>,
     written: Vec<bool>,
@@ -139,7 +172,7 @@ pub struct AudioCollate {
 
 impl AudioCollate {
     /// Takes memory from `pool`, and gives the buffers of examples back to `spare`.
-    pub fn new(pool: Arc<AudioPool>, spare: SpareBuffers) -> Self {
+    pub fn new(pool: Arc<AudioPool>, spare: Arc<SpareBuffers>) -> Self {
         let written = vec![false; pool.batch_size];
         Self { pool, spare, under_way: None, written }
     }
@@ -164,8 +197,7 @@ impl Collate for AudioCollate {
         batch.label[row] = example.label;
         batch.index[row] = example.index;
         self.written[row] = true;
-        // A full queue drops the buffer.
-        let _ = self.spare.push(example.spectrogram);
+        self.spare.leave(example.spectrogram);
         Ok(())
     }
 
@@ -188,7 +220,7 @@ mod tests {
 
     fn collate(batch_size: usize, example_len: usize) -> AudioCollate {
         let pool = AudioPool::new(batch_size, Dtype::Float32, example_len, 2);
-        AudioCollate::new(Arc::new(pool), Arc::new(ArrayQueue::new(4)))
+        AudioCollate::new(Arc::new(pool), Arc::new(SpareBuffers::new(4)))
     }
 
     fn example(n: i64, len: usize) -> AudioExample {
@@ -210,6 +242,19 @@ mod tests {
         assert_eq!((&*batch.label, &*batch.index), (&[5, 1][..], &[50, 10][..]));
         assert_eq!(collate.spare.len(), 2);
         assert_eq!(**float32(&collate.take(0)), [0.0; 0]);
+    }
+
+    #[test]
+    fn the_last_spare_buffer_is_taken_first() {
+        let spare = SpareBuffers::new(2);
+        assert!(spare.take().is_none());
+        (1..=3).for_each(|len| spare.leave(Dtype::Float16.zeros(len)));
+        assert_eq!(spare.len(), 2);
+        assert_eq!(
+            [spare.take(), spare.take()].map(|buffer| buffer.map_or(0, |values| values.len())),
+            [2, 1]
+        );
+        assert!(spare.is_empty());
     }
 
     #[test]
@@ -252,7 +297,7 @@ mod tests {
         for dtype in Dtype::ALL {
             let (rows, len) = (3, SMALL);
             let pool = Arc::new(AudioPool::new(rows, dtype, len, 1));
-            let mut collate = AudioCollate::new(pool, Arc::new(ArrayQueue::new(1)));
+            let mut collate = AudioCollate::new(pool, Arc::new(SpareBuffers::new(1)));
             for row in 0..rows {
                 let mut spectrogram = dtype.zeros(len);
                 match &mut spectrogram {
@@ -260,7 +305,7 @@ mod tests {
                     Typed::Float16(values) => values.fill(f16::from_f32(row as f32)),
                     Typed::Bfloat16(values) => values.fill(bf16::from_f32(row as f32)),
                 }
-                collate.put(row, AudioExample { spectrogram, label: 0, index: 0 }).unwrap();
+                collate.put(0, row, AudioExample { spectrogram, label: 0, index: 0 }).unwrap();
             }
             let spectrogram = collate.take(rows).spectrogram;
             for row in 0..rows {

@@ -8,8 +8,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crossbeam::queue::ArrayQueue;
-
 use crate::{
     Result,
     batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
@@ -76,7 +74,7 @@ pub struct AudioTask {
     plan: AudioPlan,
     transform: Arc<SpectrogramTransform>,
     resamplers: Arc<Resamplers>,
-    spare: SpareBuffers,
+    spare: Arc<SpareBuffers>,
     /// For the largest batches that were asked for, kept from pass to pass.
     pool: Arc<Mutex<Option<Arc<AudioPool>>>>,
 }
@@ -89,7 +87,7 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        let spare = Arc::new(ArrayQueue::new(SPARE_BUFFERS));
+        let spare = Arc::new(SpareBuffers::new(SPARE_BUFFERS));
         Ok(Self { plan, transform, resamplers, spare, pool: Arc::default() })
     }
 
@@ -179,7 +177,7 @@ impl Stage for AudioStage {
     fn run(&mut self, record: &Record) -> Result<AudioExample> {
         let clip = self.cutter.cut(&self.task, record)?;
         let new = || self.task.dtype().zeros(self.task.example_len());
-        let mut spectrogram = self.task.spare.pop().unwrap_or_else(new);
+        let mut spectrogram = self.task.spare.take().unwrap_or_else(new);
         let form = &self.task.plan.form;
         self.task.transform.transform_to(form, clip, &mut self.scratch, spectrogram.as_mut())?;
         Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
