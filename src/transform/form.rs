@@ -1,6 +1,6 @@
 //! The form in which features leave: type of the values, order of the axes, number of frames.
 //!
-//! In: eight frames at a time, a row of eight lanes for each band. Out: the caller's buffer, each value written once, rounded on its
+//! In: the bands of eight frames, one after the other, a lane for each frame. Out: the caller's buffer, each value written once, rounded on its
 //! way. Frames that are wanted and not there are the features of silence. Source: own.
 
 use std::ops::Range;
@@ -105,15 +105,28 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Writes some frames, eight at most.
+    /// Takes a band of some frames, eight at most, and writes it if it has a row of its own. One store after each band, and not all of
+    /// them after the last: they go to as many cache lines, and what is computed in between hides their misses.
     #[inline(always)]
-    pub(super) fn write<V: Lanes>(&mut self, frames: Range<usize>, bands: &[Row]) {
-        let (first, count) = (frames.start, frames.len());
-        let Self { n_mels, n_frames, .. } = *self;
-        each!(&mut self.values, values => match self.layout {
-            Layout::Mel => by_band::<V, _>(&mut values[first..], n_frames, count, bands),
-            Layout::Time => by_frame::<V, _>(&mut values[first * n_mels..], n_mels, count, bands),
-        });
+    pub(super) fn put<V: Lanes>(&mut self, band: usize, frames: Range<usize>, log: V, bands: &mut [Row]) {
+        match self.layout {
+            Layout::Mel => {
+                let start = band * self.n_frames;
+                let place = start + frames.start..start + frames.end;
+                each!(&mut self.values, values => Value::store_part(log, &mut values[place]));
+            }
+            Layout::Time => log.store(&mut bands[band].0),
+        }
+    }
+
+    /// Writes what is left of some frames once all their bands are there.
+    #[inline(always)]
+    pub(super) fn finish<V: Lanes>(&mut self, frames: Range<usize>, bands: &[Row]) {
+        let n_mels = self.n_mels;
+        if self.layout == Layout::Time {
+            let place = frames.start * n_mels..frames.end * n_mels;
+            each!(&mut self.values, values => by_frame::<V, _>(&mut values[place], n_mels, bands));
+        }
     }
 
     /// Fills the frames from `first` on with `silence`.
@@ -131,21 +144,13 @@ impl Output<'_> {
     }
 }
 
-/// Writes a piece of each row of bands.
+/// Writes whole frames, eight bands at a time.
 #[inline(always)]
-fn by_band<V: Lanes, T: Value>(out: &mut [T], n_frames: usize, count: usize, bands: &[Row]) {
-    for (row, out) in bands.iter().zip(out.chunks_mut(n_frames)) {
-        T::store_part(V::load(&row.0), &mut out[..count]);
-    }
-}
-
-/// Writes whole rows of frames, eight bands at a time.
-#[inline(always)]
-fn by_frame<V: Lanes, T: Value>(out: &mut [T], n_mels: usize, count: usize, bands: &[Row]) {
+fn by_frame<V: Lanes, T: Value>(out: &mut [T], n_mels: usize, bands: &[Row]) {
     for (tile, first) in bands.chunks(LANES).zip((0..n_mels).step_by(LANES)) {
         let zero = V::splat(0.0);
         let rows = std::array::from_fn(|i| tile.get(i).map_or(zero, |row| V::load(&row.0)));
-        for (frame, out) in V::transpose(rows).into_iter().zip(out.chunks_exact_mut(n_mels).take(count)) {
+        for (frame, out) in V::transpose(rows).into_iter().zip(out.chunks_exact_mut(n_mels)) {
             T::store_part(frame, &mut out[first..n_mels.min(first + LANES)]);
         }
     }

@@ -361,15 +361,17 @@ impl SpectrogramTransform {
             // The first bin is the sum of a frame's windowed samples: not finite if one of them is not. The sums of all bands, also of
             // those without a weight, begin with what tells.
             let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
-            for ((first_bin, weights), band) in self.bank.bands().zip(&mut scratch.bands) {
+            let frames = first..first + count;
+            for (band, (first_bin, weights)) in self.bank.bands().enumerate() {
                 let mut energy = zero_or_nan;
                 for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
                     energy = V::load(&row.0).mul_add(V::splat(weight), energy);
                 }
                 // In this order of the operands NaN stays NaN.
-                V::splat(FLOOR).max(energy).ln().store(&mut band.0);
+                let log = V::splat(FLOOR).max(energy).ln();
+                out.put(band, frames.clone(), log, &mut scratch.bands);
             }
-            out.write::<V>(first..first + count, &scratch.bands);
+            out.finish::<V>(frames, &scratch.bands);
         }
         out.fill(n_frames, V::splat(FLOOR).ln());
     }
