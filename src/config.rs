@@ -296,6 +296,7 @@ impl LoaderConfig {
         whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
         whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
         whole("n_readers", self.n_readers, 1, 256);
+        whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
         if let (Count::Exactly(n), Some(budget)) = (self.n_workers, self.cpu_budget) {
             problems.push(format!(
                 "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
@@ -303,7 +304,6 @@ impl LoaderConfig {
                 shown(n)
             ));
         }
-        whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
         let form = self.form(&mut problems);
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
