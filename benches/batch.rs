@@ -1,4 +1,5 @@
-//! What the memory of a batch costs: examples written into a new vector, a new arena, and one that was in use before.
+//! What the memory of a batch costs: examples written into a new vector, a new arena, and one that was in use before; and what the
+//! copy of an example costs, through the caches and past them.
 //!
 //! `cargo bench --bench batch`. The vector is what each batch was before there were pools; up to 32 MiB glibc may have such memory at
 //! hand, beyond that never.
@@ -55,5 +56,63 @@ fn memory(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, memory);
+/// Copies past the caches: the lines of `to` are not read before they are written, nor kept.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn stream(to: &mut [f32], from: &[f32]) {
+    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+
+    assert_eq!(to.len(), from.len());
+    // SAFETY: any bits are numbers of either type.
+    let (front, middle, back) = unsafe { to.align_to_mut::<__m256i>() };
+    let (first, rest) = from.split_at(front.len());
+    front.copy_from_slice(first);
+    let (vectors, last) = rest.split_at(8 * middle.len());
+    for (to, from) in middle.iter_mut().zip(vectors.as_chunks::<8>().0) {
+        // SAFETY: `from` is as large as the vector, and `to` aligned.
+        unsafe { _mm256_stream_si256(to, _mm256_loadu_si256(from.as_ptr().cast())) };
+    }
+    back.copy_from_slice(last);
+    _mm_sfence();
+}
+
+/// The one copy of an example, into its row of one of seven batches of 64 that go round. `hot` examples were written just before, as
+/// without a window; `cold` ones lie in the last of 512 MB, as in a large one.
+fn copy(criterion: &mut Criterion) {
+    const ROWS: usize = 64;
+    let mut group = criterion.benchmark_group("copy");
+    for (name, len) in [("float32", 128 * 501), ("float16", 64 * 501)] {
+        group.throughput(Throughput::Bytes(4 * len as u64));
+        for (heat, n) in [("hot", 4), ("cold", (512 << 20) / (4 * len))] {
+            let examples: Vec<Vec<f32>> = (0..n).map(|i| vec![i as f32; len]).collect();
+            let pool = FieldPool::<f32>::new(ROWS * len, 7);
+            let mut batches: Vec<_> = (0..7).map(|_| pool.acquire().unwrap()).collect();
+            let (mut row, mut example) = (0, 0);
+            let mut place = || {
+                row = (row + 1) % (7 * ROWS);
+                example = (example + 1) % n;
+                (row / ROWS, row % ROWS, example)
+            };
+            group.bench_function(format!("{name}/{heat}/memcpy"), |bench| {
+                bench.iter(|| {
+                    let (batch, row, example) = place();
+                    batches[batch].row_mut(row, len).copy_from_slice(&examples[example]);
+                });
+            });
+            #[cfg(target_arch = "x86_64")]
+            if std::arch::is_x86_feature_detected!("avx2") {
+                group.bench_function(format!("{name}/{heat}/stream"), |bench| {
+                    bench.iter(|| {
+                        let (batch, row, example) = place();
+                        // SAFETY: the CPU has it.
+                        unsafe { stream(batches[batch].row_mut(row, len), &examples[example]) };
+                    });
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, memory, copy);
 criterion_main!(benches);

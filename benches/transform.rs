@@ -8,8 +8,11 @@
 )]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::transform::{
-    CropMode, Quality, Resampler, SpectrogramConfig, SpectrogramTransform, crop, target_len,
+use forebay::{
+    dtype::Dtype,
+    transform::{
+        CropMode, Form, Layout, Quality, Resampler, SpectrogramConfig, SpectrogramTransform, crop, target_len,
+    },
 };
 use std::hint::black_box;
 
@@ -39,6 +42,22 @@ fn log_mel(criterion: &mut Criterion) {
         group.bench_function(name, |bench| {
             bench.iter(|| transform.transform(black_box(&waveform), &mut scratch, &mut out).unwrap());
         });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("form");
+    group.throughput(Throughput::Elements(1));
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let waveform = noise(CLIP_SECONDS * RATE as usize);
+    let mut scratch = transform.scratch();
+    for layout in [Layout::Mel, Layout::Time] {
+        for dtype in Dtype::ALL {
+            let form = Form { dtype, layout, n_frames: None };
+            let mut out = dtype.zeros(transform.n_mels() * transform.n_frames(waveform.len()));
+            group.bench_function(format!("{}/{}", layout.name(), dtype.name()), |bench| {
+                let waveform = black_box(waveform.as_slice());
+                bench.iter(|| transform.transform_to(&form, waveform, &mut scratch, out.as_mut()).unwrap());
+            });
+        }
     }
     group.finish();
 }

@@ -13,10 +13,11 @@ pub use tokens::TokenConfig;
 
 use crate::{
     Error, ErrorKind, Result,
+    dtype::Dtype,
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stage, Stop},
     pipeline::{AUTO_PREFETCH, AudioPlan, Auto, MixturePlan, Plan, cores},
-    transform::{CropMode, SpectrogramConfig},
+    transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 
 /// How several sources are mixed, as the user said it.
@@ -96,6 +97,12 @@ pub struct LoaderConfig {
     pub memory_budget: Option<i64>,
     /// Bytes of records between the I/O thread and the workers; 512 MiB if not given, or less for a `memory_budget`.
     pub raw_channel_bytes: Option<i64>,
+    /// `float32`, `float16` or `bfloat16`.
+    pub dtype: String,
+    /// `mel` or `time`: which axis of a spectrogram comes first.
+    pub layout: String,
+    /// Frames of a spectrogram; those of the clip if not given.
+    pub n_frames: Option<i64>,
     /// Several sources.
     pub mixture: Option<MixtureConfig>,
 }
@@ -127,6 +134,9 @@ impl Default for LoaderConfig {
             cpu_budget: None,
             memory_budget: None,
             raw_channel_bytes: None,
+            dtype: Dtype::default().name().into(),
+            layout: Layout::default().name().into(),
+            n_frames: None,
             mixture: None,
         }
     }
@@ -175,6 +185,20 @@ impl LoaderConfig {
             None if !self.infinite && self.shuffle_min_size == 0 => Ok(Order::Sequential),
             None => Ok(Order::Window),
         }
+    }
+
+    /// How spectrograms lie in memory.
+    fn form(&self, problems: &mut Vec<String>) -> Form {
+        let dtype = Dtype::from_name(&self.dtype).unwrap_or_else(|| {
+            problems
+                .push(format!("dtype is {:?}, must be \"float32\", \"float16\" or \"bfloat16\"", self.dtype));
+            Dtype::default()
+        });
+        let layout = Layout::from_name(&self.layout).unwrap_or_else(|| {
+            problems.push(format!("layout is {:?}, must be \"mel\" or \"time\"", self.layout));
+            Layout::default()
+        });
+        Form { dtype, layout, n_frames: self.n_frames.map(|n| n.max(1) as usize) }
     }
 
     /// The canonical streams, once they are known to be whole.
@@ -278,6 +302,7 @@ impl LoaderConfig {
         whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
         whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
         whole("n_readers", self.n_readers, 1, 256);
+        whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
         if let (Count::Exactly(n), Some(budget)) = (self.n_workers, self.cpu_budget) {
             problems.push(format!(
                 "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
@@ -285,6 +310,7 @@ impl LoaderConfig {
                 shown(n)
             ));
         }
+        let form = self.form(&mut problems);
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
@@ -310,10 +336,27 @@ impl LoaderConfig {
                 self.clip_seconds, self.sample_rate, self.n_fft
             ));
         }
-        let example_bytes = example_bytes(self.n_mels as usize, clip_samples, hop_length);
+        let audio = AudioPlan {
+            clip_samples,
+            crop: if self.augment { CropMode::Random } else { CropMode::Center },
+            spectrogram: SpectrogramConfig {
+                sample_rate: self.sample_rate as u32,
+                n_fft: self.n_fft as usize,
+                hop_length,
+                n_mels: self.n_mels as usize,
+                ..SpectrogramConfig::default()
+            },
+            form,
+        };
+        let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
+            let frames = if self.n_frames.is_some() {
+                "lower n_frames"
+            } else {
+                "raise hop_length or lower clip_seconds"
+            };
             problems.push(format!(
-                "one spectrogram would take {} MiB, at most {} are allowed; raise hop_length or lower clip_seconds or n_mels",
+                "one spectrogram would take {} MiB, at most {} are allowed; {frames} or n_mels",
                 example_bytes >> 20,
                 MAX_EXAMPLE_BYTES >> 20
             ));
@@ -345,17 +388,6 @@ impl LoaderConfig {
             prefetch_batches: prefetch_batches as usize,
             auto,
         };
-        let audio = AudioPlan {
-            clip_samples,
-            crop: if self.augment { CropMode::Random } else { CropMode::Center },
-            spectrogram: SpectrogramConfig {
-                sample_rate: self.sample_rate as u32,
-                n_fft: self.n_fft as usize,
-                hop_length,
-                n_mels: self.n_mels as usize,
-                ..SpectrogramConfig::default()
-            },
-        };
         Ok((plan, audio))
     }
 
@@ -364,18 +396,14 @@ impl LoaderConfig {
     /// # Errors
     /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the budget.
     pub fn fit(&self, plan: &mut Plan, audio: &AudioPlan, rows: u64) -> Result<()> {
-        let SpectrogramConfig { n_mels, hop_length, .. } = audio.spectrogram;
-        let example_bytes = example_bytes(n_mels, audio.clip_samples, hop_length);
         let most_rows = if self.infinite { u64::MAX } else { rows };
-        if let Some(problem) = self.batch_problem(example_bytes, most_rows) {
+        if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {
             return Err(Error::new(ErrorKind::Config, problem));
         }
         let Some(budget) = self.memory_budget else { return Ok(()) };
         let batch_rows = most_rows.min(plan.batch_size as u64);
-        let batch = example_bytes * batch_rows;
-        // Whole huge pages, and labels and indices.
-        let batch = batch + batch / 8 + 16 * batch_rows;
-        let sizes = memory::Sizes { example: example_bytes, batch, rows };
+        let batch = audio.batch_bytes(batch_rows as usize) as u64;
+        let sizes = memory::Sizes { example: audio.example_bytes() as u64, batch, rows };
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 
@@ -391,11 +419,6 @@ impl LoaderConfig {
             )
         })
     }
-}
-
-/// Bytes of a spectrogram, from values within their ranges.
-fn example_bytes(n_mels: usize, clip_samples: usize, hop_length: usize) -> u64 {
-    4 * n_mels as u64 * (1 + clip_samples / hop_length) as u64
 }
 
 /// A whole number for a message; the two ends of the range stand for all numbers beyond it.

@@ -18,6 +18,8 @@
 // In the order in which data flows.
 #[cfg(feature = "audio")]
 pub mod config;
+#[cfg(feature = "audio")]
+pub mod dtype;
 pub mod error;
 mod float_mode;
 pub mod memory;

@@ -62,6 +62,9 @@ class _Overrides(TypedDict, total=False):
     cpu_budget: int | None
     memory_budget: int | None
     raw_channel_bytes: int | None
+    dtype: str
+    layout: str
+    n_frames: int | None
     audio_column: str | None
     label_column: str | None
 
@@ -186,6 +189,9 @@ class Loader:
         cpu_budget: int | None = None,
         memory_budget: int | None = None,
         raw_channel_bytes: int | None = None,
+        dtype: str = "float32",
+        layout: str = "mel",
+        n_frames: int | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
     ) -> Self: ...

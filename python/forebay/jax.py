@@ -62,6 +62,8 @@ def batches(
     `rank_and_world_size(sharding)` has them: together `[batch_size * world_size, ...]`. Fields of fewer dimensions take
     as much of the spec as they have.
 
+    A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`.
+
     `pad_to` fills shorter batches up with rows of zeros, -1 in integers, so that a compiled step sees one shape. A
     finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and devices share
     evenly.
@@ -71,7 +73,15 @@ def batches(
     """
     if sharding is not None and pad_to is None and _is_finite(loader):
         raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
-    return Converted(lambda batch: _to_device(_padded(batch, pad_to), sharding), loader)
+    return Converted(lambda batch: _to_device(_padded(_typed(batch), pad_to), sharding), loader)
+
+
+def _typed(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The batch with its spectrogram of bfloat16 as such."""
+    spectrogram = batch.get("spectrogram")
+    if spectrogram is None or spectrogram.dtype != np.uint16:
+        return batch
+    return {**batch, "spectrogram": spectrogram.view(jax.dtypes.bfloat16)}
 
 
 def _is_finite(loader: Loader) -> bool:

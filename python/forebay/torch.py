@@ -33,14 +33,18 @@ ALIGNMENT = 64
 
 
 def to_tensors(batch: Mapping[str, Any]) -> Batch:
-    """The fields as tensors that share the arrays' memory; what is no array of numbers passes as it is."""
-    return {name: _to_tensor(value) for name, value in batch.items()}
+    """The fields as tensors that share the arrays' memory; what is no array of numbers passes as it is.
+
+    A `spectrogram` of uint16, which is what `Loader(dtype="bfloat16")` yields, becomes one of `torch.bfloat16`.
+    """
+    return {name: _to_tensor(name, value) for name, value in batch.items()}
 
 
-def _to_tensor(value: Any) -> Any:
+def _to_tensor(name: str, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
-    if value.dtype.name == "bfloat16":  # ml_dtypes', of which torch knows nothing
+    # Of ml_dtypes' bfloat16 torch knows nothing.
+    if value.dtype.name == "bfloat16" or (name == "spectrogram" and value.dtype == np.uint16):
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
 

@@ -28,12 +28,14 @@ mod sealed {
 
 macro_rules! elements {
     ($($number:ty)*) => {$(
-        // SAFETY: a primitive number.
+        // SAFETY: a primitive number, or the bits of one in a transparent struct.
         unsafe impl sealed::Sealed for $number {}
         impl Element for $number {}
     )*};
 }
 elements! { u8 u16 u32 i32 i64 f32 f64 }
+#[cfg(feature = "audio")]
+elements! { half::f16 half::bf16 }
 
 /// A piece of memory of its own: aligned to [`ARENA_ALIGN`], zero at first.
 pub struct Arena {
@@ -72,6 +74,11 @@ impl Arena {
     /// How many bytes were asked for.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How many bytes an arena of `bytes` takes.
+    pub fn mapped_bytes(bytes: usize) -> usize {
+        system::mapped_len(bytes).unwrap_or(usize::MAX)
     }
 }
 
@@ -187,7 +194,7 @@ mod system {
 
     /// What is mapped for `bytes`: whole huge pages if that adds at most an eighth, else whole pages. A rest in small pages would
     /// cost as much at its first use as all the huge ones before it.
-    fn mapped_len(bytes: usize) -> Option<usize> {
+    pub(super) fn mapped_len(bytes: usize) -> Option<usize> {
         let huge = bytes.checked_next_multiple_of(ARENA_ALIGN)?;
         if huge - bytes <= bytes / 8 {
             return Some(huge);
@@ -246,6 +253,11 @@ mod system {
 
     fn layout(bytes: usize) -> Option<Layout> {
         Layout::from_size_align(bytes, ARENA_ALIGN).ok()
+    }
+
+    /// What is allocated for `bytes`.
+    pub(super) fn mapped_len(bytes: usize) -> Option<usize> {
+        Some(bytes)
     }
 
     /// Allocates zeroed memory.

@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use super::arena::{ArenaPool, Element, Slot};
+use super::arena::{Arena, ArenaPool, Element, Slot};
 use crate::Result;
 
 /// Fields of fewer bytes are vectors.
@@ -29,6 +29,14 @@ impl<T: Element> FieldPool<T> {
     pub fn new(len: usize, slots: usize) -> Self {
         let bytes = len.saturating_mul(size_of::<T>());
         Self { len, arenas: (bytes >= SMALL).then(|| ArenaPool::new(bytes, slots)), values: PhantomData }
+    }
+
+    /// Bytes that a field takes, as the system hands memory out.
+    pub fn bytes(&self) -> usize {
+        match &self.arenas {
+            None => self.len * size_of::<T>(),
+            Some(arenas) => Arena::mapped_bytes(arenas.bytes()),
+        }
     }
 
     /// A field of `len` values: zeros, or those of a batch that is gone.
@@ -51,6 +59,17 @@ pub enum Memory<T> {
     Vector(Vec<T>),
     /// Of any other.
     Slot(Slot),
+}
+
+#[cfg(test)]
+impl<T> Memory<T> {
+    /// The slot, for tests that ask for nothing but its size.
+    pub(super) fn untyped(self) -> Memory<()> {
+        match self {
+            Self::Vector(_) => Memory::Vector(Vec::new()),
+            Self::Slot(slot) => Memory::Slot(slot),
+        }
+    }
 }
 
 /// The values of one field.
@@ -79,6 +98,18 @@ impl<T: Element> Field<T> {
             }
             slot @ Memory::Slot(_) => slot,
         }
+    }
+}
+
+#[cfg(feature = "audio")]
+impl Field<half::bf16> {
+    /// The bits of the values, for whoever has no such type.
+    pub fn into_bits(self) -> Field<u16> {
+        let memory = match self.memory {
+            Memory::Vector(values) => Memory::Vector(half::vec::HalfFloatVecExt::reinterpret_into(values)),
+            Memory::Slot(slot) => Memory::Slot(slot),
+        };
+        Field { memory, len: self.len }
     }
 }
 

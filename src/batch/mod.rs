@@ -12,7 +12,7 @@ mod tokens;
 
 pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
 #[cfg(feature = "audio")]
-pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, SpareBuffers};
+pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, Features, SpareBuffers};
 pub use field::{Field, FieldPool, Memory, SMALL};
 pub use free_list::FreeList;
 pub use tokens::{

@@ -8,16 +8,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crossbeam::queue::ArrayQueue;
-
 use crate::{
     Result,
     batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
     decode::{AudioDecoder, Info, Planes, layout},
+    dtype::Dtype,
     record::{Batches, Record, Stage, Task},
     transform::{
-        Crop, CropMode, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig, SpectrogramTransform,
-        crop, target_len,
+        Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
+        SpectrogramTransform, crop, target_len,
     },
 };
 
@@ -37,6 +36,36 @@ pub struct AudioPlan {
     pub crop: CropMode,
     /// The features; also tells the target rate.
     pub spectrogram: SpectrogramConfig,
+    /// How they lie in memory.
+    pub form: Form,
+}
+
+impl AudioPlan {
+    /// `[n_mels, n_frames]` or `[n_frames, n_mels]` of an example.
+    pub fn shape(&self) -> [usize; 2] {
+        self.form.shape(self.spectrogram.n_mels, self.n_frames())
+    }
+
+    /// Frames of a spectrogram.
+    pub fn n_frames(&self) -> usize {
+        self.form.n_frames.unwrap_or_else(|| self.spectrogram.n_frames(self.clip_samples))
+    }
+
+    /// Bytes of an example's spectrogram, in a buffer of its own or in its place in a batch.
+    pub fn example_bytes(&self) -> usize {
+        let [rows, columns] = self.shape();
+        rows.saturating_mul(columns).saturating_mul(self.form.dtype.bytes())
+    }
+
+    /// Bytes of address space, and once used of memory, that a batch takes: its fields, rounded up as the system hands memory out.
+    pub fn batch_bytes(&self, batch_size: usize) -> usize {
+        AudioPool::new(batch_size, self.form.dtype, self.shape().iter().product(), 0).batch_bytes()
+    }
+
+    /// How many batches' memory is kept at most: of those made ahead and those that users let go of.
+    pub fn batches_kept(prefetch_batches: usize) -> usize {
+        prefetch_batches.saturating_add(SPARE_BATCHES)
+    }
 }
 
 /// Makes spectrograms of recordings.
@@ -45,7 +74,7 @@ pub struct AudioTask {
     plan: AudioPlan,
     transform: Arc<SpectrogramTransform>,
     resamplers: Arc<Resamplers>,
-    spare: SpareBuffers,
+    spare: Arc<SpareBuffers>,
     /// For the largest batches that were asked for, kept from pass to pass.
     pool: Arc<Mutex<Option<Arc<AudioPool>>>>,
 }
@@ -58,7 +87,7 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        let spare = Arc::new(ArrayQueue::new(SPARE_BUFFERS));
+        let spare = Arc::new(SpareBuffers::new(SPARE_BUFFERS));
         Ok(Self { plan, transform, resamplers, spare, pool: Arc::default() })
     }
 
@@ -72,9 +101,18 @@ impl AudioTask {
         Ok((crop, span, resampler))
     }
 
-    /// `[n_mels, n_frames]` of an example.
+    /// `[n_mels, n_frames]` or `[n_frames, n_mels]` of an example.
     pub fn shape(&self) -> [usize; 2] {
-        [self.transform.n_mels(), self.transform.n_frames(self.plan.clip_samples)]
+        self.plan.shape()
+    }
+
+    /// The type of an example's values.
+    pub fn dtype(&self) -> Dtype {
+        self.plan.form.dtype
+    }
+
+    fn example_len(&self) -> usize {
+        self.shape().iter().product()
     }
 }
 
@@ -103,14 +141,14 @@ impl Task for AudioTask {
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> AudioCollate {
-        let slots = ahead.saturating_add(SPARE_BATCHES);
+        let slots = AudioPlan::batches_kept(ahead);
         let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         // One made on the side, maybe the shorter last one of a pass, fits.
         let fits = |pool: &Arc<AudioPool>| pool.batch_size() >= batch_size && pool.slots() >= slots;
         let pool = kept
             .take()
             .filter(fits)
-            .unwrap_or_else(|| Arc::new(AudioPool::new(batch_size, self.shape().iter().product(), slots)));
+            .unwrap_or_else(|| Arc::new(AudioPool::new(batch_size, self.dtype(), self.example_len(), slots)));
         let pool = kept.insert(pool).clone();
         AudioCollate::new(pool, self.spare.clone())
     }
@@ -138,9 +176,10 @@ impl Stage for AudioStage {
 
     fn run(&mut self, record: &Record) -> Result<AudioExample> {
         let clip = self.cutter.cut(&self.task, record)?;
-        let mut spectrogram = self.task.spare.pop().unwrap_or_default();
-        spectrogram.resize(self.task.shape().iter().product(), 0.0);
-        self.task.transform.transform(clip, &mut self.scratch, &mut spectrogram)?;
+        let new = || self.task.dtype().zeros(self.task.example_len());
+        let mut spectrogram = self.task.spare.take().unwrap_or_else(new);
+        let form = &self.task.plan.form;
+        self.task.transform.transform_to(form, clip, &mut self.scratch, spectrogram.as_mut())?;
         Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
     }
 }

@@ -12,13 +12,19 @@ use serde_json::{Map, Value, json};
 use super::{sources::pair, whole::int64};
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
+    pipeline::AudioPlan,
     seed::mix,
     source::ArrowSource,
     state::{Identity, Share},
 };
 
 /// What fixes the batches of a loader of recordings.
-pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &ArrowSource) -> Identity {
+pub fn identity(
+    config: &LoaderConfig,
+    audio: &AudioPlan,
+    columns: [Option<&str>; 2],
+    source: &ArrowSource,
+) -> Identity {
     let resolved = config.resolved_order().map(|order| order.name()).unwrap_or_default();
     let mut parameters = Map::new();
     let mut put = |name: &str, value: Value| {
@@ -57,6 +63,9 @@ pub fn identity(config: &LoaderConfig, columns: [Option<&str>; 2], source: &Arro
     put("n_mels", config.n_mels.into());
     put("n_fft", config.n_fft.into());
     put("hop_length", config.hop_length.into());
+    put("dtype", config.dtype.as_str().into());
+    put("layout", config.layout.as_str().into());
+    put("n_frames", audio.n_frames().into());
     let mut data = Map::new();
     data.insert("num_shards".into(), source.shards().len().into());
     data.insert("num_records".into(), source.n_rows().into());

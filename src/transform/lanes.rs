@@ -7,6 +7,8 @@
 
 use std::ops::{Add, Mul, Sub};
 
+use half::{bf16, f16, slice::HalfFloatSliceExt};
+
 /// Frames processed together.
 pub(super) const LANES: usize = 8;
 
@@ -20,7 +22,7 @@ pub(super) struct Row(pub(super) [f32; LANES]);
 pub(super) enum Level {
     /// Whatever the build's baseline offers.
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C, which no CPU has one without the other of.
     #[cfg(target_arch = "x86_64")]
     Avx2,
 }
@@ -29,7 +31,10 @@ impl Level {
     /// The best level that this CPU has.
     pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("fma")
+            && std::arch::is_x86_feature_detected!("f16c")
+        {
             return Self::Avx2;
         }
         Self::Portable
@@ -54,6 +59,10 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     fn load(row: &[f32; LANES]) -> Self;
     /// Writes one row.
     fn store(self, row: &mut [f32; LANES]);
+    /// Writes one row, rounded to nearest, ties to even. Too large is infinite; NaN stays NaN.
+    fn store_f16(self, row: &mut [f16; LANES]);
+    /// As [`Lanes::store_f16`].
+    fn store_bf16(self, row: &mut [bf16; LANES]);
     /// `self * b + c`, fused where the CPU can.
     fn mul_add(self, b: Self, c: Self) -> Self;
     /// `c - self * b`, fused where the CPU can.
@@ -152,6 +161,14 @@ impl Lanes for Portable {
         *row = self.0;
     }
     #[inline(always)]
+    fn store_f16(self, row: &mut [f16; LANES]) {
+        row.convert_from_f32_slice(&self.0);
+    }
+    #[inline(always)]
+    fn store_bf16(self, row: &mut [bf16; LANES]) {
+        row.convert_from_f32_slice(&self.0);
+    }
+    #[inline(always)]
     fn mul_add(self, b: Self, c: Self) -> Self {
         self * b + c // not f32::mul_add, which calls a library where FMA is not in the baseline
     }
@@ -189,9 +206,9 @@ pub(super) use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    //! AVX2 and FMA. Every method is inlined into a function that was entered only after detection.
+    //! AVX2, FMA and F16C. Every method is inlined into a function that was entered only after detection.
 
-    use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub};
+    use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub, bf16, f16};
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
@@ -240,6 +257,31 @@ mod avx2 {
         #[inline(always)]
         fn store(self, row: &mut [f32; LANES]) {
             avx2!(_mm256_storeu_ps(row.as_mut_ptr(), self.0));
+        }
+        #[inline(always)]
+        fn store_f16(self, row: &mut [f16; LANES]) {
+            avx2!({
+                let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0);
+                _mm_storeu_si128(row.as_mut_ptr().cast(), halves);
+            });
+        }
+        #[inline(always)]
+        fn store_bf16(self, row: &mut [bf16; LANES]) {
+            avx2!({
+                let bits = _mm256_castps_si256(self.0);
+                let upper = _mm256_srli_epi32::<16>(bits);
+                // Half a unit of what is kept, less one if that is even: the carry rounds.
+                let is_odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+                let half = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
+                let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+                // Of NaN the upper half, made quiet: a carry could make infinity of it, and the rest of its bits may be zero.
+                let nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+                let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
+                let words = _mm256_blendv_epi8(rounded, nan, is_nan);
+                let packed = _mm256_packus_epi32(words, words);
+                let packed = _mm256_permute4x64_epi64::<0b1000>(packed);
+                _mm_storeu_si128(row.as_mut_ptr().cast(), _mm256_castsi256_si128(packed));
+            });
         }
         #[inline(always)]
         fn mul_add(self, b: Self, c: Self) -> Self {
@@ -329,7 +371,7 @@ mod tests {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     fn avx2(row: &Row, rows: &[Row; LANES]) -> (Row, [Row; LANES]) {
         (ln_of::<Avx2>(row), transpose_of::<Avx2>(rows))
     }

@@ -11,6 +11,8 @@ pub mod crop;
 #[cfg(feature = "audio")]
 mod fft;
 #[cfg(feature = "audio")]
+mod form;
+#[cfg(feature = "audio")]
 mod lanes;
 #[cfg(feature = "audio")]
 pub mod mel;
@@ -22,6 +24,8 @@ pub mod spectrogram;
 
 #[cfg(feature = "audio")]
 pub use crop::{Crop, CropMode, crop, target_len};
+#[cfg(feature = "audio")]
+pub use form::{Form, Layout};
 #[cfg(feature = "audio")]
 pub use mel::MelBank;
 pub use pack::{CropRule, Document, Packer, Piece};

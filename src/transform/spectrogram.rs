@@ -1,18 +1,23 @@
 //! Log-mel spectrograms: window, FFT, mel filters and logarithm in one pass over eight frames at a time.
 //!
 //! In: a waveform `[n_samples]`. Out: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames stay in the first
-//! two cache levels from window to logarithm, one lane each (see `lanes`), and each output value is written once, as part
-//! of a run of eight. Frames inside the waveform are read in place; only those that reach over an end are copied, with
+//! two cache levels from window to logarithm, one lane each (see `lanes`), and each output value is written once, in its final
+//! type and place, as part of a run of eight. Frames inside the waveform are read in place; only those that reach over an end are copied, with
 //! reflection. FFT sizes that are powers of two go through our own eight-frame transform, others through `realfft`, frame
 //! by frame. The definitions are torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding,
 //! HTK mel, no area norm), then `ln(max(mel, 1e-10))`. A frame with NaN or infinity in it comes out as NaN, never as a number.
 
 use super::{
     fft::LaneFft,
+    form::{Form, Layout, Output},
     lanes::{LANES, Lanes, Level, Portable, Row},
     mel::MelBank,
 };
-use crate::{Error, ErrorKind, Result, config::shown};
+use crate::{
+    Error, ErrorKind, Result,
+    config::shown,
+    dtype::{Typed, ValuesMut},
+};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
 use std::{f64::consts::TAU, fmt, ops::RangeInclusive, sync::Arc};
 
@@ -115,6 +120,19 @@ impl SpectrogramConfig {
         problems
     }
 
+    /// Frames of a waveform of `n_samples`: `1 + n_samples / hop_length` if centred and `n_fft` is even.
+    pub fn n_frames(&self, n_samples: usize) -> usize {
+        match n_samples.saturating_add(2 * self.pad()).checked_sub(self.n_fft) {
+            Some(room) => 1 + room / self.hop_length,
+            None => 0,
+        }
+    }
+
+    /// Samples reflected at either end.
+    fn pad(&self) -> usize {
+        if self.center { self.n_fft / 2 } else { 0 }
+    }
+
     fn win_length(&self) -> usize {
         self.win_length.unwrap_or(self.n_fft)
     }
@@ -159,6 +177,8 @@ pub struct Scratch {
     frames: Vec<Row>,
     spare: Vec<Row>,
     power: Vec<Row>,
+    /// One for each band.
+    bands: Vec<Row>,
     /// Eight frames of `n_fft` for those that reach over an end.
     edges: Vec<f32>,
     single: Vec<f32>,
@@ -212,17 +232,9 @@ impl SpectrogramTransform {
         self.config.n_mels
     }
 
-    /// Columns of the output for a waveform of `n_samples`: `1 + n_samples / hop_length` if centred and `n_fft` is even.
+    /// Columns of the output for a waveform of `n_samples`: [`SpectrogramConfig::n_frames`].
     pub fn n_frames(&self, n_samples: usize) -> usize {
-        match n_samples.saturating_add(2 * self.pad()).checked_sub(self.config.n_fft) {
-            Some(room) => 1 + room / self.config.hop_length,
-            None => 0,
-        }
-    }
-
-    /// Samples reflected at either end.
-    fn pad(&self) -> usize {
-        if self.config.center { self.config.n_fft / 2 } else { 0 }
+        self.config.n_frames(n_samples)
     }
 
     /// New working memory; keep one per thread.
@@ -236,6 +248,7 @@ impl SpectrogramTransform {
             frames: vec![Row::default(); rows],
             spare: vec![Row::default(); rows],
             power: vec![Row::default(); n_fft / 2 + 1],
+            bands: vec![Row::default(); self.config.n_mels],
             edges: vec![0.0; LANES * n_fft],
             single: single.map_or_else(Vec::new, |fft| fft.make_input_vec()),
             spectrum: single.map_or_else(Vec::new, |fft| fft.make_output_vec()),
@@ -252,6 +265,24 @@ impl SpectrogramTransform {
     /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short (reflection needs more
     /// than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs to another plan.
     pub fn transform(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32]) -> Result<()> {
+        self.transform_to(&Form::default(), waveform, scratch, Typed::Float32(out))
+    }
+
+    /// Writes the log-mel energies of one clip in any form.
+    ///
+    /// As [`SpectrogramTransform::transform`], but that `out` is `[n_mels, n_frames]` or `[n_frames, n_mels]`, with as many frames as
+    /// `form` says: of fewer than the waveform has the others are not computed, and those behind its last one are what a waveform
+    /// of zeros gives, the logarithm of [`FLOOR`]. Values are rounded to nearest, ties to even.
+    ///
+    /// # Errors
+    /// As [`SpectrogramTransform::transform`], and [`ErrorKind::Shape`] if `out` is not of the type in `form`.
+    pub fn transform_to(
+        &self,
+        form: &Form,
+        waveform: &[f32],
+        scratch: &mut Scratch,
+        out: ValuesMut<'_>,
+    ) -> Result<()> {
         let shape = |message: String| Err(Error::new(ErrorKind::Shape, message));
         let n_fft = self.config.n_fft;
         let at_least = if self.config.center { n_fft / 2 + 1 } else { n_fft };
@@ -261,33 +292,47 @@ impl SpectrogramTransform {
                 waveform.len()
             ));
         }
-        let n_frames = self.n_frames(waveform.len());
-        if out.len() != self.n_mels() * n_frames {
-            let (n_mels, found) = (self.n_mels(), out.len());
-            return shape(format!("the output holds {found} values, expected {n_mels} x {n_frames}"));
+        let [rows, columns] = form.shape(self.n_mels(), self.n_frames(waveform.len()));
+        if out.len() != rows * columns || out.dtype() != form.dtype {
+            return shape(format!(
+                "the output holds {} values of {}, expected {rows} x {columns} of {}",
+                out.len(),
+                out.dtype().name(),
+                form.dtype.name()
+            ));
         }
-        if scratch.power.len() != n_fft / 2 + 1 || scratch.edges.len() != LANES * n_fft {
-            return shape(format!("the scratch memory belongs to a plan of another size than n_fft {n_fft}"));
+        if scratch.power.len() != n_fft / 2 + 1
+            || scratch.edges.len() != LANES * n_fft
+            || scratch.bands.len() != self.n_mels()
+        {
+            return shape(format!(
+                "the scratch memory belongs to another plan than this one of n_fft {n_fft} and n_mels {}",
+                self.n_mels()
+            ));
         }
+        let n_frames = if form.layout == Layout::Mel { columns } else { rows };
+        let mut out = Output { values: out, layout: form.layout, n_mels: self.n_mels(), n_frames };
+        let out = &mut out;
         match self.level {
-            Level::Portable => self.blocks::<Portable>(waveform, scratch, out, n_frames),
+            Level::Portable => self.blocks::<Portable>(waveform, scratch, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the level was detected on this CPU.
-            Level::Avx2 => unsafe { self.blocks_avx2(waveform, scratch, out, n_frames) },
+            Level::Avx2 => unsafe { self.blocks_avx2(waveform, scratch, out) },
         }
         Ok(())
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn blocks_avx2(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32], n_frames: usize) {
-        self.blocks::<super::lanes::Avx2>(waveform, scratch, out, n_frames);
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn blocks_avx2(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut Output<'_>) {
+        self.blocks::<super::lanes::Avx2>(waveform, scratch, out);
     }
 
     /// All frames, eight at a time; the last block repeats its last frame in the lanes that are left.
     #[inline(always)]
-    fn blocks<V: Lanes>(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32], n_frames: usize) {
+    fn blocks<V: Lanes>(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut Output<'_>) {
         let n_fft = self.config.n_fft;
+        let n_frames = self.n_frames(waveform.len()).min(out.n_frames);
         for first in (0..n_frames).step_by(LANES) {
             let count = LANES.min(n_frames - first);
             let mut frames: [&[f32]; LANES] = [&[]; LANES];
@@ -316,29 +361,25 @@ impl SpectrogramTransform {
             // The first bin is the sum of a frame's windowed samples: not finite if one of them is not. The sums of all bands, also of
             // those without a weight, begin with what tells.
             let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
-            for ((first_bin, weights), out) in self.bank.bands().zip(out.chunks_exact_mut(n_frames)) {
+            let frames = first..first + count;
+            for (band, (first_bin, weights)) in self.bank.bands().enumerate() {
                 let mut energy = zero_or_nan;
                 for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
                     energy = V::load(&row.0).mul_add(V::splat(weight), energy);
                 }
                 // In this order of the operands NaN stays NaN.
                 let log = V::splat(FLOOR).max(energy).ln();
-                let out = &mut out[first..first + count];
-                if let Ok(row) = out.try_into() {
-                    log.store(row);
-                } else {
-                    let mut row = [0.0; LANES];
-                    log.store(&mut row);
-                    out.copy_from_slice(&row[..count]);
-                }
+                out.put(band, frames.clone(), log, &mut scratch.bands);
             }
+            out.finish::<V>(frames, &scratch.bands);
         }
+        out.fill(n_frames, V::splat(FLOOR).ln());
     }
 
     /// Samples of frame `index`: a part of the waveform or, where it reaches over an end, `edge` filled by reflection.
     #[inline(always)]
     fn frame<'a>(&self, waveform: &'a [f32], index: usize, edge: &'a mut [f32]) -> &'a [f32] {
-        let (start, pad) = (index * self.config.hop_length, self.pad());
+        let (start, pad) = (index * self.config.hop_length, self.config.pad());
         if let Some(start) = start.checked_sub(pad)
             && let Some(frame) = waveform.get(start..start + self.config.n_fft)
         {

@@ -70,6 +70,20 @@ def test_over_two_devices(tiny_shards: list[Path], sharding: Any) -> None:
     assert [of(batch) for batch in found] == digests(tiny_shards, 5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path], sharding: Any) -> None:
+    """Of JAX's own type, with and without padding."""
+    finite = {**SMALL, "infinite": False, "dtype": dtype}
+    with forebay.Loader(tiny_shards, **{**SMALL, "infinite": False}) as plain:
+        expected = [jax.numpy.asarray(batch["spectrogram"]).astype(dtype) for batch in plain]
+    with forebay.Loader(tiny_shards, **finite) as loader, forebay.Loader(tiny_shards, **finite) as padded:
+        for values, batch, full in zip(expected, batches(loader), batches(padded, sharding, pad_to=16), strict=True):
+            assert batch["spectrogram"].dtype == full["spectrogram"].dtype == dtype
+            assert (batch["spectrogram"] == values).all()
+            assert (np.asarray(full["spectrogram"])[: len(values)] == np.asarray(values)).all()
+            assert (np.asarray(full["spectrogram"])[len(values) :] == 0).all()
+
+
 def test_the_state_is_that_of_the_batch_returned(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, **SMALL) as loader:
         list(islice(batches(loader), 7))

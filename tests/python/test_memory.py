@@ -3,6 +3,8 @@
 import gc
 import itertools
 import os
+import queue
+import random
 import subprocess
 import sys
 import textwrap
@@ -151,6 +153,53 @@ def test_dropped_in_another_thread(loader: forebay.Loader) -> None:
     thread.start()
     thread.join()
     assert comes_again(loader, place)
+
+
+def test_only_labels_are_kept(tiny_shards: list[Path]) -> None:
+    """Labels of a thousand batches, and the memory of a few."""
+    with forebay.Loader(tiny_shards, **LARGE) as loader:
+        next(loader)
+        places, labels = set(), []
+        for batch in itertools.islice(loader, 1000):
+            places.add(address(batch["spectrogram"]))
+            labels.append((batch["label"], batch["label"].tolist()))
+    assert len(places) <= MOST_ARENAS
+    assert all(label.tolist() == before for label, before in labels)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_threads_take_keep_and_drop(dtype: str, tiny_shards: list[Path], soak: int) -> None:
+    """Batches, views and fields, dropped wherever and whenever; nothing is written where one of them still is."""
+    changed: list[int] = []
+    kept: queue.SimpleQueue[tuple[NDArray[Any], bytes]] = queue.SimpleQueue()
+    with forebay.Loader(tiny_shards, **LARGE | {"dtype": dtype, "n_frames": 80}) as loader:
+
+        def work(seed: int) -> None:
+            rng = random.Random(seed)
+            mine: list[tuple[NDArray[Any], bytes]] = []
+            for _ in range(150 * soak):
+                batch = next(loader)
+                row = rng.randrange(LARGE["batch_size"])
+                array = rng.choice([batch["spectrogram"], batch["spectrogram"][row:, ::2], batch["label"]])
+                del batch
+                mine.append((array, array.tobytes()))
+                if rng.random() < 0.3:
+                    kept.put(mine.pop(rng.randrange(len(mine))))
+                while len(mine) > 5:
+                    array, before = mine.pop(rng.randrange(len(mine)))
+                    changed.append(array.tobytes() != before)
+                # Somebody else's.
+                while kept.qsize() > 10:
+                    array, before = kept.get()
+                    changed.append(array.tobytes() != before)
+
+        threads = [threading.Thread(target=work, args=[seed]) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(changed) > 500 * soak
+    assert not any(changed)
 
 
 def test_outlives_the_loader(tiny_shards: list[Path]) -> None:

@@ -26,6 +26,9 @@ KEYWORDS = {
     "cpu_budget": None,
     "memory_budget": None,
     "raw_channel_bytes": None,
+    "dtype": "float32",
+    "layout": "mel",
+    "n_frames": None,
     "audio_column": None,
     "label_column": None,
 }

@@ -97,6 +97,20 @@ def test_bfloat16() -> None:
     assert tensor.tolist() == [1.5, -2.0]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
+    """Of torch's own type, in the memory of the array, rounded as torch rounds."""
+    with forebay.Loader(tiny_shards, **SMALL) as plain, forebay.Loader(tiny_shards, **SMALL, dtype=dtype) as loader:
+        for expected, arrays in islice(zip(plain, loader, strict=True), 4):
+            spectrogram = to_tensors(arrays)["spectrogram"]
+            assert spectrogram.data_ptr() == arrays["spectrogram"].__array_interface__["data"][0]
+            assert torch.equal(spectrogram, torch.from_numpy(expected["spectrogram"]).to(getattr(torch, dtype)))
+        batch = next(iter(DevicePrefetcher(IterableDataset(loader), "cpu")))
+        assert batch["spectrogram"].dtype == getattr(torch, dtype)
+        # Other fields of such numbers are what they are.
+        assert to_tensors({"tokens": np.zeros(3, np.uint16)})["tokens"].dtype == torch.uint16
+
+
 def test_kept_tensors_never_change(tiny_shards: list[Path]) -> None:
     """Their arrays are gone, but their memory is not used again."""
     with forebay.Loader(tiny_shards, **{**SMALL, "batch_size": 300, "n_mels": 64}) as loader:

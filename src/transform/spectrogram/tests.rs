@@ -1,6 +1,8 @@
 //! The fast version against the definition at every CPU level, and the contract of the plan.
 
 use super::*;
+use crate::dtype::{Dtype, each};
+use half::{bf16, f16};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 fn run(transform: &SpectrogramTransform, waveform: &[f32]) -> Vec<f32> {
@@ -245,4 +247,66 @@ fn hostile_samples_do_not_panic() {
             run(&transform, &[value; 2000]);
         }
     }
+}
+
+/// As [`run`], in another form: values as `f32`, in the order in which they lie there.
+fn run_to(transform: &SpectrogramTransform, form: Form, waveform: &[f32]) -> Vec<f32> {
+    let [rows, columns] = form.shape(transform.n_mels(), transform.n_frames(waveform.len()));
+    let mut out = form.dtype.zeros(rows * columns);
+    transform.transform_to(&form, waveform, &mut transform.scratch(), out.as_mut()).unwrap();
+    each!(out, values => values.into_iter().map(f32::from).collect())
+}
+
+#[test]
+fn every_form_has_the_same_values() {
+    let silence = run(&SpectrogramTransform::new(SpectrogramConfig::default()).unwrap(), &[0.0; 600])[0];
+    for (n_mels, n_fft) in [(1, 64), (7, 64), (8, 64), (20, 100), (128, 64)] {
+        let config = SpectrogramConfig { n_fft, hop_length: 25, n_mels, ..SpectrogramConfig::default() };
+        for level in Level::available() {
+            let transform = SpectrogramTransform::with_level(config.clone(), level).unwrap();
+            let waveform = signal(1000);
+            let expected = run(&transform, &waveform);
+            let natural = transform.n_frames(1000);
+            assert_eq!(natural, 41);
+            for dtype in Dtype::ALL {
+                let rounded = |x: f32| match dtype {
+                    Dtype::Float32 => x,
+                    Dtype::Float16 => f16::from_f32(x).to_f32(),
+                    Dtype::Bfloat16 => bf16::from_f32(x).to_f32(),
+                };
+                for n_frames in [None, Some(1), Some(7), Some(8), Some(40), Some(41), Some(42), Some(100)] {
+                    let wanted = n_frames.unwrap_or(natural);
+                    let at = |mel: usize, frame: usize| match frame < natural {
+                        true => rounded(expected[mel * natural + frame]),
+                        false => rounded(silence),
+                    };
+                    let by_mel: Vec<f32> = (0..n_mels * wanted).map(|i| at(i / wanted, i % wanted)).collect();
+                    let by_time: Vec<f32> =
+                        (0..n_mels * wanted).map(|i| at(i % n_mels, i / n_mels)).collect();
+                    let form = Form { dtype, layout: Layout::Mel, n_frames };
+                    assert_eq!(run_to(&transform, form, &waveform), by_mel, "{level:?} {n_mels} {form:?}");
+                    let form = Form { layout: Layout::Time, ..form };
+                    assert_eq!(run_to(&transform, form, &waveform), by_time, "{level:?} {n_mels} {form:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_output_is_refused() {
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let (waveform, mut scratch) = (signal(1000), transform.scratch());
+    let form = Form { dtype: Dtype::Float16, layout: Layout::Time, n_frames: Some(10) };
+    for (dtype, len) in [(Dtype::Float16, 1279), (Dtype::Float16, 1281), (Dtype::Bfloat16, 1280)] {
+        let mut out = dtype.zeros(len);
+        let error = transform.transform_to(&form, &waveform, &mut scratch, out.as_mut()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Shape);
+        assert!(error.message.ends_with("expected 10 x 128 of float16"), "{error}");
+    }
+    let other =
+        SpectrogramTransform::new(SpectrogramConfig { n_mels: 127, ..SpectrogramConfig::default() }).unwrap();
+    let mut out = Dtype::Float16.zeros(1280);
+    let error = transform.transform_to(&form, &waveform, &mut other.scratch(), out.as_mut()).unwrap_err();
+    assert!(error.message.contains("another plan"), "{error}");
 }

@@ -1,0 +1,67 @@
+"""What `next()` costs the training loop when a batch lies ready, by batch size: a table in Markdown.
+
+    python benches/handover.py
+
+Recordings of 20 ms, so that no worker is busy then, with spectrograms of the default 128 bands and 501 frames (most
+of them silence that `n_frames` adds): batches are as large as in earnest, 16 MB for 64. The time is that of `next()`
+alone, with all `prefetch_batches` ready before each; a batch is dropped before the next one is asked for, or kept until
+eight came after it.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "python"))
+
+import forebay
+from recordings import tiny_rows, write_shard
+
+SHAPE: dict[str, Any] = {"sample_rate": 8000, "clip_seconds": 0.02, "n_fft": 64, "hop_length": 32, "n_frames": 501}
+
+
+def waits(loader: forebay.Loader, n: int, keep: int) -> Iterator[float]:
+    """Seconds in `next()`, each time with all batches ready."""
+    kept: deque[object] = deque(maxlen=keep)
+    for _ in range(n + keep):
+        while loader.stats()["queues"]["batches"] < 3:
+            time.sleep(0.001)
+        begin = time.perf_counter()
+        batch = next(loader)
+        took = time.perf_counter() - begin
+        kept.append(batch)
+        del batch
+        yield took
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=200, help="batches of each row of the table")
+    arguments = parser.parse_args()
+    print("| batch_size | dtype | MB | median, µs: dropped / kept | 90 % within, µs |")
+    print("|---:|---|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        shard = write_shard(Path(folder) / "a.arrow", tiny_rows(300))
+        for batch_size in [1, 4, 16, 64, 256, 1024]:
+            for dtype in ["float32", "float16"]:
+                found = []
+                for keep in [0, 8]:
+                    parameters = {**SHAPE, "batch_size": batch_size, "dtype": dtype, "prefetch_batches": 3}
+                    with forebay.Loader.eval(shard, infinite=True, n_workers=2, **parameters) as loader:
+                        next(loader)
+                        found.append(sorted(waits(loader, max(arguments.repeat // max(batch_size // 64, 1), 20), keep)))
+                medians = " / ".join(f"{1e6 * statistics.median(times):.0f}" for times in found)
+                within = " / ".join(f"{1e6 * times[len(times) * 9 // 10]:.0f}" for times in found)
+                size = batch_size * 128 * 501 * (4 if dtype == "float32" else 2) / 1e6
+                print(f"| {batch_size} | {dtype} | {size:.3g} | {medians} | {within} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

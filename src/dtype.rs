@@ -1,0 +1,131 @@
+//! The types that features are handed out in, and one thing for each of them.
+//!
+//! What a loader's type is turns out at run time; [`Typed`] says so once, for a buffer, a field, a pool or a slice, and [`each!`]
+//! treats all alike. Values are rounded to nearest, ties to even, where they are computed; from there on they are only moved.
+//! Source: IEEE 754-2019 (binary16, 4.3.1); bfloat16 is the upper half of a binary32.
+
+use half::{bf16, f16};
+
+/// A type of values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dtype {
+    /// IEEE 754 binary32.
+    #[default]
+    Float32,
+    /// IEEE 754 binary16: 11 bits of precision, up to 65 504.
+    Float16,
+    /// 8 bits of precision, the range of [`Dtype::Float32`].
+    Bfloat16,
+}
+
+impl Dtype {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
+
+    /// The name that users give.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+        }
+    }
+
+    /// The type of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Float32 => 4,
+            Self::Float16 | Self::Bfloat16 => 2,
+        }
+    }
+}
+
+/// Something that has values of one of the types.
+#[derive(Debug)]
+pub enum Typed<F32, F16, Bf16> {
+    /// Of [`Dtype::Float32`].
+    Float32(F32),
+    /// Of [`Dtype::Float16`].
+    Float16(F16),
+    /// Of [`Dtype::Bfloat16`].
+    Bfloat16(Bf16),
+}
+
+/// What `$with` makes of the thing inside, whatever its type; wrapped again if `typed` stands before it.
+macro_rules! each {
+    ($typed:expr, $inner:pat => typed $with:expr) => {
+        match $typed {
+            $crate::dtype::Typed::Float32($inner) => $crate::dtype::Typed::Float32($with),
+            $crate::dtype::Typed::Float16($inner) => $crate::dtype::Typed::Float16($with),
+            $crate::dtype::Typed::Bfloat16($inner) => $crate::dtype::Typed::Bfloat16($with),
+        }
+    };
+    ($typed:expr, $inner:pat => $with:expr) => {
+        match $typed {
+            $crate::dtype::Typed::Float32($inner) => $with,
+            $crate::dtype::Typed::Float16($inner) => $with,
+            $crate::dtype::Typed::Bfloat16($inner) => $with,
+        }
+    };
+}
+pub(crate) use each;
+
+impl Dtype {
+    /// A vector of `len` zeros.
+    pub fn zeros(self, len: usize) -> Values {
+        match self {
+            Self::Float32 => Typed::Float32(vec![0.0; len]),
+            Self::Float16 => Typed::Float16(vec![f16::ZERO; len]),
+            Self::Bfloat16 => Typed::Bfloat16(vec![bf16::ZERO; len]),
+        }
+    }
+}
+
+/// Values in a vector.
+pub type Values = Typed<Vec<f32>, Vec<f16>, Vec<bf16>>;
+
+/// Values that are written.
+pub type ValuesMut<'a> = Typed<&'a mut [f32], &'a mut [f16], &'a mut [bf16]>;
+
+impl Values {
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        each!(self, values => values.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, to be written.
+    pub fn as_mut(&mut self) -> ValuesMut<'_> {
+        each!(self, values => typed values.as_mut_slice())
+    }
+}
+
+impl ValuesMut<'_> {
+    /// Their type.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Self::Float32(_) => Dtype::Float32,
+            Self::Float16(_) => Dtype::Float16,
+            Self::Bfloat16(_) => Dtype::Bfloat16,
+        }
+    }
+
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        each!(self, values => values.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

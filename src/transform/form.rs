@@ -1,0 +1,276 @@
+//! The form in which features leave: type of the values, order of the axes, number of frames.
+//!
+//! In: the bands of eight frames, one after the other, a lane for each frame. Out: the caller's buffer, each value written once, rounded on its
+//! way. Frames that are wanted and not there are the features of silence. Source: own.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::lanes::{LANES, Lanes, Row};
+use crate::dtype::{Dtype, ValuesMut, each};
+
+/// Which axis comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `[n_mels, n_frames]`: a band's frames lie side by side.
+    #[default]
+    Mel,
+    /// `[n_frames, n_mels]`: a frame's bands lie side by side.
+    Time,
+}
+
+impl Layout {
+    /// The name that users give.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mel => "mel",
+            Self::Time => "time",
+        }
+    }
+
+    /// The layout of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Mel, Self::Time].into_iter().find(|layout| layout.name() == name)
+    }
+}
+
+/// How features lie in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Form {
+    /// The type of values.
+    pub dtype: Dtype,
+    /// The order of axes.
+    pub layout: Layout,
+    /// How many frames there are, whatever the waveform has; more than that are those of silence, behind the others. `None`: as
+    /// many as the waveform has.
+    pub n_frames: Option<usize>,
+}
+
+impl Form {
+    /// The shape of the features of a waveform with so many frames.
+    pub fn shape(&self, n_mels: usize, n_frames: usize) -> [usize; 2] {
+        let n_frames = self.n_frames.unwrap_or(n_frames);
+        match self.layout {
+            Layout::Mel => [n_mels, n_frames],
+            Layout::Time => [n_frames, n_mels],
+        }
+    }
+}
+
+/// A type that eight lanes can be written in.
+trait Value: Copy + Default {
+    fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]);
+
+    /// Writes the first lanes, as many as `out` has room for.
+    #[inline(always)]
+    fn store_part<V: Lanes>(lanes: V, out: &mut [Self]) {
+        if let Ok(row) = out.try_into() {
+            Self::store(lanes, row);
+        } else {
+            let mut row = [Self::default(); LANES];
+            Self::store(lanes, &mut row);
+            out.copy_from_slice(&row[..out.len()]);
+        }
+    }
+}
+
+impl Value for f32 {
+    #[inline(always)]
+    fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]) {
+        lanes.store(row);
+    }
+}
+
+impl Value for f16 {
+    #[inline(always)]
+    fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]) {
+        lanes.store_f16(row);
+    }
+}
+
+impl Value for bf16 {
+    #[inline(always)]
+    fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]) {
+        lanes.store_bf16(row);
+    }
+}
+
+/// Features under way into a buffer of `n_mels` times `n_frames` values.
+pub(super) struct Output<'a> {
+    pub(super) values: ValuesMut<'a>,
+    pub(super) layout: Layout,
+    pub(super) n_mels: usize,
+    pub(super) n_frames: usize,
+}
+
+impl Output<'_> {
+    /// Takes a band of some frames, eight at most, and writes it if it has a row of its own. One store after each band, and not all of
+    /// them after the last: they go to as many cache lines, and what is computed in between hides their misses.
+    #[inline(always)]
+    pub(super) fn put<V: Lanes>(&mut self, band: usize, frames: Range<usize>, log: V, bands: &mut [Row]) {
+        match self.layout {
+            Layout::Mel => {
+                let start = band * self.n_frames;
+                let place = start + frames.start..start + frames.end;
+                each!(&mut self.values, values => Value::store_part(log, &mut values[place]));
+            }
+            Layout::Time => log.store(&mut bands[band].0),
+        }
+    }
+
+    /// Writes what is left of some frames once all their bands are there.
+    #[inline(always)]
+    pub(super) fn finish<V: Lanes>(&mut self, frames: Range<usize>, bands: &[Row]) {
+        let n_mels = self.n_mels;
+        if self.layout == Layout::Time {
+            let place = frames.start * n_mels..frames.end * n_mels;
+            each!(&mut self.values, values => by_frame::<V, _>(&mut values[place], n_mels, bands));
+        }
+    }
+
+    /// Fills the frames from `first` on with `silence`.
+    #[inline(always)]
+    pub(super) fn fill<V: Lanes>(&mut self, first: usize, silence: V) {
+        let Self { n_mels, n_frames, .. } = *self;
+        each!(&mut self.values, values => {
+            let mut value = [Default::default()];
+            Value::store_part(silence, &mut value);
+            match self.layout {
+                Layout::Mel => values.chunks_exact_mut(n_frames).for_each(|row| row[first..].fill(value[0])),
+                Layout::Time => values[first * n_mels..].fill(value[0]),
+            }
+        });
+    }
+}
+
+/// Writes whole frames, eight bands at a time.
+#[inline(always)]
+fn by_frame<V: Lanes, T: Value>(out: &mut [T], n_mels: usize, bands: &[Row]) {
+    for (tile, first) in bands.chunks(LANES).zip((0..n_mels).step_by(LANES)) {
+        let zero = V::splat(0.0);
+        let rows = std::array::from_fn(|i| tile.get(i).map_or(zero, |row| V::load(&row.0)));
+        for (frame, out) in V::transpose(rows).into_iter().zip(out.chunks_exact_mut(n_mels)) {
+            T::store_part(frame, &mut out[first..n_mels.min(first + LANES)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::lanes::{Level, Portable};
+
+    type Tile = ([u16; LANES], [u16; LANES]);
+
+    #[inline(always)]
+    fn halves_of<V: Lanes>(row: [f32; LANES]) -> Tile {
+        let (mut f16s, mut bf16s) = ([f16::ZERO; LANES], [bf16::ZERO; LANES]);
+        V::load(&row).store_f16(&mut f16s);
+        V::load(&row).store_bf16(&mut bf16s);
+        (f16s.map(f16::to_bits), bf16s.map(bf16::to_bits))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn halves_avx2(row: [f32; LANES]) -> Tile {
+        halves_of::<crate::transform::lanes::Avx2>(row)
+    }
+
+    fn halves(level: Level, row: [f32; LANES]) -> Tile {
+        match level {
+            Level::Portable => halves_of::<Portable>(row),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Level::available` lists it only if the CPU has it.
+            Level::Avx2 => unsafe { halves_avx2(row) },
+        }
+    }
+
+    /// Bits of a value that is rounded between what `low` and the next bits stand for, if the one is `low_value` and the other
+    /// `high_value`: both exact.
+    fn nearest(value: f64, (low, low_value): (u16, f64), high_value: f64) -> u16 {
+        let (below, above) = (value - low_value, high_value - value);
+        let up = below > above || below == above && low % 2 == 1;
+        low + u16::from(up)
+    }
+
+    /// Where two neighbours of a type lie, what is between them may be rounded wrongly: the ends, the middle, and next to each.
+    fn between(low: f32, high: f64) -> [f32; 7] {
+        let middle = (f64::from(low) + high) / 2.0;
+        let (middle, high) = (middle as f32, high as f32);
+        [low, low.next_up(), middle.next_down(), middle, middle.next_up(), high.next_down(), high]
+    }
+
+    /// Every pair of neighbours, with both signs; `value` is exact, and goes on beyond the largest as if there were one more.
+    fn check(level: Level, infinity: u16, value: impl Fn(u16) -> f64, pick: impl Fn(Tile) -> [u16; LANES]) {
+        for low in 0..infinity {
+            let (low_value, high_value) = (value(low), value(low + 1));
+            let inputs = between(low_value as f32, high_value);
+            let mut row = [0.0; LANES];
+            row[..7].copy_from_slice(&inputs);
+            // Beyond what `f32` has; of type bfloat16 alone.
+            let expected = inputs.map(|x| match x.is_finite() {
+                true => nearest(f64::from(x), (low, low_value), high_value),
+                false => infinity,
+            });
+            assert_eq!(pick(halves(level, row))[..7], expected, "{level:?}: {inputs:?}");
+            let negative = pick(halves(level, row.map(|x| -x)));
+            assert_eq!(negative[..7], expected.map(|bits| bits | 0x8000), "{level:?}: -{inputs:?}");
+        }
+    }
+
+    /// The values of a type with `fraction` bits of fraction and an exponent of which 0 stands for `2^lowest`, subnormal below.
+    fn value(bits: u16, fraction: u32, lowest: i32) -> f64 {
+        let (exponent, rest) = (i32::from(bits >> fraction), f64::from(bits & ((1 << fraction) - 1)));
+        let scale = 2_f64.powi(lowest - fraction as i32);
+        let unit = f64::from(1 << fraction);
+        if exponent == 0 { rest * scale } else { (unit + rest) * scale * 2_f64.powi(exponent - 1) }
+    }
+
+    #[test]
+    fn float16_is_rounded_to_nearest_even_everywhere() {
+        assert_eq!(value(0x3c00, 10, -14), 1.0);
+        assert_eq!(value(0x7bff, 10, -14), 65_504.0);
+        for level in Level::available() {
+            check(level, 0x7c00, |bits| value(bits, 10, -14), |(f16s, _)| f16s);
+        }
+    }
+
+    #[test]
+    fn bfloat16_is_rounded_to_nearest_even_everywhere() {
+        assert_eq!(value(0x3f80, 7, -126), 1.0);
+        for level in Level::available() {
+            check(level, 0x7f80, |bits| value(bits, 7, -126), |(_, bf16s)| bf16s);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so() {
+        let tiny_nan = f32::from_bits(0x7f80_0001);
+        let most_nan = f32::from_bits(0xffff_ffff);
+        let row = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, tiny_nan, most_nan, 1e30, -1e30];
+        for level in Level::available() {
+            let (f16s, bf16s) = halves(level, row);
+            let [f16s, bf16s] =
+                [f16s.map(|x| f16::from_bits(x).to_f32()), bf16s.map(|x| bf16::from_bits(x).to_f32())];
+            for i in [0, 1, 4, 5] {
+                assert!(f16s[i].is_nan() && bf16s[i].is_nan(), "{level:?}: {f16s:?} {bf16s:?}");
+            }
+            assert_eq!(f16s[2..4], row[2..4]);
+            assert_eq!(bf16s[2..4], row[2..4]);
+            assert_eq!(f16s[6..], [f32::INFINITY, f32::NEG_INFINITY]);
+            assert!(bf16s[6..].iter().all(|x| x.is_finite()));
+        }
+    }
+
+    #[test]
+    fn names_come_back() {
+        for dtype in Dtype::ALL {
+            assert_eq!(Dtype::from_name(dtype.name()), Some(dtype));
+        }
+        for layout in [Layout::Mel, Layout::Time] {
+            assert_eq!(Layout::from_name(layout.name()), Some(layout));
+        }
+        assert_eq!((Dtype::from_name("float64"), Layout::from_name("MEL")), (None, None));
+    }
+}

@@ -1,0 +1,159 @@
+"""The type, the order of axes and the number of frames of spectrograms: other forms of the same numbers."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import forebay
+from digests import digest
+from recordings import TINY
+
+SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
+N_MELS, N_FRAMES = 8, 6
+DTYPES = ["float32", "float16", "bfloat16"]
+NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+"""What the caller sees as `dtype`; of bfloat16 the bits."""
+
+
+def batches(files: list[Path], n: int, **overrides: Any) -> list[dict[str, NDArray[Any]]]:
+    with forebay.Loader(files, **{**SMALL, **overrides}) as loader:
+        return list(islice(loader, n))
+
+
+def silence(n_frames: int) -> NDArray[np.float32]:
+    """What zeros give, `[N_MELS, n_frames]`."""
+    parameters = {name: TINY[name] for name in ("sample_rate", "n_fft", "hop_length", "n_mels")}
+    features = forebay.SpectrogramTransform(**parameters).transform(np.zeros(1000, np.float32))
+    assert (features == features[0, 0]).all()
+    assert abs(features[0, 0] - np.log(1e-10)) < 2e-6
+    return np.full((N_MELS, n_frames), features[0, 0])
+
+
+@pytest.fixture
+def plain(tiny_shards: list[Path]) -> list[dict[str, NDArray[Any]]]:
+    return batches(tiny_shards, 4)
+
+
+@pytest.mark.parametrize("n_frames", [None, 1, 5, N_FRAMES, 20])
+@pytest.mark.parametrize("layout", ["mel", "time"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_same_numbers(
+    dtype: str, layout: str, n_frames: int | None, tiny_shards: list[Path], plain: list[dict[str, NDArray[Any]]]
+) -> None:
+    """Equal to what numpy and ml_dtypes make of the plain ones, bit for bit."""
+    wanted = n_frames or N_FRAMES
+    for found, batch in zip(batches(tiny_shards, 4, dtype=dtype, layout=layout, n_frames=n_frames), plain, strict=True):
+        values = batch["spectrogram"]
+        assert values.shape == (16, N_MELS, N_FRAMES)
+        behind = np.broadcast_to(silence(max(wanted - N_FRAMES, 0)), (16, N_MELS, max(wanted - N_FRAMES, 0)))
+        values = np.concatenate([values[:, :, :wanted], behind], axis=2)
+        if layout == "time":
+            values = values.transpose(0, 2, 1)
+        expected = values.astype(NUMPY[dtype])
+        if dtype == "bfloat16":
+            expected = expected.view(np.uint16)
+        spectrogram = found["spectrogram"]
+        assert spectrogram.dtype == expected.dtype
+        np.testing.assert_array_equal(spectrogram, expected)
+        assert spectrogram.flags.c_contiguous
+        assert spectrogram.flags.aligned
+        assert spectrogram.flags.writeable
+        assert found["index"].tolist() == batch["index"].tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_precision(dtype: str, shards: list[Path]) -> None:
+    """Of real recordings, as documented."""
+    within = {"float32": 0.0, "float16": 0.008, "bfloat16": 0.063}[dtype]
+    with forebay.Loader.eval(shards) as plain, forebay.Loader.eval(shards, dtype=dtype) as loader:
+        for expected, found in zip(plain, loader, strict=True):
+            spectrogram = found["spectrogram"]
+            if dtype == "bfloat16":
+                spectrogram = spectrogram.view(ml_dtypes.bfloat16)
+            assert np.abs(spectrogram.astype(np.float32) - expected["spectrogram"]).max() <= within
+            assert np.isfinite(expected["spectrogram"]).all()
+            assert expected["spectrogram"].min() >= -23.03
+            assert expected["spectrogram"].max() < 20
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_memory(dtype: str, tiny_shards: list[Path]) -> None:
+    """Half as much, in slots of their own that go round."""
+    parameters = {"n_mels": 64, "n_frames": 40, "batch_size": 32, "dtype": dtype}
+    with forebay.Loader(tiny_shards, **{**SMALL, **parameters}) as loader:
+        batch = next(loader)
+        assert batch["spectrogram"].nbytes == 32 * 64 * 40 * 2
+        assert type(batch["spectrogram"].base).__name__ == "_Slot"
+        address = int(batch["spectrogram"].__array_interface__["data"][0])
+        assert address % (2 << 20) == 0
+        kept = batch["spectrogram"][5]
+        before = kept.copy()
+        del batch
+        others = list(islice(loader, 20))
+        np.testing.assert_array_equal(kept, before)
+        assert address not in [int(other["spectrogram"].__array_interface__["data"][0]) for other in others]
+
+
+@pytest.fixture(params=[("float16", "time", 9), ("bfloat16", "mel", None)], ids=str)
+def loader(request: pytest.FixtureRequest, tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
+    dtype, layout, n_frames = request.param
+    with forebay.Loader(tiny_shards, **SMALL, dtype=dtype, layout=layout, n_frames=n_frames) as loader:
+        yield loader
+
+
+def test_copies_have_the_same_form(loader: forebay.Loader) -> None:
+    list(islice(loader, 3))
+    with pickle.loads(pickle.dumps(loader)) as copy:
+        assert repr(copy)[:-1] in repr(loader)
+        replayed = loader.replay(4)
+        for _ in range(3):
+            batch = next(loader)
+            assert digest(next(copy)) == digest(batch)
+            if loader.batch == 5:
+                assert digest(replayed) == digest(batch)
+
+
+def test_the_state_knows_the_form(loader: forebay.Loader, tiny_shards: list[Path]) -> None:
+    next(loader)
+    state = json.loads(json.dumps(loader.state_dict()))
+    loader.load_state_dict(state)
+    with forebay.Loader(tiny_shards, **SMALL) as plain:
+        with pytest.raises(forebay.StateError, match=r'dtype is "b?float16" in the state and "float32" here'):
+            plain.load_state_dict(state)
+        # As many as there are anyway.
+        with forebay.Loader(tiny_shards, **SMALL, n_frames=N_FRAMES) as same:
+            same.load_state_dict(plain.state_dict())
+        other = forebay.Loader(tiny_shards, **SMALL, n_frames=N_FRAMES + 1, layout="time")
+        with other, pytest.raises(forebay.StateError, match=r"layout is .* n_frames is 6 in the state and 7 here"):
+            other.load_state_dict(plain.state_dict())
+
+
+def test_repr(loader: forebay.Loader) -> None:
+    shape = "[9, 8] float16" if "float16" in repr(loader) and "bfloat16" not in repr(loader) else "[8, 6] bfloat16"
+    assert repr(loader) == f"<forebay.Loader: 300 records in 5 shards, batches of 16 x {shape}, infinite>"
+
+
+def test_what_cannot_be(tiny_shards: list[Path]) -> None:
+    wrong: dict[str, Any] = {"dtype": "float64", "layout": "frames", "n_frames": 0}
+    with pytest.raises(forebay.ConfigError) as error:
+        forebay.Loader(tiny_shards, **wrong)
+    for part in [
+        'dtype is "float64", must be "float32", "float16" or "bfloat16"',
+        'layout is "frames", must be "mel" or "time"',
+        "n_frames is 0, must be 1 to 16777216",
+    ]:
+        assert part in str(error.value)
+    with pytest.raises(forebay.ConfigError, match=r"8192 MiB, at most 1024 are allowed; lower n_frames or n_mels"):
+        forebay.Loader(tiny_shards, n_frames=1 << 24)
+    # Half of it is not too much.
+    forebay.Loader(tiny_shards, n_frames=1 << 21, batch_size=1, dtype="float16").close()
+    with pytest.raises(TypeError):
+        forebay.Loader(tiny_shards, dtype=np.float16)  # type: ignore[arg-type]
