@@ -156,7 +156,7 @@ fn shard(path: &Path, first: usize, n: usize, len: usize) -> PathBuf {
         .map(|rows| {
             let recording = |&row: &usize| {
                 let len = len + row * 7919 % (len / 2 + 1);
-                (0..len).map(|k| (k * (row + 1) >> 3) as u8).collect::<Vec<_>>()
+                (0..len).map(|k| ((k * (row + 1)) >> 3) as u8).collect::<Vec<_>>()
             };
             let audio: ArrayRef = Arc::new(BinaryArray::from_iter_values(rows.iter().map(recording)));
             let label: ArrayRef =

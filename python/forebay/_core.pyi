@@ -62,6 +62,7 @@ class _Overrides(TypedDict, total=False):
     raw_channel_bytes: int | None
     audio_column: str | None
     label_column: str | None
+    mmap: bool
 
 @type_check_only
 class _BadRecord(TypedDict):
@@ -103,6 +104,7 @@ class _Stages(TypedDict):
 class _Queues(TypedDict):
     records: int
     record_bytes: int
+    read_bytes: int
     examples: int
     batches: int
 
@@ -179,13 +181,14 @@ class Loader:
         weights: _Weights | None = None,
         mixture_block: int | None = None,
         stop: str | None = None,
-        n_readers: int = 8,
+        n_readers: int = 32,
         prefetch_batches: int | Literal["auto"] = 3,
         cpu_budget: int | None = None,
         memory_budget: int | None = None,
         raw_channel_bytes: int | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
+        mmap: bool = False,
     ) -> Self: ...
     @classmethod
     def train(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:

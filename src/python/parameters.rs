@@ -28,7 +28,7 @@ pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'p
     macro_rules! set {
         ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), &config.$parameter)?;)* };
     }
-    set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches cpu_budget memory_budget raw_channel_bytes }
+    set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches cpu_budget memory_budget raw_channel_bytes mmap }
     Ok(dict)
 }
 

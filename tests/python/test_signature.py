@@ -21,13 +21,14 @@ KEYWORDS = {
     "weights": None,
     "mixture_block": None,
     "stop": None,
-    "n_readers": 8,
+    "n_readers": 32,
     "prefetch_batches": 3,
     "cpu_budget": None,
     "memory_budget": None,
     "raw_channel_bytes": None,
     "audio_column": None,
     "label_column": None,
+    "mmap": False,
 }
 
 
