@@ -87,8 +87,10 @@ pub struct LoaderConfig {
     pub n_streams: Option<i64>,
     /// Whether a last batch with fewer rows is left out.
     pub drop_last: bool,
-    /// Threads that read, where each record is a read of its own.
+    /// Threads that read.
     pub n_readers: i64,
+    /// Whether files are mapped and not read.
+    pub mmap: bool,
     /// Batches that are made ahead.
     pub prefetch_batches: Count,
     /// The most workers that the loader chooses by itself; the cores that the process may use if not given.
@@ -129,7 +131,8 @@ impl Default for LoaderConfig {
             world_size: 1,
             n_streams: None,
             drop_last: false,
-            n_readers: 8,
+            n_readers: 32,
+            mmap: false,
             prefetch_batches: Count::Exactly(3),
             cpu_budget: None,
             memory_budget: None,

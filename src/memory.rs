@@ -12,6 +12,10 @@ use crate::{
 
 /// What a thread may hold for itself: a record, decoders, plans, scratch, a stack.
 pub const THREAD_BYTES: u64 = 30 << 20;
+/// What is read at once, by each thread that reads, and what the thread takes.
+const READ_BYTES: u64 = 5 << 20;
+/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50 ms.
+pub const BLOCKS_AHEAD: usize = 16;
 /// Bytes in the channel unless something else was said.
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
 /// The least that the loader makes of it by itself.
@@ -49,14 +53,14 @@ struct Part {
 /// What a plan may hold, the largest first.
 fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
-    let n_readers = if plan.order.is_scattered() { n_readers } else { 1 };
+    let n_reads = if plan.order.is_scattered() { n_readers } else { n_readers.min(BLOCKS_AHEAD) };
     let window = plan.window.min(sizes.rows);
     let n_streams = plan.n_streams.unwrap_or(plan.world_size).div_ceil(plan.world_size).max(1);
     let credit = plan.buffer_size.max(window + 8 * n_workers as u64 * n_streams);
     // A finite pass has no more than its rows.
     let examples = if plan.infinite { credit } else { credit.min(sizes.rows) };
     let batches = prefetch_batches as u64 + SPARE_BATCHES;
-    let threads = n_workers + n_readers + 1;
+    let threads = n_workers + 1;
     let part =
         |bytes: Option<u64>, what: String, lower| Part { bytes: bytes.unwrap_or(u64::MAX), what, lower };
     let mut parts = vec![
@@ -84,7 +88,12 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
         part(
             (threads as u64).checked_mul(THREAD_BYTES),
             format!("{threads} threads of {THREAD_BYTES}"),
-            if plan.order.is_scattered() { "n_workers or n_readers" } else { "n_workers" },
+            "n_workers",
+        ),
+        part(
+            (n_reads as u64).checked_mul(READ_BYTES),
+            format!("{n_reads} reads of {READ_BYTES} under way"),
+            "n_readers",
         ),
         part(window.checked_mul(SLOT_BYTES), format!("a window of {window}"), "shuffle_min_size"),
     ];
@@ -174,7 +183,8 @@ mod tests {
             + 7 * 18_468_864
             + 2 * (512 << 20)
             + (64 << 20)
-            + 10 * (30 << 20)
+            + 9 * (30 << 20)
+            + 16 * (5 << 20)
             + 24 * 8000;
         // 8000 + 64 for the workers are less than 10 000.
         assert_eq!(total(&plan, SIZES), expected);
@@ -187,7 +197,7 @@ mod tests {
         let parts = [
             "memory_budget is 1073741824 bytes, but what is configured may hold 3",
             "2565120000 for 10000 examples of 256512 that may lie ready (lower shuffle_buffer_size and shuffle_min_size), ",
-            "314572800 for 10 threads of 31457280 (lower n_workers), ",
+            "283115520 for 9 threads of 31457280 (lower n_workers), ",
             "129282048 for 7 batches of 18468864 (lower batch_size or prefetch_batches), ",
             "67108864 for blocks at rest, ",
         ];

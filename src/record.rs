@@ -63,6 +63,21 @@ pub trait Source: Send + Sync + 'static {
         Ok(())
     }
 
+    /// How many of the `run` rows from `row` on are best read together, by one thread.
+    fn block_rows(&self, _row: u64, _run: u64) -> u64 {
+        1
+    }
+
+    /// How many threads may read rows in storage order at a gain, each a block of its own.
+    fn most_blocks(&self) -> usize {
+        1
+    }
+
+    /// Bytes of memory that records and reads under way hold now; 0 if it is not known.
+    fn bytes_in_use(&self) -> usize {
+        0
+    }
+
     /// A reader of its own for one thread.
     fn reader(self: &Arc<Self>) -> Self::Reader;
 }

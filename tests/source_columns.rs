@@ -64,7 +64,10 @@ impl Made {
 
     fn open(&self, audio: Option<&str>, label: Option<&str>) -> Result<Arc<ArrowSource>, Error> {
         let [audio_column, label_column] = [audio, label].map(|name| name.map(String::from));
-        open_with(&self.paths, &ArrowOptions { audio_column, label_column, threads: 2 })
+        open_with(
+            &self.paths,
+            &ArrowOptions { audio_column, label_column, threads: 2, ..ArrowOptions::default() },
+        )
     }
 
     /// The mark and the label of the first row.

@@ -92,6 +92,7 @@ fn read_every_column(path: &Path, is_golden: bool) -> usize {
         audio_column: Some(audio.into()),
         label_column: Some(label.into()),
         threads: 1,
+        ..ArrowOptions::default()
     };
     // Without a column of that name the message lists the columns; this asks nothing of `arrow-ipc`.
     let Err(error) = open_with(&[path.into()], &named("no such column", "")) else { return 0 };

@@ -215,7 +215,8 @@ fn a_shard_that_changes_is_an_error() {
     let error = reader.read(99, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("changed"), "{error}");
-    // Opened anew.
+    // Opened anew, once nobody has it open any more.
+    drop(reader);
     let error = source.reader().read(0, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io, "{error}");
     assert!(error.to_string().contains(&format!("{} bytes instead of {size}", size / 2)), "{error}");

@@ -67,6 +67,7 @@ class _Overrides(TypedDict, total=False):
     n_frames: int | None
     audio_column: str | None
     label_column: str | None
+    mmap: bool
 
 @type_check_only
 class _BadRecord(TypedDict):
@@ -108,6 +109,7 @@ class _Stages(TypedDict):
 class _Queues(TypedDict):
     records: int
     record_bytes: int
+    read_bytes: int
     examples: int
     batches: int
 
@@ -184,7 +186,7 @@ class Loader:
         weights: _Weights | None = None,
         mixture_block: int | None = None,
         stop: str | None = None,
-        n_readers: int = 8,
+        n_readers: int = 32,
         prefetch_batches: int | Literal["auto"] = 3,
         cpu_budget: int | None = None,
         memory_budget: int | None = None,
@@ -194,6 +196,7 @@ class Loader:
         n_frames: int | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
+        mmap: bool = False,
     ) -> Self: ...
     @classmethod
     def train(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:

@@ -10,20 +10,25 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use crate::order::Window;
 
-/// What the reader is to do.
+/// What a reader is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Fetch this ticket, out of turn.
     Demanded(u64),
-    /// Fetch this ticket; the tickets behind it follow.
-    InOrder(u64),
-    /// Nothing is admissible before the next draw.
-    Wait,
+    /// Fetch the tickets that were listed: a run in reading order.
+    Run,
+    /// Nothing is to be done before the consumer has made so many draws, or a reader has ended its run.
+    Wait(u64),
     /// Every ticket of a finite stream was admitted.
     Done,
 }
 
-/// The reader's account of one stream.
+/// What one ticket out of turn is owed as many of as the share says: 15 divides by 1, 3 and 15.
+const DEMAND: u64 = 15;
+/// A run goes on over so many tickets that were admitted out of turn: reading them again costs less than another read.
+const GAP: u64 = 3;
+
+/// The readers' account of one stream.
 #[derive(Debug)]
 pub struct Admission {
     /// Runs ahead of the consumer's window to see what it will draw.
@@ -31,7 +36,10 @@ pub struct Admission {
     end: Option<u64>,
     credit: u64,
     look_ahead: usize,
+    /// Whether tickets are fetched out of turn before the consumer waits for them.
     demand_first: bool,
+    /// What is owed to the consumer's next draws, in parts of a [`DEMAND`].
+    owed: u64,
     /// The tickets of the draws from `drawn` on, as far as they were looked up.
     plan: VecDeque<u64>,
     drawn: u64,
@@ -46,17 +54,20 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `window` stands where the consumer's stands. `credit` is at least its size; the next `look_ahead` draws count as demanded.
+    /// `window` stands where the consumer's stands. `credit` is at least its size; the next `look_ahead` draws count as demanded,
+    /// the first third of them before all else.
     pub fn new(window: Window, end: Option<u64>, credit: u64, look_ahead: usize, demand_first: bool) -> Self {
         let first = (window.size() + window.draws()).min(end.unwrap_or(u64::MAX));
+        let look_ahead = look_ahead.max(1);
         Self {
             drawn: window.draws(),
             held: window.slots().iter().copied().collect(),
             demand_first: demand_first && window.size() > 1,
+            owed: DEMAND * look_ahead.div_ceil(3) as u64,
             credit: credit.max(window.size()),
             window,
             end,
-            look_ahead: look_ahead.max(1),
+            look_ahead,
             plan: VecDeque::new(),
             first,
             in_order: first,
@@ -65,46 +76,63 @@ impl Admission {
         }
     }
 
-    /// Chooses a ticket, given that `draws` draws were made, and counts it as admitted.
-    pub fn next(&mut self, draws: u64) -> Next {
+    /// Chooses what to fetch, given that `draws` draws were made, and counts it as admitted. A run, whose tickets go to `tickets`,
+    /// is as long as `best` says for its first ticket; with no `best` no run may begin now.
+    pub fn next(
+        &mut self,
+        draws: u64,
+        best: Option<impl FnOnce(u64) -> u64>,
+        tickets: &mut Vec<u64>,
+    ) -> Next {
         while self.drawn < draws {
             if self.plan.pop_front().is_none() {
                 self.window.draw();
             }
             self.drawn += 1;
         }
-        if self.is_demand_turn()
+        if self.fills()
+            && (self.owed >= DEMAND || best.is_none())
             && let Some(ticket) = self.missing(self.look_ahead).filter(|&ticket| self.has_credit(ticket))
         {
+            self.owed = self.owed.saturating_sub(DEMAND);
             return Next::Demanded(self.admit(ticket));
         }
         let Some(ticket) = self.turn() else { return Next::Done };
-        if self.has_credit(ticket) {
-            return Next::InOrder(self.admit(ticket));
+        // A run begins when there is credit for all of it: a ticket at a time would be a read at a time.
+        let last = best.map(|best| {
+            let longest = (self.credit - self.window.size()) / 2;
+            let last = ticket.saturating_add(best(ticket).min(longest).max(1) - 1);
+            last.min(self.end.map_or(u64::MAX, |end| end - 1))
+        });
+        if let Some(last) = last.filter(|&last| self.has_credit(last)) {
+            return self.run(ticket, last, tickets);
         }
         match self.missing(1) {
-            Some(ticket) => Next::Demanded(self.admit(ticket)),
-            None => Next::Wait,
+            // What the consumer waits for is within the credit, so that there is something to read.
+            Some(missing) if last.is_some() && missing == ticket => {
+                self.run(ticket, self.drawn.saturating_add(self.credit) - 1, tickets)
+            }
+            Some(missing) => Next::Demanded(self.admit(missing)),
+            None => {
+                let run = last.map_or(u64::MAX, |last| (last + 1).saturating_sub(self.credit));
+                Next::Wait(run.min(self.drawn + self.n_under_way()))
+            }
         }
+    }
+
+    /// Whether a ticket in reading order may be fetched after `draws` draws.
+    pub fn is_ready(&self, draws: u64) -> bool {
+        self.held.first().is_some_and(|&ticket| ticket < draws.saturating_add(self.credit))
+            || self.in_order < draws.saturating_add(self.credit).min(self.end.unwrap_or(u64::MAX))
     }
 
     fn has_credit(&self, ticket: u64) -> bool {
         ticket < self.drawn.saturating_add(self.credit)
     }
 
-    fn is_demand_turn(&self) -> bool {
-        // So the window is not empty either.
-        if !self.demand_first {
-            return false;
-        }
-        let size = self.window.size();
-        let share = match self.admitted / size {
-            0 => 2,
-            1 => 4,
-            2 | 3 => 16,
-            _ => return false,
-        };
-        self.admitted.is_multiple_of(share)
+    /// Whether the window is filling, so that a share of the admissions goes to the consumer's next draws.
+    fn fills(&self) -> bool {
+        self.demand_first && self.admitted / self.window.size().max(1) < 4
     }
 
     /// The ticket whose turn it is in reading order.
@@ -118,20 +146,60 @@ impl Admission {
         self.end.is_none_or(|end| self.in_order < end).then_some(self.in_order)
     }
 
-    /// The first ticket among the next `depth` draws that was not admitted.
-    fn missing(&mut self, depth: usize) -> Option<u64> {
+    /// Admits what is missing from `ticket` to `last`, up to a gap.
+    fn run(&mut self, ticket: u64, last: u64, tickets: &mut Vec<u64>) -> Next {
+        let size = self.window.size().max(1);
+        let owed = match self.admitted / size {
+            0 => DEMAND,
+            1 => DEMAND / 3,
+            _ => DEMAND / 15,
+        };
+        let mut previous = ticket;
+        for ticket in ticket..=last {
+            if ticket - previous > GAP {
+                break;
+            }
+            if self.is_missing(ticket) {
+                self.admit(ticket);
+                tickets.push(ticket);
+                previous = ticket;
+            }
+        }
+        if self.demand_first {
+            self.owed = (self.owed + owed * tickets.len() as u64).min(DEMAND * self.look_ahead as u64);
+        }
+        Next::Run
+    }
+
+    fn is_missing(&self, ticket: u64) -> bool {
+        if ticket < self.first {
+            self.held.contains(&ticket)
+        } else {
+            ticket >= self.in_order
+                && !self.ahead.contains(&ticket)
+                && self.end.is_none_or(|end| ticket < end)
+        }
+    }
+
+    /// Looks up the tickets of the next `depth` draws.
+    fn look_up(&mut self, depth: usize) {
         while self.plan.len() < depth
             && let Some(ticket) = self.window.draw()
         {
             self.plan.push_back(ticket);
         }
-        self.plan.iter().take(depth).copied().find(|ticket| {
-            if *ticket < self.first {
-                self.held.contains(ticket)
-            } else {
-                *ticket >= self.in_order && !self.ahead.contains(ticket)
-            }
-        })
+    }
+
+    /// The first ticket among the next `depth` draws that was not admitted.
+    fn missing(&mut self, depth: usize) -> Option<u64> {
+        self.look_up(depth);
+        self.plan.iter().take(depth).copied().find(|&ticket| self.is_missing(ticket))
+    }
+
+    /// How many of the next draws can be made before one's ticket was not admitted, as far as is looked.
+    fn n_under_way(&mut self) -> u64 {
+        self.look_up(self.look_ahead);
+        self.plan.iter().take_while(|&&ticket| !self.is_missing(ticket)).count().max(1) as u64
     }
 
     fn admit(&mut self, ticket: u64) -> u64 {
@@ -158,8 +226,11 @@ mod tests {
         mut window: Window,
         draws: usize,
         lag: usize,
+        block: u64,
+        busy: usize,
     ) -> Result<(Vec<u64>, usize), String> {
         let (mut queue, mut inside, mut drawn) = (VecDeque::new(), HashSet::new(), Vec::new());
+        let (mut tickets, mut turns) = (Vec::new(), 0);
         let (mut admissions, mut wanted, mut made) = (0, window.draw(), window.draws() - 1);
         while let Some(ticket) = wanted.filter(|_| drawn.len() < draws) {
             if inside.remove(&ticket) {
@@ -168,18 +239,27 @@ mod tests {
                 wanted = window.draw();
                 continue;
             }
-            match admission.next(made) {
-                Next::Demanded(t) | Next::InOrder(t) => {
-                    if t >= made + admission.credit {
-                        return Err(format!("ticket {t} at draw {made} is beyond the credit"));
+            tickets.clear();
+            turns += 1;
+            // Every so often all runs are under way.
+            let best = (busy == 0 || turns % (busy + 1) != 0).then_some(|_| block);
+            match admission.next(made, best, &mut tickets) {
+                Next::Demanded(t) => tickets.push(t),
+                Next::Run if tickets.is_empty() => return Err(format!("nothing to fetch at draw {made}")),
+                Next::Run => {}
+                Next::Wait(_) | Next::Done if queue.is_empty() => {
+                    if best.is_some() {
+                        return Err(format!("deadlock at draw {made}"));
                     }
-                    admissions += 1;
-                    queue.push_back(t);
                 }
-                Next::Wait | Next::Done if queue.is_empty() => {
-                    return Err(format!("deadlock at draw {made}"));
+                Next::Wait(_) | Next::Done => inside.extend(queue.drain(..)),
+            }
+            for &t in &tickets {
+                if t >= made + admission.credit {
+                    return Err(format!("ticket {t} at draw {made} is beyond the credit"));
                 }
-                Next::Wait | Next::Done => inside.extend(queue.drain(..)),
+                admissions += 1;
+                queue.push_back(t);
             }
             while queue.len() > lag {
                 inside.extend(queue.pop_front());
@@ -192,7 +272,7 @@ mod tests {
         #[test]
         fn whatever_the_schedule_the_consumer_gets_its_ticket(
             seed: u64, size in 0u64..60, spare in 0u64..80, look in 0usize..40, lag in 0usize..30,
-            demand: bool, start in 0u64..200, end in proptest::option::of(1u64..300),
+            demand: bool, block in 0u64..30, busy in 0usize..4, start in 0u64..200, end in proptest::option::of(1u64..300),
         ) {
             let start = start.min(end.unwrap_or(u64::MAX));
             let window = || Window::at(seed, 0, 0, size, end, start);
@@ -200,7 +280,7 @@ mod tests {
             let expected: Vec<u64> = std::iter::from_fn(|| oracle.draw()).take(400).collect();
             prop_assume!(!expected.is_empty());
             let admission = Admission::new(window(), end, window().size() + spare, look, demand);
-            let (drawn, admissions) = run(admission, window(), 400, lag).map_err(TestCaseError::fail)?;
+            let (drawn, admissions) = run(admission, window(), 400, lag, block, busy).map_err(TestCaseError::fail)?;
             prop_assert_eq!(&drawn, &expected);
             if end.is_some() {
                 prop_assert!(admissions <= expected.len(), "a ticket was admitted twice");
@@ -213,9 +293,44 @@ mod tests {
         for seed in 0..20 {
             let window = || Window::new(seed, 0, 0, 8000, Some(10_000));
             let admission = Admission::new(window(), Some(10_000), 10_000, 192, true);
-            let (_, admissions) = run(admission, window(), 64, 0).unwrap();
+            let (_, admissions) = run(admission, window(), 64, 0, 10, 0).unwrap();
             assert!(admissions <= 2 * 64, "{admissions}");
         }
+    }
+
+    #[test]
+    fn a_run_waits_for_credit_for_all_of_it() {
+        let mut admission = Admission::new(Window::new(1, 0, 0, 1, None), None, 21, 6, true);
+        let mut run = Vec::new();
+        let mut next = |draws| {
+            run.clear();
+            let next = admission.next(draws, Some(|_| 8), &mut run);
+            (next, run.clone())
+        };
+        assert_eq!(next(0), (Next::Run, (0..8).collect()));
+        assert_eq!(next(0), (Next::Run, (8..16).collect()));
+        // The next ones that are looked at were admitted.
+        assert_eq!(next(0), (Next::Wait(3), vec![]));
+        assert_eq!(next(3), (Next::Run, (16..24).collect()));
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_there_is_nothing_to_do() {
+        let mut admission = Admission::new(Window::new(1, 0, 0, 50, None), None, 100, 6, false);
+        let mut draws = 0;
+        let mut waits = 0;
+        while draws < 500 {
+            let mut run = Vec::new();
+            if let Next::Wait(until) = admission.next(draws, Some(|_| 9), &mut run) {
+                assert!(until > draws);
+                waits += 1;
+                for draws in draws + 1..until {
+                    assert!(matches!(admission.next(draws, Some(|_| 9), &mut run), Next::Wait(_)));
+                }
+                draws = until;
+            }
+        }
+        assert!(waits > 10, "{waits}");
     }
 
     #[test]
@@ -223,7 +338,7 @@ mod tests {
         for demand_first in [false, true] {
             let mut admission =
                 Admission::new(Window::new(1, 0, 0, 10, Some(0)), Some(0), 5, 3, demand_first);
-            assert_eq!(admission.next(0), Next::Done);
+            assert_eq!(admission.next(0, Some(|_| 1), &mut Vec::new()), Next::Done);
         }
     }
 
@@ -231,11 +346,14 @@ mod tests {
     fn all_tickets_are_admitted_once() {
         let window = Window::new(1, 0, 0, 10, Some(100));
         let mut admission = Admission::new(window, Some(100), 1000, 20, true);
-        let mut seen = Vec::new();
-        while let Next::Demanded(ticket) | Next::InOrder(ticket) = admission.next(0) {
-            seen.push(ticket);
+        let (mut seen, mut run) = (Vec::new(), Vec::new());
+        loop {
+            match admission.next(0, Some(|_| 7), &mut run) {
+                Next::Demanded(ticket) => seen.push(ticket),
+                Next::Run => seen.append(&mut run),
+                next => break assert_eq!(next, Next::Done),
+            }
         }
-        assert_eq!(admission.next(0), Next::Done);
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
     }

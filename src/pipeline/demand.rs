@@ -1,4 +1,8 @@
 //! What the consumer tells the I/O threads: how far it is in each stream, and which records it needs beside.
+//!
+//! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block for one thread, and
+//! numbered, so that what several threads read ahead goes on in order ([`super::turns`]). How many runs may be under way
+//! grows from a few to the most while reads come late.
 
 use std::{
     collections::VecDeque,
@@ -41,14 +45,19 @@ pub enum Aside {
 /// The next errand of an I/O thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
-    /// Fetch the record of a ticket; `in_order` if its neighbours follow.
+    /// Fetch the record of a ticket.
     Ticket {
         /// The stream.
         stream: usize,
         /// The ticket.
         ticket: u64,
-        /// Whether the tickets behind it follow.
-        in_order: bool,
+    },
+    /// Fetch the tickets that were listed.
+    Run {
+        /// The stream.
+        stream: usize,
+        /// Counts the runs of all streams.
+        number: u64,
     },
     /// Fetch what was asked for beside the tickets.
     Aside(Aside),
@@ -59,6 +68,8 @@ pub enum Errand {
 struct Account {
     draws: u64,
     admission: Admission,
+    /// The draws before which there is nothing to do.
+    idle_until: u64,
 }
 
 #[derive(Debug)]
@@ -67,6 +78,12 @@ struct Wants {
     /// The stream that is asked first.
     turn: usize,
     asides: VecDeque<Aside>,
+    /// Runs under way, and how many may be, now and ever.
+    runs: usize,
+    allowed_runs: usize,
+    most_runs: usize,
+    /// Runs so far.
+    n_runs: u64,
     waiting: usize,
     stopped: bool,
 }
@@ -80,21 +97,52 @@ pub struct Demand {
 
 impl Demand {
     /// An account of a consumer that has made so many draws of each stream, with the admission that stands there, and wants `asides`
-    /// first.
-    pub fn new(streams: impl IntoIterator<Item = (u64, Admission)>, asides: VecDeque<Aside>) -> Self {
-        let streams = streams.into_iter().map(|(draws, admission)| Account { draws, admission }).collect();
-        let wants = Wants { streams, turn: 0, asides, waiting: 0, stopped: false };
+    /// first. At most `allowed_runs` are under way at a time, while reads come late up to `most_runs`.
+    pub fn new(
+        streams: impl IntoIterator<Item = (u64, Admission)>,
+        asides: VecDeque<Aside>,
+        allowed_runs: usize,
+        most_runs: usize,
+    ) -> Self {
+        let account = |(draws, admission)| Account { draws, admission, idle_until: 0 };
+        let wants = Wants {
+            streams: streams.into_iter().map(account).collect(),
+            turn: 0,
+            asides,
+            runs: 0,
+            allowed_runs,
+            most_runs,
+            n_runs: 0,
+            waiting: 0,
+            stopped: false,
+        };
         Self { wants: Mutex::new(wants), changed: Condvar::new() }
     }
 
     /// One more draw of `stream` was made: credit for one more ticket.
     pub fn drew(&self, stream: usize) {
-        self.change(|wants| wants.streams[stream].draws += 1);
+        self.change(|wants| {
+            let account = &mut wants.streams[stream];
+            account.draws += 1;
+            account.draws >= account.idle_until
+        });
+    }
+
+    /// The reads of a run came late: more may be under way.
+    pub fn late(&self) {
+        self.change(|wants| {
+            let before = wants.allowed_runs;
+            wants.allowed_runs = (2 * before).min(wants.most_runs);
+            wants.allowed_runs > before
+        });
     }
 
     /// Asks for a record beside the tickets.
     pub fn aside(&self, aside: Aside) {
-        self.change(|wants| wants.asides.push_back(aside));
+        self.change(|wants| {
+            wants.asides.push_back(aside);
+            true
+        });
     }
 
     /// Ends the I/O threads.
@@ -104,16 +152,29 @@ impl Demand {
     }
 
     /// Waits for something to do, and adds the time to `waited`; `None` when stopped, or when nothing can be asked for any more.
-    pub(super) fn errand(&self, watch: &mut Stopwatch, waited: &Total) -> Option<Errand> {
+    ///
+    /// `tickets` has those of the thread's last run, which is over, and gets those of its next one; `best` says how many tickets
+    /// of a stream from one on make a good run.
+    pub(super) fn errand(
+        &self,
+        tickets: &mut Vec<u64>,
+        mut best: impl FnMut(usize, u64) -> u64,
+        watch: &mut Stopwatch,
+        waited: &Total,
+    ) -> Option<Errand> {
         let mut wants = self.lock();
+        if !tickets.is_empty() {
+            wants.runs -= 1;
+            tickets.clear();
+        }
         loop {
             if wants.stopped {
                 return None;
             }
-            match wants.next() {
+            match wants.next(tickets, &mut best) {
                 Ok(errand) => {
                     // There may be more to do for the others, who want the lock.
-                    let wake = wants.waiting > 0;
+                    let wake = wants.waiting > 0 && wants.may_have_more();
                     drop(wants);
                     if wake {
                         self.changed.notify_one();
@@ -134,10 +195,10 @@ impl Demand {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Wants)) {
+    /// Makes a change, which says whether there may be something to do for a thread that waits.
+    fn change(&self, change: impl FnOnce(&mut Wants) -> bool) {
         let mut wants = self.lock();
-        change(&mut wants);
-        let wake = wants.waiting > 0;
+        let wake = change(&mut wants) && wants.waiting > 0;
         drop(wants);
         if wake {
             self.changed.notify_one();
@@ -159,26 +220,45 @@ enum Idle {
 
 impl Wants {
     /// What lies beside the tickets first: the consumer waits for it. Then the streams in turn; one without credit is passed over.
-    fn next(&mut self) -> Result<Errand, Idle> {
+    fn next(
+        &mut self,
+        tickets: &mut Vec<u64>,
+        best: &mut impl FnMut(usize, u64) -> u64,
+    ) -> Result<Errand, Idle> {
         if let Some(aside) = self.asides.pop_front() {
             return Ok(Errand::Aside(aside));
         }
         let n = self.streams.len();
         let mut idle = Idle::Done;
         for stream in (self.turn..n).chain(0..self.turn) {
-            let Account { draws, admission } = &mut self.streams[stream];
-            let (ticket, in_order) = match admission.next(*draws) {
-                Next::InOrder(ticket) => (ticket, true),
-                Next::Demanded(ticket) => (ticket, false),
+            let Account { draws, admission, idle_until } = &mut self.streams[stream];
+            *idle_until = 0;
+            let best = (self.runs < self.allowed_runs).then_some(|ticket| best(stream, ticket));
+            let errand = match admission.next(*draws, best, tickets) {
+                Next::Run => {
+                    self.runs += 1;
+                    self.n_runs += 1;
+                    Errand::Run { stream, number: self.n_runs - 1 }
+                }
+                Next::Demanded(ticket) => Errand::Ticket { stream, ticket },
                 Next::Done => continue,
-                Next::Wait => {
+                Next::Wait(until) => {
+                    *idle_until = until;
                     idle = Idle::Wait;
                     continue;
                 }
             };
             self.turn = (stream + 1) % n;
-            return Ok(Errand::Ticket { stream, ticket, in_order });
+            return Ok(errand);
         }
         Err(idle)
+    }
+
+    /// Whether another thread may find something to do.
+    fn may_have_more(&self) -> bool {
+        !self.asides.is_empty()
+            || self.streams.iter().any(|Account { draws, admission, idle_until }| {
+                *idle_until > 0 && draws >= idle_until || admission.is_ready(*draws)
+            })
     }
 }

@@ -32,6 +32,7 @@ mod threads;
 #[cfg(feature = "tokens")]
 mod tokens;
 mod trace;
+mod turns;
 mod verdict;
 
 use std::{
@@ -72,7 +73,7 @@ pub(crate) use consumer::closed;
 #[cfg(not(feature = "python"))]
 use consumer::closed;
 use pace::Numbers;
-use run::Shared;
+use run::{Reading, Shared};
 use threads::{Retired, Threads};
 use trace::Tracing;
 
@@ -105,7 +106,8 @@ pub struct Plan {
     pub buffer_size: u64,
     /// Worker threads; the most that are at work if the loader may choose.
     pub n_workers: usize,
-    /// I/O threads where each record is a read of its own; else there is one.
+    /// I/O threads at most: where each record is a read of its own, at the start of a pass, and for the blocks read ahead. One, if
+    /// the source cannot be read by several.
     pub n_readers: usize,
     /// Records in the channel.
     pub channel_size: usize,
@@ -273,7 +275,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         } else {
             Canon::ONE
         };
-        let counters = Arc::new(Counters::new(&plan));
+        let counters = Arc::new(Counters::new(&plan, Reading::new(&plan, &source).steady()));
         let mut engine = Self {
             canon,
             tracing: Tracing::of(&counters),

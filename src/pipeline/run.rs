@@ -24,6 +24,7 @@ use super::{
     meter::Stopwatch,
     stats::{Counters, Queues},
     threads::Threads,
+    turns::Turns,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -42,6 +43,9 @@ pub(super) struct Shared<E> {
     pub(super) ready: AtomicUsize,
     pub(super) crew: Crew,
     bytes: Budget,
+    turns: Turns,
+    /// Bytes that records and reads under way hold.
+    bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
     stopped: AtomicBool,
     /// Dropped to end a wait for the channel.
     open: Mutex<Option<Sender<()>>>,
@@ -55,6 +59,7 @@ impl<E> Shared<E> {
         self.demand.stop();
         self.bytes.close();
         self.crew.end();
+        self.turns.close();
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.buffers.iter().for_each(ConcurrentShuffleBuffer::close);
     }
@@ -67,7 +72,8 @@ impl<E> Shared<E> {
     pub(super) fn queues(&self) -> Queues {
         let (records, record_bytes) = self.bytes.held();
         let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
-        Queues { records, record_bytes, examples, batches: self.ready.load(Ordering::Relaxed) }
+        let batches = self.ready.load(Ordering::Relaxed);
+        Queues { records, record_bytes, read_bytes: (self.bytes_in_use)(), examples, batches }
     }
 
     /// What ended the run, if it was not the user.
@@ -163,7 +169,7 @@ impl<E: Send + 'static> Run<E> {
     where
         K::Stage: Stage<Example = E>,
     {
-        let n_readers = if schedule.rules().order.is_scattered() { plan.n_readers } else { 1 };
+        let Reading { n_readers, first_runs, most_runs, in_turn } = Reading::new(plan, source);
         let look_ahead = 3 * schedule.per_batch() as usize;
         let demand_first = source.random_access();
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
@@ -178,9 +184,14 @@ impl<E: Send + 'static> Run<E> {
         let (open, stopped) = crossbeam_channel::bounded(0);
         let shared = Arc::new(Shared {
             buffers,
-            demand: Demand::new(accounts, asides(held)),
+            demand: Demand::new(accounts, asides(held), first_runs, most_runs),
             bytes: Budget::new(plan.channel_bytes, plan.channel_size, n_readers),
             crew: Crew::new(counters.numbers().workers),
+            turns: Turns::default(),
+            bytes_in_use: {
+                let source = source.clone();
+                Box::new(move || source.bytes_in_use())
+            },
             counters: counters.clone(),
             ready: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
@@ -193,11 +204,14 @@ impl<E: Send + 'static> Run<E> {
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..n_readers {
             let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
+            // One thread alone keeps its place in each stream; of several, each reads a block to its end.
+            let places = if n_readers == 1 { schedule.n_streams() } else { 1 };
             let reader = Reader {
                 watch: Stopwatch::start(&counters.meters.read, &counters.trace, name.as_str()),
                 task: task.clone(),
                 source: source.clone(),
-                records: (0..schedule.n_streams()).map(|_| source.reader()).collect(),
+                records: (0..places).map(|_| source.reader()).collect(),
+                in_turn,
                 schedule: schedule.clone(),
                 shared: shared.clone(),
                 to_workers: to_workers.clone(),
@@ -264,13 +278,57 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
+/// How a plan's threads read a source.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    /// I/O threads.
+    n_readers: usize,
+    /// Runs that may be under way at first, and at most.
+    first_runs: usize,
+    most_runs: usize,
+    /// Whether what they read goes on in the order of the runs.
+    in_turn: bool,
+}
+
+impl Reading {
+    pub(super) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
+        if plan.order.is_scattered() {
+            let Plan { n_readers, .. } = *plan;
+            return Self { n_readers, first_runs: usize::MAX, most_runs: usize::MAX, in_turn: false };
+        }
+        let blocks = source.most_blocks();
+        let n_readers = if blocks > 1 { plan.n_readers } else { 1 };
+        let most_runs = blocks.min(n_readers);
+        Self { n_readers, first_runs: most_runs.min(FIRST_RUNS), most_runs, in_turn: n_readers > 1 }
+    }
+
+    /// How many threads read all the time, once a pass has begun.
+    pub(super) fn steady(&self) -> usize {
+        self.n_readers.min(self.most_runs)
+    }
+}
+
+/// How many runs may be under way before a read came late.
+const FIRST_RUNS: usize = 4;
+/// A thread whose turn has not come reads no further than the record with which it holds so many bytes.
+const IN_HAND: usize = 4 << 20;
+
+/// A record that was read, or not, and where it goes.
+struct Fetched {
+    slot: Slot,
+    row: u64,
+    seed: u64,
+    outcome: Result<RawRecord>,
+}
+
 /// An I/O thread.
 struct Reader<S: Source, K: Task> {
     watch: Stopwatch,
     task: Arc<K>,
     source: Arc<S>,
-    /// One for each stream: what a stream reads next lies behind what it read last.
+    /// One, or one for each stream.
     records: Vec<S::Reader>,
+    in_turn: bool,
     schedule: Schedule,
     shared: Arc<Shared<ExampleOf<K>>>,
     to_workers: Sender<Admitted<ExampleOf<K>>>,
@@ -280,45 +338,121 @@ struct Reader<S: Source, K: Task> {
 impl<S: Source, K: Task> Reader<S, K> {
     fn run(mut self) {
         let counters = self.shared.counters.clone();
-        let meters = &counters.meters;
-        while let Some(errand) = self.shared.demand.errand(&mut self.watch, &meters.credit) {
-            let (slot, stream, Assignment { row, run, seed }) = match errand {
-                Errand::Ticket { stream, ticket, in_order } => {
-                    let assigned = self.schedule.assign(stream, ticket);
-                    let run = if in_order { assigned.run } else { 1 };
-                    (Slot::Ticket { stream, ticket }, stream, Assignment { run, ..assigned })
+        let (mut tickets, mut hand) = (Vec::new(), Vec::new());
+        loop {
+            let (schedule, source, in_turn) = (&mut self.schedule, &self.source, self.in_turn);
+            let best = |stream, ticket| {
+                if !in_turn {
+                    return 1;
+                }
+                let Assignment { row, run, .. } = schedule.assign(stream, ticket);
+                source.block_rows(row, run).min(run)
+            };
+            let demand = &self.shared.demand;
+            let Some(errand) = demand.errand(&mut tickets, best, &mut self.watch, &counters.meters.credit)
+            else {
+                return;
+            };
+            let goes_on = match errand {
+                Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
+                Errand::Ticket { stream, ticket } => {
+                    let assigned = Assignment { run: 1, ..self.schedule.assign(stream, ticket) };
+                    let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
+                    self.hand_over(fetched)
                 }
                 Errand::Aside(aside @ Aside::Substitute(Substitute { draw, attempt, .. })) => {
-                    (Slot::Aside(aside), draw.stream, self.schedule.substitute(draw, attempt))
+                    let assigned = self.schedule.substitute(draw, attempt);
+                    let fetched = self.fetch(Slot::Aside(aside), draw.stream, assigned);
+                    self.hand_over(fetched)
                 }
                 Errand::Aside(aside @ Aside::Held { stream, row, .. }) => {
-                    (Slot::Aside(aside), stream, Assignment { row, run: 1, seed: 0 })
+                    let assigned = Assignment { row, run: 1, seed: 0 };
+                    let fetched = self.fetch(Slot::Aside(aside), stream, assigned);
+                    self.hand_over(fetched)
                 }
             };
-            let answer =
-                Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
-            let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
-            match self.records[stream].read(row, run, &excerpt) {
-                Err(error) => {
-                    if error.kind.is_record() {
-                        Counters::add(&counters.records_failed);
-                    }
-                    answer.give(Err(located(error, &*self.source, row)));
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Reads a record.
+    fn fetch(&mut self, slot: Slot, stream: usize, Assignment { row, run, seed }: Assignment) -> Fetched {
+        let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
+        let at = stream % self.records.len();
+        Fetched { slot, row, seed, outcome: self.records[at].read(row, run, &excerpt) }
+    }
+
+    /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its turn; false if the pass was
+    /// stopped.
+    fn fetch_run(&mut self, stream: usize, number: u64, tickets: &[u64], hand: &mut Vec<Fetched>) -> bool {
+        let mut has_turn = !self.in_turn;
+        let mut in_hand = 0;
+        let last = tickets.last().copied().unwrap_or_default();
+        for &ticket in tickets {
+            if self.shared.is_stopped() {
+                return false;
+            }
+            let assigned = self.schedule.assign(stream, ticket);
+            // Where others read on, what follows is theirs.
+            let run = if self.in_turn { assigned.run.min(last - ticket + 1) } else { assigned.run };
+            let assigned = Assignment { run, ..assigned };
+            let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
+            if !has_turn {
+                in_hand += fetched.outcome.as_ref().map_or(0, |record| record.bytes.len());
+                hand.push(fetched);
+                has_turn = self.shared.turns.has_come(number);
+                if has_turn && hand.len() == 1 && self.to_workers.is_empty() {
+                    self.shared.demand.late();
                 }
-                Ok(RawRecord { bytes, label }) => {
-                    Counters::add(&counters.records_read);
-                    let size = bytes.len();
-                    let record = Record { bytes, label, index: row, seed };
-                    let bytes = &self.shared.bytes;
-                    let is_admitted =
-                        bytes.try_acquire(size) || self.watch.wait(&meters.bytes, || bytes.acquire(size));
-                    if !is_admitted || !self.send(Admitted { record, answer }) {
-                        return;
-                    }
+                if (has_turn || in_hand >= IN_HAND || ticket == last) && !self.take_turn(number, hand) {
+                    return false;
+                }
+                has_turn |= hand.is_empty();
+            } else if !self.hand_over(fetched) {
+                return false;
+            }
+        }
+        if self.in_turn {
+            self.shared.turns.pass(number);
+        }
+        true
+    }
+
+    /// Waits for the turn of run `number` and hands over what is in hand.
+    fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
+        let turns = &self.shared.turns;
+        (turns.has_come(number) || self.watch.wait(&self.shared.counters.meters.turn, || turns.wait(number)))
+            && hand.drain(..).all(|fetched| self.hand_over(fetched))
+    }
+
+    /// Sends a record to the workers, or tells why there is none; false if the pass was stopped.
+    fn hand_over(&mut self, fetched: Fetched) -> bool {
+        let Fetched { slot, row, seed, outcome } = fetched;
+        let shared = self.shared.clone();
+        let Shared { counters, bytes: budget, .. } = &*shared;
+        let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
+        match outcome {
+            Err(error) => {
+                if error.kind.is_record() {
+                    Counters::add(&counters.records_failed);
+                }
+                answer.give(Err(located(error, &*self.source, row)));
+            }
+            Ok(RawRecord { bytes, label }) => {
+                Counters::add(&counters.records_read);
+                let size = bytes.len();
+                let record = Record { bytes, label, index: row, seed };
+                let is_admitted = budget.try_acquire(size)
+                    || self.watch.wait(&counters.meters.bytes, || budget.acquire(size));
+                if !is_admitted || !self.send(Admitted { record, answer }) {
+                    return false;
                 }
             }
-            self.watch.item(&meters.read, row);
         }
+        self.watch.item(&counters.meters.read, row);
+        true
     }
 
     /// Waits for room in the channel; false if the run was stopped.

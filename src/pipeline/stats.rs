@@ -48,6 +48,7 @@ pub struct Counters {
 pub(super) struct Meters {
     pub(super) read: Meter,
     pub(super) credit: Total,
+    pub(super) turn: Total,
     pub(super) bytes: Total,
     pub(super) channel: Total,
     pub(super) decode: Meter,
@@ -75,6 +76,7 @@ impl Meters {
         Self {
             read: Meter::new("read"),
             credit: Total::new("wait for credit"),
+            turn: Total::new("wait for a turn"),
             bytes: Total::new("wait for bytes"),
             channel: Total::new("wait for the channel"),
             decode: Meter::new("decode"),
@@ -125,6 +127,8 @@ pub struct Queues {
     pub records: usize,
     /// Their bytes.
     pub record_bytes: usize,
+    /// Bytes of memory that is read into, or holds what was read: for these records, those in the workers, and what was read ahead.
+    pub read_bytes: usize,
     /// Outcomes in the shuffle buffers.
     pub examples: usize,
     /// Complete batches.
@@ -174,7 +178,7 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan, n_readers: usize) -> Self {
         let first = Pace::first(plan.auto, plan.numbers());
         Self {
             records_read: AtomicU64::new(0),
@@ -189,7 +193,7 @@ impl Counters {
             workers: AtomicUsize::new(first.workers),
             prefetch: AtomicUsize::new(first.prefetch),
             setting: Setting {
-                n_readers: if plan.order.is_scattered() { plan.n_readers } else { 1 },
+                n_readers,
                 is_scattered: plan.order.is_scattered(),
                 n_workers: plan.n_workers,
                 most_workers: plan.n_workers,
@@ -261,7 +265,7 @@ impl Counters {
 
     fn figures(&self) -> Figures {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Meters { read, credit, bytes, channel, decode, records, collate, examples, room, .. } =
+        let Meters { read, credit, turn, bytes, channel, decode, records, collate, examples, room, .. } =
             &self.meters;
         let spent = |items: &AtomicU64, busy: &Meter, waits: &[&Total]| Spent {
             items: get(items),
@@ -271,7 +275,7 @@ impl Counters {
         Figures {
             elapsed_s: 0.0,
             workers_s: 0.0,
-            read: spent(&self.records_read, read, &[credit, bytes, channel]),
+            read: spent(&self.records_read, read, &[credit, turn, bytes, channel]),
             decode: spent(&self.records_decoded, decode, &[records]),
             collate: spent(&self.batches_made, collate, &[examples, room]),
             consumer: spent(&self.batches, &self.meters.consumer, &[&self.meters.batches]),
@@ -316,7 +320,7 @@ impl Counters {
                 blocked_share: share(recent_spent.blocked_s, threads_s).min(1.0),
             }
         };
-        let reads = [("credit", &m.credit), ("bytes", &m.bytes), ("channel", &m.channel)];
+        let reads = [("credit", &m.credit), ("turn", &m.turn), ("bytes", &m.bytes), ("channel", &m.channel)];
         Report {
             stages: [
                 stage("read", self.setting.n_readers, &m.read, |figures| figures.read, &reads),

@@ -264,10 +264,11 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
                 write!(out, "}}")?;
             }
             Event::Queues { at, queues, workers } => {
-                let Queues { records, record_bytes, examples, batches } = queues;
+                let Queues { records, record_bytes, read_bytes, examples, batches } = queues;
                 let counters = [
                     ("records", *records),
                     ("record_bytes", *record_bytes),
+                    ("read_bytes", *read_bytes),
                     ("examples", *examples),
                     ("batches", *batches),
                     ("workers", *workers),

@@ -39,7 +39,7 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 
 /// Shuffled log-mel batches of the recordings in Arrow shards.
 ///
-/// One I/O thread reads records, `n_workers` threads decode a crop of each and compute its spectrogram, and iteration yields dicts
+/// `n_readers` threads read records, `n_workers` threads decode a crop of each and compute its spectrogram, and iteration yields dicts
 /// of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural log; see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null;
 /// absent without a label column), `index` int64 `[batch]` (row number over the files as given). Arrays are C-contiguous, writable and
 /// the caller's to keep. The GIL is released while waiting and while a batch is put together; threads start with the first batch.
@@ -92,7 +92,8 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// stop : str, optional
 ///     Where a finite mixture ends: `"first_exhausted"` (default) or `"all_exhausted"`; an infinite one has `"restart"`.
 /// n_readers : int
-///     Threads that read, where each row is a read of its own.
+///     Threads that read, each at a read of its own: single records where order or start ask for them, else blocks of 4 MiB, of which at
+///     most 16 are ahead. They cost little while they wait. 1: no reading ahead.
 /// prefetch_batches : int or "auto"
 ///     Batches that are made ahead and lie ready: memory, not content. `"auto"`: from 2 to 8, more whenever `next()` had to wait
 ///     although batches had piled up.
@@ -115,6 +116,9 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     None: `1 + clip_samples // hop_length`.
 /// audio_column, label_column : str, optional
 ///     Columns by name; otherwise the schema's Audio feature or `audio`, and `label`.
+/// mmap : bool
+///     Maps the files, so that records are not copied: for local disks. A file that is cut off while it is mapped may end the process
+///     (SIGBUS); one that is replaced by another of its name may not. Compressed shards are read as ever.
 ///
 /// Raises
 /// ------
@@ -144,9 +148,9 @@ impl Loader {
         arrow_files, seed=0, batch_size=64, shuffle_buffer_size=10000, shuffle_min_size=8000, sample_rate=32000,
         clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,
         augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
-        mixture_block=None, stop=None, n_readers=8, prefetch_batches=3, cpu_budget=None,
+        mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
         memory_budget=None, raw_channel_bytes=None, dtype="float32", layout="mel", n_frames=None, audio_column=None,
-        label_column=None
+        label_column=None, mmap=false
     ))]
     fn new(
         py: Python<'_>,
@@ -183,6 +187,7 @@ impl Loader {
         #[pyo3(from_py_with = optional_int64)] n_frames: Option<i64>,
         audio_column: Option<String>,
         label_column: Option<String>,
+        mmap: bool,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
         let sources = Sources::extract(arrow_files)?;
@@ -214,6 +219,7 @@ impl Loader {
             n_streams,
             drop_last,
             n_readers,
+            mmap,
             prefetch_batches: chosen(prefetch_batches),
             cpu_budget,
             memory_budget,
@@ -245,7 +251,7 @@ impl Loader {
         };
         let raise = |error: Error| to_python(py, &error);
         let columns = [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
-        let options = ArrowOptions { audio_column, label_column, ..ArrowOptions::default() };
+        let options = ArrowOptions { audio_column, label_column, mmap, ..ArrowOptions::default() };
         let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
         config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
         let (shape, source) = (task.shape(), Arc::new(source));

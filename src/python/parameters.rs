@@ -29,7 +29,7 @@ pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'p
         ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), &config.$parameter)?;)* };
     }
     set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches cpu_budget memory_budget raw_channel_bytes }
-    set! { dtype layout n_frames }
+    set! { dtype layout n_frames mmap }
     Ok(dict)
 }
 

@@ -23,10 +23,11 @@ pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResu
         by_name.set_item(stage.name, stage_dict(py, stage)?)?;
     }
     dict.set_item("stages", by_name)?;
-    let Queues { records, record_bytes, examples, batches } = queues;
+    let Queues { records, record_bytes, read_bytes, examples, batches } = queues;
     let queues = PyDict::new(py);
     queues.set_item("records", records)?;
     queues.set_item("record_bytes", record_bytes)?;
+    queues.set_item("read_bytes", read_bytes)?;
     queues.set_item("examples", examples)?;
     queues.set_item("batches", batches)?;
     dict.set_item("queues", queues)?;

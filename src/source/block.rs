@@ -5,7 +5,10 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// The smallest block; shorter requests get plain memory of their own.
@@ -19,6 +22,7 @@ const KEPT: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct BlockPool {
     resting: Mutex<Vec<Box<[u8]>>>,
+    in_use: AtomicUsize,
 }
 
 impl BlockPool {
@@ -35,10 +39,17 @@ impl BlockPool {
         } else {
             None
         };
+        self.in_use.fetch_add(size, Ordering::Relaxed);
         Block { data: data.unwrap_or_else(|| vec![0; size].into_boxed_slice()), len, pool: Arc::clone(self) }
     }
 
+    /// Bytes of the blocks that are not at rest.
+    pub(crate) fn bytes_in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
     fn give_back(&self, data: Box<[u8]>) {
+        self.in_use.fetch_sub(data.len(), Ordering::Relaxed);
         if !(SMALLEST..=LARGEST).contains(&data.len()) {
             return;
         }
@@ -90,7 +101,9 @@ mod tests {
         let slice = bytes.slice(10..20);
         drop(bytes);
         assert_ne!(pool.take(100_000).as_ref().as_ptr(), address);
+        assert_eq!(pool.bytes_in_use(), 1 << 17);
         drop(slice);
+        assert_eq!(pool.bytes_in_use(), 0);
         let again: Vec<_> = (0..2).map(|_| pool.take(120_000)).collect();
         assert!(again.iter().any(|block| block.as_ref().as_ptr() == address));
     }

@@ -29,7 +29,7 @@ pub(crate) fn read(
 ) -> Result<Bytes> {
     let relative_to = shard.parent().unwrap_or(Path::new(""));
     let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(name)));
-    let mut file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
+    let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
     if file.size() > LARGEST {
         let message = format!("{} has {} bytes; {LARGEST} are read at most", path.display(), file.size());
         return Err(Error::new(ErrorKind::TooLarge, message));

@@ -5,14 +5,16 @@
 //! zero; nothing here knows of shuffling, decoding or threads of the pipeline.
 //!
 //! Files are read through [`Storage`], so that a test can count bytes and inject faults, and so that other places than a
-//! local path can be added. There is no memory map: on a parallel file system each fault costs a round trip for 4 KiB, while a
-//! large `pread` streams, and a file that shrinks under a map kills the process.
+//! local path can be added. A memory map is for local disks, and only where it is asked for ([`MappedFiles`]): on a parallel file
+//! system each fault costs a round trip for 4 KiB, while a large `pread` streams, and a file that shrinks under a map may
+//! kill the process.
 
 mod arrow;
 mod block;
 mod columns;
 mod format;
 mod linked;
+mod mapped;
 mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -21,5 +23,6 @@ mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::Payload;
+pub use mapped::MappedFiles;
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};

@@ -10,11 +10,14 @@
 
 use std::{
     fmt, fs, io,
+    ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     thread,
     time::{Duration, SystemTime},
 };
+
+use bytes::Bytes;
 
 use crate::{Error, ErrorKind, Result};
 
@@ -27,8 +30,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 }
 
-/// An open file that is read by offset.
-pub trait ReadAt: Send {
+/// An open file that is read by offset, by several threads at a time.
+pub trait ReadAt: Send + Sync {
     /// Reads at `at` as many bytes as come at once; 0 only at the end of the file.
     ///
     /// # Errors
@@ -43,6 +46,15 @@ pub trait ReadAt: Send {
 
     /// Says that the range will be read soon.
     fn will_need(&self, _at: u64, _len: u64) {}
+
+    /// The `len` bytes at `at` without a copy, if the file is mapped; `None` if they are to be read. Those in `needed`, counted
+    /// from `at`, are in memory by then.
+    ///
+    /// # Errors
+    /// What the system says; `UnexpectedEof` if the file ends before.
+    fn mapped(&self, _at: u64, _len: usize, _needed: Range<usize>) -> Option<io::Result<Bytes>> {
+        None
+    }
 }
 
 /// What tells a file from the one that replaced it.
@@ -60,12 +72,17 @@ pub struct LocalFiles;
 
 impl Storage for LocalFiles {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        // A pipe would block in `open`, a folder fail in the first read: look before opening.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        Ok(Box::new(LocalFile(fs::File::open(path)?)))
+        Ok(Box::new(LocalFile(open_regular(path)?)))
     }
+}
+
+/// Opens a regular file.
+pub(crate) fn open_regular(path: &Path) -> io::Result<fs::File> {
+    // A pipe would block in `open`, a folder fail in the first read: look before opening.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    fs::File::open(path)
 }
 
 /// Storage whose relative paths start from one folder for good. Messages keep the paths as given.
@@ -88,22 +105,29 @@ impl<S: Storage> Storage for Rooted<S> {
     }
 }
 
+/// Reads at `at` as many bytes as come at once.
+pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_at(file, buffer, at);
+    #[cfg(windows)]
+    return std::os::windows::fs::FileExt::seek_read(file, buffer, at);
+}
+
+/// The version of an open file.
+pub(crate) fn version_of(file: &fs::File) -> io::Result<Version> {
+    let metadata = file.metadata()?;
+    Ok(Version { size: metadata.len(), modified: metadata.modified().ok() })
+}
+
 struct LocalFile(fs::File);
 
 impl ReadAt for LocalFile {
-    #[cfg(unix)]
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        std::os::unix::fs::FileExt::read_at(&self.0, buffer, at)
-    }
-
-    #[cfg(windows)]
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        std::os::windows::fs::FileExt::seek_read(&self.0, buffer, at)
+        read_file_at(&self.0, buffer, at)
     }
 
     fn version(&self) -> io::Result<Version> {
-        let metadata = self.0.metadata()?;
-        Ok(Version { size: metadata.len(), modified: metadata.modified().ok() })
+        version_of(&self.0)
     }
 
     #[cfg(target_os = "linux")]
@@ -150,12 +174,19 @@ fn retry<T>(path: &Path, doing: &str, mut attempt: impl FnMut() -> io::Result<T>
     }
 }
 
-/// An open file with its path, its size and patience.
+/// An open file with its path, its size and patience; shared by all who read it.
 pub(crate) struct StoredFile {
     path: Arc<Path>,
     storage: Arc<dyn Storage>,
-    file: Box<dyn ReadAt>,
+    /// Replaced when the handle went stale.
+    file: RwLock<Arc<dyn ReadAt>>,
     version: Version,
+}
+
+impl fmt::Debug for StoredFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredFile").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl StoredFile {
@@ -164,6 +195,7 @@ impl StoredFile {
         retry(path, "open", || {
             let file = storage.open(path)?;
             let version = file.version()?;
+            let file = RwLock::new(Arc::from(file));
             Ok(Self { path: Arc::clone(path), storage: Arc::clone(storage), file, version })
         })
         .map_err(|error| Error::io(path, "open", error))
@@ -189,23 +221,14 @@ impl StoredFile {
     }
 
     /// Fills as much of `buffer` as the file has from `at` on; returns how much.
-    pub(crate) fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize> {
+    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
             let from = at.checked_add(filled as u64).ok_or_else(|| past_the_end(u64::MAX, self.size()))?;
-            let Self { path, storage, file, version } = self;
-            let n = retry(path, "read", || {
-                let result = file.read_at(&mut buffer[filled..], from);
-                if let Err(error) = &result
-                    && error.kind() == io::ErrorKind::StaleNetworkFileHandle
-                    && let Ok(fresh) = storage.open(path)
-                    && fresh.version().is_ok_and(|now| now == *version)
-                {
-                    *file = fresh;
-                }
-                result
+            let n = retry(&self.path, "read", || {
+                self.fresh_if_stale(|file| file.read_at(&mut buffer[filled..], from))
             })
-            .map_err(|error| Error::io(path, "read", error).in_shard(Arc::clone(path)).at_byte(from))?;
+            .map_err(|error| self.unread(error, from))?;
             if n == 0 {
                 break;
             }
@@ -218,20 +241,60 @@ impl StoredFile {
     ///
     /// # Errors
     /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if it has changed since it was opened.
-    pub(crate) fn read_exact(&mut self, buffer: &mut [u8], at: u64) -> Result<()> {
+    pub(crate) fn read_exact(&self, buffer: &mut [u8], at: u64) -> Result<()> {
         let n = self.read(buffer, at)?;
-        if n == buffer.len() {
-            return Ok(());
-        }
-        match self.file.version() {
-            Ok(now) if now != self.version => Err(changed(&self.path, self.version, now)),
-            _ => Err(past_the_end(at.saturating_add(buffer.len() as u64), self.size())),
+        if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }
+    }
+
+    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`.
+    ///
+    /// # Errors
+    /// As [`Self::read_exact`].
+    pub(crate) fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
+        let mapped = retry(&self.path, "read", || {
+            self.fresh_if_stale(|file| file.mapped(at, len, needed.clone()).transpose())
+        });
+        match mapped {
+            Ok(bytes) => bytes.map(Ok),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Some(Err(self.cut_off(at.saturating_add(len as u64))))
+            }
+            Err(error) => Some(Err(self.unread(error, at))),
         }
     }
 
     /// Says that the range will be read soon.
     pub(crate) fn will_need(&self, at: u64, len: u64) {
-        self.file.will_need(at, len);
+        self.handle().will_need(at, len);
+    }
+
+    fn handle(&self) -> Arc<dyn ReadAt> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads; where the handle is stale, the next try has a new one.
+    fn fresh_if_stale<T>(&self, read: impl FnOnce(&dyn ReadAt) -> io::Result<T>) -> io::Result<T> {
+        let result = read(&*self.handle());
+        if let Err(error) = &result
+            && error.kind() == io::ErrorKind::StaleNetworkFileHandle
+            && let Ok(fresh) = self.storage.open(&self.path)
+            && fresh.version().is_ok_and(|now| now == self.version)
+        {
+            *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::from(fresh);
+        }
+        result
+    }
+
+    fn unread(&self, error: io::Error, at: u64) -> Error {
+        Error::io(&self.path, "read", error).in_shard(Arc::clone(&self.path)).at_byte(at)
+    }
+
+    /// The error for a file that has no bytes up to `end`: it never had, or it changed.
+    fn cut_off(&self, end: u64) -> Error {
+        match self.handle().version() {
+            Ok(now) if now != self.version => changed(&self.path, self.version, now),
+            _ => past_the_end(end, self.size()),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ KEYWORDS = {
     "weights": None,
     "mixture_block": None,
     "stop": None,
-    "n_readers": 8,
+    "n_readers": 32,
     "prefetch_batches": 3,
     "cpu_budget": None,
     "memory_budget": None,
@@ -31,6 +31,7 @@ KEYWORDS = {
     "n_frames": None,
     "audio_column": None,
     "label_column": None,
+    "mmap": False,
 }
 
 

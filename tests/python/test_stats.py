@@ -33,10 +33,10 @@ def test_keys(tiny_shards: list[Path]) -> None:
     for stage in (stages["read"], stages["decode"], stages["collate"], stages["consumer"]):
         assert set(stage) == KEYS
         assert stage["blocked_s"] == pytest.approx(sum(stage["blocked_on"].values()))
-    assert set(stats["stages"]["read"]["blocked_on"]) == {"credit_s", "bytes_s", "channel_s"}
+    assert set(stats["stages"]["read"]["blocked_on"]) == {"credit_s", "turn_s", "bytes_s", "channel_s"}
     assert stats["stages"]["consumer"]["items"] == stats["batches"] == 3
     assert stats["stages"]["decode"]["items"] == stats["records_decoded"]
-    assert set(stats["queues"]) == {"records", "record_bytes", "examples", "batches"}
+    assert set(stats["queues"]) == {"records", "record_bytes", "read_bytes", "examples", "batches"}
     assert set(stats["batch_times"]) == {"start_s", "ready_p50_s", "ready_p99_s", "starved_p50_s", "starved_p99_s"}
     assert stats["verdict"].startswith("starting")
 

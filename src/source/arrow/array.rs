@@ -11,11 +11,9 @@ use super::{
     buffer::{Buffer, Part},
     index::{ArraySpans, Dictionary},
     message::Codec,
+    shard::OpenShard,
 };
-use crate::{
-    Error, ErrorKind, Result,
-    source::{columns::Layout, storage::StoredFile},
-};
+use crate::{Error, ErrorKind, Result, source::columns::Layout};
 
 /// A column of a batch, or the values of a dictionary.
 #[derive(Debug)]
@@ -51,66 +49,66 @@ impl Array {
     }
 
     /// Whether the value is there.
-    pub(crate) fn is_valid(&mut self, file: &mut StoredFile, row: u64) -> Result<bool> {
+    pub(crate) fn is_valid(&mut self, shard: &OpenShard, row: u64) -> Result<bool> {
         match self.buffers.first_mut() {
             None => Ok(false),
             Some(validity) if validity.is_absent() => Ok(true),
-            Some(validity) => bit(validity, file, row),
+            Some(validity) => bit(validity, shard, row),
         }
     }
 
     /// The integer at `row`.
-    pub(crate) fn int(&mut self, file: &mut StoredFile, row: u64) -> Result<Option<i128>> {
-        if !self.is_valid(file, row)? {
+    pub(crate) fn int(&mut self, shard: &OpenShard, row: u64) -> Result<Option<i128>> {
+        if !self.is_valid(shard, row)? {
             return Ok(None);
         }
         match self.layout {
-            Layout::Bool => Ok(Some(i128::from(bit(self.buffer(1)?, file, row)?))),
-            Layout::Int { width, signed } => self.stored_int(file, row, width, signed).map(Some),
+            Layout::Bool => Ok(Some(i128::from(bit(self.buffer(1)?, shard, row)?))),
+            Layout::Int { width, signed } => self.stored_int(shard, row, width, signed).map(Some),
             Layout::Dictionary { width, signed, .. } => {
-                let index = self.stored_int(file, row, width, signed)?;
+                let index = self.stored_int(shard, row, width, signed)?;
                 let (values, row) = self.look_up(index)?;
-                values.int(file, row)
+                values.int(shard, row)
             }
             _ => Err(Error::new(ErrorKind::Schema, "the column holds no integers")),
         }
     }
 
     /// Where the bytes at `row` are.
-    pub(crate) fn bytes(&mut self, file: &mut StoredFile, row: u64) -> Result<Option<Part>> {
-        if !self.is_valid(file, row)? {
+    pub(crate) fn bytes(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Part>> {
+        if !self.is_valid(shard, row)? {
             return Ok(None);
         }
         match self.layout {
             Layout::Offsets { width } => {
-                let (start, end) = self.offsets(file, row, width)?;
+                let (start, end) = self.offsets(shard, row, width)?;
                 let len = end.checked_sub(start).ok_or_else(|| {
                     Error::new(
                         ErrorKind::Corrupt,
                         format!("the offsets of a value run backwards, {start} to {end}"),
                     )
                 })?;
-                self.buffer(2)?.part(file, start, len).map(Some)
+                self.buffer(2)?.part(shard, start, len).map(Some)
             }
-            Layout::Views => self.view(file, row).map(Some),
+            Layout::Views => self.view(shard, row).map(Some),
             Layout::Dictionary { width, signed, .. } => {
-                let index = self.stored_int(file, row, width, signed)?;
+                let index = self.stored_int(shard, row, width, signed)?;
                 let (values, row) = self.look_up(index)?;
-                values.bytes(file, row)
+                values.bytes(shard, row)
             }
             _ => Err(Error::new(ErrorKind::Schema, "the column holds no bytes")),
         }
     }
 
-    fn offsets(&mut self, file: &mut StoredFile, row: u64, width: usize) -> Result<(u64, u64)> {
+    fn offsets(&mut self, shard: &OpenShard, row: u64, width: usize) -> Result<(u64, u64)> {
         let at = place(row, width)?;
         let offsets = self.buffer(1)?;
         let (start, end) = if width == 4 {
-            let start = i32::from_le_bytes(offsets.get(file, at)?);
-            (i64::from(start), i64::from(i32::from_le_bytes(offsets.get(file, at.saturating_add(4))?)))
+            let start = i32::from_le_bytes(offsets.get(shard, at)?);
+            (i64::from(start), i64::from(i32::from_le_bytes(offsets.get(shard, at.saturating_add(4))?)))
         } else {
-            let start = i64::from_le_bytes(offsets.get(file, at)?);
-            (start, i64::from_le_bytes(offsets.get(file, at.saturating_add(8))?))
+            let start = i64::from_le_bytes(offsets.get(shard, at)?);
+            (start, i64::from_le_bytes(offsets.get(shard, at.saturating_add(8))?))
         };
         u64::try_from(start).ok().zip(u64::try_from(end).ok()).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("the offsets of a value are negative, {start} to {end}"))
@@ -118,8 +116,8 @@ impl Array {
     }
 
     /// A view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer and an offset.
-    fn view(&mut self, file: &mut StoredFile, row: u64) -> Result<Part> {
-        let view: [u8; 16] = self.buffer(1)?.get(file, place(row, 16)?)?;
+    fn view(&mut self, shard: &OpenShard, row: u64) -> Result<Part> {
+        let view: [u8; 16] = self.buffer(1)?.get(shard, place(row, 16)?)?;
         let word = |at: usize| i32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]);
         let wrong =
             || Error::new(ErrorKind::Corrupt, format!("a view holds impossible numbers: {view:02x?}"));
@@ -129,21 +127,21 @@ impl Array {
         }
         let index = usize::try_from(word(8)).ok().and_then(|index| index.checked_add(2)).ok_or_else(wrong)?;
         let offset = u64::try_from(word(12)).map_err(|_| wrong())?;
-        self.buffers.get_mut(index).ok_or_else(wrong)?.part(file, offset, len as u64)
+        self.buffers.get_mut(index).ok_or_else(wrong)?.part(shard, offset, len as u64)
     }
 
-    fn stored_int(&mut self, file: &mut StoredFile, row: u64, width: usize, signed: bool) -> Result<i128> {
+    fn stored_int(&mut self, shard: &OpenShard, row: u64, width: usize, signed: bool) -> Result<i128> {
         let at = place(row, width)?;
         let values = self.buffer(1)?;
         Ok(match (width, signed) {
-            (1, true) => i8::from_le_bytes(values.get(file, at)?).into(),
-            (1, false) => u8::from_le_bytes(values.get(file, at)?).into(),
-            (2, true) => i16::from_le_bytes(values.get(file, at)?).into(),
-            (2, false) => u16::from_le_bytes(values.get(file, at)?).into(),
-            (4, true) => i32::from_le_bytes(values.get(file, at)?).into(),
-            (4, false) => u32::from_le_bytes(values.get(file, at)?).into(),
-            (_, true) => i64::from_le_bytes(values.get(file, at)?).into(),
-            (_, false) => u64::from_le_bytes(values.get(file, at)?).into(),
+            (1, true) => i8::from_le_bytes(values.get(shard, at)?).into(),
+            (1, false) => u8::from_le_bytes(values.get(shard, at)?).into(),
+            (2, true) => i16::from_le_bytes(values.get(shard, at)?).into(),
+            (2, false) => u16::from_le_bytes(values.get(shard, at)?).into(),
+            (4, true) => i32::from_le_bytes(values.get(shard, at)?).into(),
+            (4, false) => u32::from_le_bytes(values.get(shard, at)?).into(),
+            (_, true) => i64::from_le_bytes(values.get(shard, at)?).into(),
+            (_, false) => u64::from_le_bytes(values.get(shard, at)?).into(),
         })
     }
 
@@ -169,8 +167,8 @@ impl Array {
     }
 }
 
-fn bit(buffer: &mut Buffer, file: &mut StoredFile, row: u64) -> Result<bool> {
-    let [byte] = buffer.get(file, row / 8)?;
+fn bit(buffer: &mut Buffer, shard: &OpenShard, row: u64) -> Result<bool> {
+    let [byte] = buffer.get(shard, row / 8)?;
     Ok(byte >> (row % 8) & 1 == 1)
 }
 

@@ -1,7 +1,7 @@
-//! One buffer of a batch: a range of the file, read by windows, or bytes in memory, decompressed.
+//! One buffer of a batch: a range of the shard, read by windows, or bytes in memory, decompressed.
 //!
-//! Offsets, validity and labels are read in windows of 64 KiB that stay until another window is needed, so that rows in
-//! order cost one read in some ten thousand, and a row at random one small read. The data behind the offsets is not read here:
+//! Offsets, validity and labels are read in windows of 64 KiB, which all readers share (`shard`), so that rows in order cost one
+//! read in some ten thousand, and a row at random a small read the first time. The data behind the offsets is not read here:
 //! [`Buffer::part`] says where it lies. A compressed buffer is decompressed as a whole at first use.
 //!
 //! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not compressed).
@@ -10,7 +10,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 
-use super::{index::Span, message::Codec};
+use super::{index::Span, message::Codec, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
     source::storage::{StoredFile, past_the_end},
@@ -35,14 +35,14 @@ pub(crate) struct Buffer {
     codec: Option<Codec>,
     /// The whole buffer, once decompressed.
     memory: Option<Bytes>,
-    window: Vec<u8>,
+    window: Bytes,
     /// Where the window starts within the buffer.
     window_at: u64,
 }
 
 impl Buffer {
     pub(crate) fn new(span: Span, codec: Option<Codec>) -> Self {
-        Self { span, codec, memory: None, window: Vec::new(), window_at: 0 }
+        Self { span, codec, memory: None, window: Bytes::new(), window_at: 0 }
     }
 
     /// Whether it has no bytes, which for a validity buffer means that all values are valid.
@@ -51,14 +51,14 @@ impl Buffer {
     }
 
     /// The `N` bytes at `at`.
-    pub(crate) fn get<const N: usize>(&mut self, file: &mut StoredFile, at: u64) -> Result<[u8; N]> {
-        self.get_slice(file, at, N)?.try_into().map_err(|_| outside(at, N as u64, self.span))
+    pub(crate) fn get<const N: usize>(&mut self, shard: &OpenShard, at: u64) -> Result<[u8; N]> {
+        self.get_slice(shard, at, N)?.try_into().map_err(|_| outside(at, N as u64, self.span))
     }
 
-    fn get_slice(&mut self, file: &mut StoredFile, at: u64, n: usize) -> Result<&[u8]> {
+    fn get_slice(&mut self, shard: &OpenShard, at: u64, n: usize) -> Result<&[u8]> {
         let Some(end) = at.checked_add(n as u64) else { return Err(outside(at, n as u64, self.span)) };
         if self.codec.is_some() {
-            let (span, memory) = (self.span, self.decompressed(file)?);
+            let (span, memory) = (self.span, self.decompressed(shard)?);
             // Offsets beyond usize are beyond the memory, too.
             let range = usize::try_from(at).ok().zip(usize::try_from(end).ok());
             return range
@@ -69,31 +69,27 @@ impl Buffer {
             return Err(outside(at, n as u64, self.span));
         }
         if at < self.window_at || end > self.window_at + self.window.len() as u64 {
-            self.read_window(file, at, end)?;
+            self.read_window(shard, at, end)?;
         }
         let from = (at - self.window_at) as usize;
         self.window
             .get(from..from + n)
-            .ok_or_else(|| past_the_end(self.span.at.saturating_add(end), file.size()))
+            .ok_or_else(|| past_the_end(self.span.at.saturating_add(end), shard.file.size()))
     }
 
     /// Reads the window that `at..end` starts in, as far as the file goes.
-    fn read_window(&mut self, file: &mut StoredFile, at: u64, end: u64) -> Result<()> {
+    fn read_window(&mut self, shard: &OpenShard, at: u64, end: u64) -> Result<()> {
         let start = at / WINDOW * WINDOW;
         let stop = end.max(start + WINDOW).min(self.span.len);
-        let in_file = file.size().saturating_sub(self.span.at + start).min(stop - start);
-        self.window.clear();
+        let in_file = shard.file.size().saturating_sub(self.span.at + start).min(stop - start);
+        // The file's size backs the allocation.
+        self.window = shard.window(self.span.at + start, in_file as usize)?;
         self.window_at = start;
-        self.window.resize(in_file as usize, 0);
-        let result = file.read_exact(&mut self.window, self.span.at + start);
-        if result.is_err() {
-            self.window.clear();
-        }
-        result
+        Ok(())
     }
 
     /// The bytes `at..at + len`, where they lie.
-    pub(crate) fn part(&mut self, file: &mut StoredFile, at: u64, len: u64) -> Result<Part> {
+    pub(crate) fn part(&mut self, shard: &OpenShard, at: u64, len: u64) -> Result<Part> {
         let span = self.span;
         let end = at.checked_add(len).ok_or_else(|| outside(at, len, span))?;
         if self.codec.is_none() {
@@ -102,16 +98,16 @@ impl Buffer {
             }
             return Ok(Part::File(Span { at: span.at + at, len }));
         }
-        let memory = self.decompressed(file)?;
+        let memory = self.decompressed(shard)?;
         match usize::try_from(end) {
             Ok(end) if end <= memory.len() => Ok(Part::Memory(memory.slice(at as usize..end))),
             _ => Err(outside(at, len, span)),
         }
     }
 
-    fn decompressed(&mut self, file: &mut StoredFile) -> Result<&Bytes> {
+    fn decompressed(&mut self, shard: &OpenShard) -> Result<&Bytes> {
         if self.memory.is_none() {
-            self.memory = Some(decompress(file, self.span, self.codec)?);
+            self.memory = Some(decompress(&shard.file, self.span, self.codec)?);
         }
         // It was just filled; an empty buffer is the only other thing that it could be.
         Ok(self.memory.get_or_insert_default())
@@ -119,7 +115,7 @@ impl Buffer {
 }
 
 /// Reads and decompresses a whole buffer.
-fn decompress(file: &mut StoredFile, span: Span, codec: Option<Codec>) -> Result<Bytes> {
+fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
     }
@@ -175,9 +171,9 @@ mod tests {
         let path: Arc<Path> = folder.path().join("a").into();
         std::fs::write(&path, [&prefix.to_le_bytes(), payload].concat()).unwrap();
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
-        let mut file = StoredFile::open(&storage, &path)?;
+        let file = StoredFile::open(&storage, &path)?;
         let span = Span { at: 0, len: file.size() };
-        decompress(&mut file, span, Some(codec)).map(|bytes| bytes.to_vec())
+        decompress(&file, span, Some(codec)).map(|bytes| bytes.to_vec())
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) fn expand(
 
 fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> {
     let state: Arc<Path> = folder.join("state.json").into();
-    let mut file = match StoredFile::open(storage, &state) {
+    let file = match StoredFile::open(storage, &state) {
         Ok(file) => file,
         Err(error) if error.kind == ErrorKind::NotFound => return Err(not_a_dataset(folder)),
         Err(error) => return Err(error),

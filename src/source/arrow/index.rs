@@ -75,13 +75,18 @@ pub(crate) struct Index {
 }
 
 impl Index {
+    /// The batch that holds row `local`.
+    pub(crate) fn batch_at(&self, local: u64) -> usize {
+        self.batches.partition_point(|batch| batch.first_row + batch.n_rows <= local)
+    }
+
     /// Indexes a shard.
     ///
     /// # Errors
     /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit, [`ErrorKind::Closed`] if
     /// `stop` was set, and what the system says. Damage is not an error but a part of the index.
     pub(crate) fn build(
-        file: &mut StoredFile,
+        file: &StoredFile,
         options: &ArrowOptions,
         features: &FeatureCache,
         stop: &AtomicBool,
@@ -145,7 +150,7 @@ struct Indexer<'a> {
 }
 
 impl Indexer<'_> {
-    fn run(&mut self, file: &mut StoredFile) -> Result<(), Stop> {
+    fn run(&mut self, file: &StoredFile) -> Result<(), Stop> {
         let mut start = [0; 8];
         let n = file.read(&mut start, 0)?;
         let start = &start[..n];
@@ -191,7 +196,7 @@ impl Indexer<'_> {
     }
 
     /// Whether the file starts as streams did before Arrow 0.15: with the length of a schema's metadata.
-    fn is_legacy_stream(&mut self, file: &mut StoredFile) -> Result<bool> {
+    fn is_legacy_stream(&mut self, file: &StoredFile) -> Result<bool> {
         match self.scanner.step(file, 0)? {
             Step::Message(_) => Ok(self.scanner.message()?.header_type() == MessageHeader::Schema),
             _ => Ok(false),
@@ -199,7 +204,7 @@ impl Indexer<'_> {
     }
 
     /// Reads the schema message at `at`; returns where the next message starts.
-    fn read_schema(&mut self, file: &mut StoredFile, at: u64) -> Result<u64, Stop> {
+    fn read_schema(&mut self, file: &StoredFile, at: u64) -> Result<u64, Stop> {
         self.poll()?;
         let head = match self.scanner.step(file, at)? {
             Step::Message(head) => head,
@@ -222,7 +227,7 @@ impl Indexer<'_> {
     }
 
     /// Takes in message after message from `at` on.
-    fn walk_stream(&mut self, file: &mut StoredFile, mut at: u64) -> Result<StreamEnd, Stop> {
+    fn walk_stream(&mut self, file: &StoredFile, mut at: u64) -> Result<StreamEnd, Stop> {
         loop {
             self.poll()?;
             match self.scanner.step(file, at)? {
@@ -234,7 +239,7 @@ impl Indexer<'_> {
     }
 
     /// Follows the footer of an Arrow file.
-    fn walk_footer(&mut self, file: &mut StoredFile) -> Result<(), Stop> {
+    fn walk_footer(&mut self, file: &StoredFile) -> Result<(), Stop> {
         let size = file.size();
         let unusable = |what: &str| damage(ErrorKind::Format, format!("the file's footer {what}"), size);
         let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
@@ -276,12 +281,7 @@ impl Indexer<'_> {
     }
 
     /// Takes in the message that a block of the footer names; returns where its body ends.
-    fn add_block(
-        &mut self,
-        file: &mut StoredFile,
-        block: &Block,
-        header: MessageHeader,
-    ) -> Result<u64, Stop> {
+    fn add_block(&mut self, file: &StoredFile, block: &Block, header: MessageHeader) -> Result<u64, Stop> {
         let wrong = || damage(ErrorKind::Format, "the file's footer names a block that is not a message", 0);
         let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
         let Step::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
@@ -383,7 +383,7 @@ fn convert(schema: arrow_ipc::Schema<'_>, at: u64) -> Result<Schema, Stop> {
 }
 
 /// Where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64 bytes.
-fn skip_padding(file: &mut StoredFile) -> Result<u64> {
+fn skip_padding(file: &StoredFile) -> Result<u64> {
     let mut padding = [0; 64];
     let n = file.read(&mut padding, 8)?;
     let words = padding[..n].chunks(8).take_while(|word| word.iter().all(|byte| *byte == 0)).count();

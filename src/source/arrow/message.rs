@@ -77,7 +77,7 @@ impl Scanner {
     ///
     /// # Errors
     /// What the system says. What the bytes say is in the [`Step`].
-    pub(crate) fn step(&mut self, file: &mut StoredFile, at: u64) -> Result<Step> {
+    pub(crate) fn step(&mut self, file: &StoredFile, at: u64) -> Result<Step> {
         let left = file.size().saturating_sub(at);
         if left == 0 {
             return Ok(Step::End { after: at });
@@ -132,7 +132,7 @@ impl Scanner {
         })
     }
 
-    fn fill(&mut self, file: &mut StoredFile, at: u64, len: usize) -> Result<()> {
+    fn fill(&mut self, file: &StoredFile, at: u64, len: usize) -> Result<()> {
         self.bytes.resize(len, 0);
         let n = file.read(&mut self.bytes, at)?;
         self.bytes.truncate(n);

@@ -22,6 +22,7 @@ mod folder;
 mod index;
 mod message;
 mod reader;
+mod shard;
 mod walk;
 
 use std::{
@@ -31,16 +32,18 @@ use std::{
 
 pub use reader::ArrowReader;
 
-use self::index::Index;
+use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
     columns::{FeatureCache, common_class_names},
+    mapped::MappedFiles,
     parallel,
     shard::{Shard, locate, shards_of},
     storage::{LocalFiles, Rooted, Storage, StoredFile},
 };
 use crate::{
     Error, ErrorKind, Result,
+    memory::BLOCKS_AHEAD,
     record::{Excerpt, RawRecord, ReadRecords, Source},
     seed::mix,
 };
@@ -54,11 +57,13 @@ pub struct ArrowOptions {
     pub label_column: Option<String>,
     /// How many threads read headers.
     pub threads: usize,
+    /// Whether local files are mapped: records without a copy, but see [`MappedFiles`] for what a file that shrinks does.
+    pub mmap: bool,
 }
 
 impl Default for ArrowOptions {
     fn default() -> Self {
-        Self { audio_column: None, label_column: None, threads: 8 }
+        Self { audio_column: None, label_column: None, threads: 8, mmap: false }
     }
 }
 
@@ -69,6 +74,9 @@ pub struct ArrowSource {
     shards: Vec<Shard>,
     indexes: Vec<Index>,
     blocks: Arc<BlockPool>,
+    open: Arc<OpenShards>,
+    /// Whether a part of the last large recording was enough.
+    in_parts: AtomicBool,
     n_rows: u64,
     /// How many shards the groups up to each one have.
     groups: Vec<usize>,
@@ -101,7 +109,11 @@ impl ArrowSource {
         options: &ArrowOptions,
         stop: &AtomicBool,
     ) -> Result<Self> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let storage: Arc<dyn Storage> = if options.mmap {
+            Arc::new(Rooted::here(MappedFiles))
+        } else {
+            Arc::new(Rooted::here(LocalFiles))
+        };
         let (mut shards, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
             shards.extend(folder::expand(&storage, group.as_ref(), stop)?);
@@ -138,7 +150,17 @@ impl ArrowSource {
         let names = indexes.iter().map(|index| index.columns.as_ref()?.class_names.as_ref());
         let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
         let groups = vec![shards.len()];
-        Ok(Self { storage, shards, indexes, blocks: Arc::default(), n_rows, groups, class_names })
+        Ok(Self {
+            storage,
+            open: OpenShards::new(shards.len()),
+            shards,
+            indexes,
+            blocks: Arc::default(),
+            in_parts: AtomicBool::new(false),
+            n_rows,
+            groups,
+            class_names,
+        })
     }
 
     /// The number of rows over all shards.
@@ -245,6 +267,19 @@ impl Source for ArrowSource {
     fn reader(self: &Arc<Self>) -> ArrowReader {
         self.reader()
     }
+
+    fn block_rows(&self, row: u64, run: u64) -> u64 {
+        self.rows_of_block(row, run)
+    }
+
+    fn most_blocks(&self) -> usize {
+        // A compressed batch would be decompressed once for each thread.
+        if self.random_access() { BLOCKS_AHEAD } else { 1 }
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        self.blocks.bytes_in_use()
+    }
 }
 
 impl ReadRecords for ArrowReader {
@@ -262,6 +297,6 @@ fn index_all(
 ) -> Result<Vec<Index>> {
     let features = FeatureCache::default();
     parallel::each(paths, options.threads, |path| {
-        Index::build(&mut StoredFile::open(storage, path)?, options, &features, stop)
+        Index::build(&StoredFile::open(storage, path)?, options, &features, stop)
     })
 }

@@ -1,35 +1,45 @@
 //! Reads rows: finds the batch, the value, and the block that it comes in.
 //!
 //! A row that is wanted alone costs one read of its range. Rows that will be wanted in order are read together, in blocks of
-//! some 4 MiB, and handed out as slices of the block. A reader keeps open the files and batches that it used last, and the
-//! current block; rows read alone leave that block in place, so both ways may be mixed.
+//! some MiB, and handed out as slices of the block. A reader keeps open the files and batches that it used last, and the
+//! current block; rows read alone leave that block in place, so both ways may be mixed. Several readers, each at a block of its
+//! own, read ahead: [`ArrowSource::block_rows`] says how many rows make one.
+//!
+//! Of a large recording a part may be enough, which its head tells: one more read, but of less. So heads are read first only
+//! where the last recording was of that kind; of others, all is read at once.
 
 use std::{
     io,
+    ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use bytes::Bytes;
 
-use super::{ArrowSource, array::Array, buffer::Part, index::Span};
+use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
     record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord},
     source::{
         block::BlockPool,
+        columns::Layout,
         storage::{StoredFile, past_the_end},
     },
 };
 
 /// How many bytes are read together at most; a longer record is read alone.
-const BLOCK: u64 = 4 << 20;
+pub(super) const BLOCK: u64 = 4 << 20;
+/// How many bytes a block's rows have on average, so that most blocks are below the most.
+const USUAL_BLOCK: u64 = 3 << 20;
+/// How far behind a block's start the system is told what will be read.
+const ANNOUNCED: u64 = 4 * BLOCK;
 /// How many rows are looked at to fill a block; a guard where rows are empty.
 const BLOCK_ROWS: u64 = 1 << 16;
 /// The largest record.
 const LARGEST_RECORD: u64 = i32::MAX as u64;
-/// How many files stay open.
-const OPEN_FILES: usize = 8;
+/// How many files stay open for a reader; readers share those that they have in common.
+const OPEN_FILES: usize = 4;
 /// Records of at least so many bytes may be read in parts; below, one read of all is as quick.
 const SMALLEST_IN_PARTS: u64 = 256 << 10;
 /// How many batches stay open, and how many of them where bodies are decompressed.
@@ -40,10 +50,12 @@ const OPEN_COMPRESSED_BATCHES: usize = 2;
 pub struct ArrowReader {
     source: Arc<ArrowSource>,
     /// The last used in front.
-    files: Vec<(usize, StoredFile)>,
+    shards: Vec<OpenShard>,
     /// The last used in front.
     batches: Vec<OpenBatch>,
     block: Option<HeldBlock>,
+    /// A shard and the end of a block of it that could not be read: up to there rows are read alone, so that each fails for itself.
+    alone: Option<(usize, u64)>,
 }
 
 /// The columns of a batch.
@@ -70,17 +82,21 @@ impl HeldBlock {
         let end = from.checked_add(usize::try_from(span.len).ok()?)?;
         (shard == self.shard && end <= self.bytes.len()).then(|| self.bytes.slice(from..end))
     }
+
+    fn ends_with(&self, span: Span) -> bool {
+        self.at + self.bytes.len() as u64 == span.at + span.len
+    }
 }
 
 impl std::fmt::Debug for ArrowReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ArrowReader").field("open_files", &self.files.len()).finish_non_exhaustive()
+        f.debug_struct("ArrowReader").field("open_files", &self.shards.len()).finish_non_exhaustive()
     }
 }
 
 impl ArrowReader {
     pub(crate) fn new(source: Arc<ArrowSource>) -> Self {
-        Self { source, files: Vec::new(), batches: Vec::new(), block: None }
+        Self { source, shards: Vec::new(), batches: Vec::new(), block: None, alone: None }
     }
 
     /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more than one
@@ -130,20 +146,26 @@ impl ArrowReader {
 
     fn read_local(&mut self, shard: usize, local: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.open_batch(shard, local)?;
-        let (Some(batch), Some((_, file))) = (self.batches.first_mut(), self.files.first_mut()) else {
+        let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
         let row = local - batch.first_row;
-        let label = batch.label(file, row)?;
-        let bytes = match batch.part(file, row)? {
+        let label = batch.label(open, row)?;
+        let bytes = match batch.part(open, row)? {
             Some(Part::Memory(bytes)) => bytes,
-            Some(Part::File(span)) => match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
-                Some(bytes) => bytes,
-                None => match read_part(file, &self.source.blocks, span, excerpt)? {
-                    Some(bytes) => bytes,
-                    None => self.read_block(shard, row, span, run)?,
-                },
-            },
+            Some(Part::File(span)) => {
+                match self.block.take().map(|block| (block.slice(shard, span), block)) {
+                    Some((Some(bytes), block)) => {
+                        // A block of which nothing is left is held by its records alone.
+                        self.block = (!block.ends_with(span)).then_some(block);
+                        bytes
+                    }
+                    block => {
+                        self.block = block.map(|(_, block)| block);
+                        self.read_span(shard, row, span, run, excerpt)?
+                    }
+                }
+            }
             None => self.read_other_file(shard, row)?,
         };
         if bytes.is_empty() {
@@ -152,16 +174,55 @@ impl ArrowReader {
         Ok(RawRecord { bytes, label })
     }
 
+    /// Reads `span`, which is row `row` of the first open batch: a part of it, all of it, or a block.
+    fn read_span(
+        &mut self,
+        shard: usize,
+        row: u64,
+        span: Span,
+        run: u64,
+        excerpt: Excerpt<'_>,
+    ) -> Result<Bytes> {
+        let Some(open) = self.shards.first() else {
+            return Err(Error::new(ErrorKind::Io, "no file is open"));
+        };
+        let is_large = (SMALLEST_IN_PARTS..=LARGEST_RECORD).contains(&span.len)
+            && span.at + span.len <= open.file.size();
+        let source = Arc::clone(&self.source);
+        let in_parts = &source.in_parts;
+        if is_large && in_parts.load(Ordering::Relaxed) {
+            let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt)?;
+            if !was_part {
+                in_parts.store(false, Ordering::Relaxed);
+            }
+            return Ok(bytes);
+        }
+        let is_alone = |reader: &Self| reader.alone.is_some_and(|(of, end)| of == shard && span.at < end);
+        let bytes = if is_alone(self) {
+            self.read_block(shard, row, span, 1)?
+        } else {
+            match self.read_block(shard, row, span, run) {
+                // It may be another row's bytes that cannot be read.
+                Err(_) if is_alone(self) => self.read_block(shard, row, span, 1)?,
+                bytes => bytes?,
+            }
+        };
+        if is_large && part_of(&bytes[..HEAD_BYTES], span.len, excerpt).is_some() {
+            in_parts.store(true, Ordering::Relaxed);
+        }
+        Ok(bytes)
+    }
+
     /// Reads `span`, which is row `row` of the first open batch, and with it what follows of the run.
     fn read_block(&mut self, shard: usize, row: u64, span: Span, run: u64) -> Result<Bytes> {
-        let (Some(batch), Some((_, file))) = (self.batches.first_mut(), self.files.first_mut()) else {
+        let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
         if span.len > LARGEST_RECORD {
             let message = format!("the recording has {} bytes; {LARGEST_RECORD} are read at most", span.len);
             return Err(Error::new(ErrorKind::TooLarge, message).at_byte(span.at));
         }
-        let size = file.size();
+        let size = open.file.size();
         let mut end = span.at + span.len;
         if end > size {
             return Err(past_the_end(end, size));
@@ -169,7 +230,7 @@ impl ArrowReader {
         let rows = batch.n_rows.min(row.saturating_add(run.min(BLOCK_ROWS)));
         for next in row + 1..rows {
             // What is wrong with a later row is said when its turn comes.
-            match batch.part(file, next) {
+            match batch.part(open, next) {
                 Ok(Some(Part::File(part))) if part.at == end && part.len > 0 => {
                     let longer = end + part.len;
                     if longer - span.at > BLOCK || longer > size {
@@ -186,16 +247,30 @@ impl ArrowReader {
             // What the last block held may be used again at once.
             self.block = None;
         }
+        if run > 1 && end < size {
+            // What comes after the blocks that are usually under way.
+            let ahead = span.at + ANNOUNCED;
+            open.file.will_need(ahead.min(size), (end - span.at).min(size.saturating_sub(ahead)));
+        }
         // The range lies within the file, so its bytes back the allocation.
-        let mut block = self.source.blocks.take((end - span.at) as usize);
-        file.read_exact(block.as_mut_slice(), span.at)?;
-        let bytes = Bytes::from_owner(block);
+        let len = (end - span.at) as usize;
+        let bytes = match open.file.mapped(span.at, len, 0..len) {
+            Some(bytes) => bytes,
+            None => {
+                let mut block = self.source.blocks.take(len);
+                open.file.read_exact(block.as_mut_slice(), span.at).map(|()| Bytes::from_owner(block))
+            }
+        };
+        if bytes.is_err() && len as u64 > span.len {
+            self.alone = Some((shard, end));
+        }
+        let bytes = bytes?;
         if run == 1 {
             return Ok(bytes);
         }
-        file.will_need(end, BLOCK.min(size - end));
         let record = bytes.slice(..span.len as usize);
-        self.block = Some(HeldBlock { shard, at: span.at, bytes });
+        let block = HeldBlock { shard, at: span.at, bytes };
+        self.block = (!block.ends_with(span)).then_some(block);
         Ok(record)
     }
 
@@ -206,8 +281,7 @@ impl ArrowReader {
         };
         let relative_to = self.source.shards[shard].path.parent().unwrap_or(Path::new(""));
         let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(&name)));
-        let mut file =
-            StoredFile::open(&self.source.storage, &path).map_err(|error| unreadable(error, &name))?;
+        let file = StoredFile::open(&self.source.storage, &path).map_err(|error| unreadable(error, &name))?;
         if file.size() > LARGEST_RECORD {
             let message =
                 format!("{} has {} bytes; {LARGEST_RECORD} are read at most", path.display(), file.size());
@@ -226,14 +300,14 @@ impl ArrowReader {
 
     /// The path field of a row of the first open batch.
     fn first_path(&mut self, shard: usize, row: u64) -> Result<Option<String>> {
-        let (Some(batch), Some((_, file))) = (self.batches.first_mut(), self.files.first_mut()) else {
+        let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
             return Ok(None);
         };
-        if !batch.is_valid(file, row)? {
+        if !batch.is_valid(open, row)? {
             return Ok(None);
         }
         let Some(path) = &mut batch.path else { return Ok(None) };
-        let bytes = match path.bytes(file, row)? {
+        let bytes = match path.bytes(open, row)? {
             None => return Ok(None),
             Some(Part::Memory(bytes)) => bytes,
             Some(Part::File(span)) => match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
@@ -246,7 +320,7 @@ impl ArrowReader {
                         return Err(Error::new(ErrorKind::Corrupt, message).at_byte(span.at));
                     }
                     let mut bytes = vec![0; span.len as usize];
-                    file.read_exact(&mut bytes, span.at)?;
+                    open.file.read_exact(&mut bytes, span.at)?;
                     bytes.into()
                 }
             },
@@ -261,13 +335,13 @@ impl ArrowReader {
     fn open_batch(&mut self, shard: usize, local: u64) -> Result<()> {
         let source = &self.source;
         let index = &source.indexes[shard];
-        match self.files.iter().position(|(open, _)| *open == shard) {
-            Some(at) => self.files[..=at].rotate_right(1),
+        match self.shards.iter().position(|open| open.number == shard) {
+            Some(at) => self.shards[..=at].rotate_right(1),
             None => {
                 let path = &source.shards[shard].path;
-                let file = StoredFile::reopen(&source.storage, path, index.version)?;
-                self.files.truncate(OPEN_FILES - 1);
-                self.files.insert(0, (shard, file));
+                let open = source.open.open(shard, &source.storage, path, index.version)?;
+                self.shards.truncate(OPEN_FILES - 1);
+                self.shards.insert(0, open);
             }
         }
         let held = |open: &OpenBatch| {
@@ -277,7 +351,7 @@ impl ArrowReader {
             self.batches[..=at].rotate_right(1);
             return Ok(());
         }
-        let at = index.batches.partition_point(|batch| batch.first_row + batch.n_rows <= local);
+        let at = index.batch_at(local);
         let (Some(batch), Some(columns)) = (index.batches.get(at), &index.columns) else {
             return Err(Error::new(ErrorKind::Corrupt, "the row is in no batch"));
         };
@@ -303,38 +377,66 @@ impl ArrowReader {
     }
 }
 
-/// Reads head and excerpt of a record at `span`, into a block of the record's size; None if all of it is to be read.
-fn read_part(
-    file: &mut StoredFile,
+/// The part of a record that will be looked at, if that is enough to read.
+fn part_of(head: &[u8], len: u64, excerpt: Excerpt<'_>) -> Option<Range<usize>> {
+    let part = excerpt(head, len)
+        .filter(|part| part.start <= part.end && part.end <= len && part.end - part.start <= len / 2)?;
+    Some(part.start as usize..part.end as usize)
+}
+
+/// Reads head and excerpt of a record at `span`, into a block of the record's size; or all of it. Says whether it was a part.
+fn read_in_parts(
+    file: &StoredFile,
     blocks: &Arc<BlockPool>,
     span: Span,
     excerpt: Excerpt<'_>,
-) -> Result<Option<Bytes>> {
-    if !(SMALLEST_IN_PARTS..=LARGEST_RECORD).contains(&span.len) || span.at + span.len > file.size() {
-        return Ok(None);
-    }
+) -> Result<(Bytes, bool)> {
+    let len = span.len as usize;
     let mut head = [0; HEAD_BYTES];
     file.read_exact(&mut head, span.at)?;
-    let Some(part) = excerpt(&head, span.len).filter(|part| {
-        part.start <= part.end && part.end <= span.len && part.end - part.start <= span.len / 2
-    }) else {
-        return Ok(None);
-    };
-    let mut block = blocks.take(span.len as usize);
+    let part = part_of(&head, span.len, excerpt);
+    let was_part = part.is_some();
+    let part = part.unwrap_or(HEAD_BYTES..len);
+    if let Some(bytes) = file.mapped(span.at, len, part.clone()) {
+        return Ok((bytes?, was_part));
+    }
+    let mut block = blocks.take(len);
     let bytes = block.as_mut_slice();
     // Where assertions are on, a stage that looks outside of its excerpt is found out.
     if cfg!(debug_assertions) {
         bytes.fill(0xA5);
     }
     bytes[..HEAD_BYTES].copy_from_slice(&head);
-    file.read_exact(&mut bytes[part.start as usize..part.end as usize], span.at + part.start)?;
-    Ok(Some(Bytes::from_owner(block)))
+    file.read_exact(&mut bytes[part.clone()], span.at + part.start as u64)?;
+    Ok((Bytes::from_owner(block), was_part))
+}
+
+impl ArrowSource {
+    /// How many of the `run` rows from `row` on make a block, by the mean of their record batch.
+    pub(super) fn rows_of_block(&self, row: u64, run: u64) -> u64 {
+        let (shard, local) = self.locate(row);
+        let index = &self.indexes[shard];
+        let (Some(batch), Some(columns)) = (index.batches.get(index.batch_at(local)), &index.columns) else {
+            return 1;
+        };
+        let Some(which) = columns.bytes else { return 1 };
+        let buffers = &batch.arrays[which].buffers;
+        let bytes: u64 = match columns.arrays[which].layout {
+            Layout::Offsets { .. } | Layout::Views => buffers.iter().skip(2).map(|buffer| buffer.len).sum(),
+            _ => return 1,
+        };
+        let mean = bytes / batch.n_rows.max(1);
+        if mean == 0 || mean >= SMALLEST_IN_PARTS && self.in_parts.load(Ordering::Relaxed) {
+            return 1;
+        }
+        (USUAL_BLOCK / mean).clamp(1, BLOCK_ROWS).min(run).min(batch.first_row + batch.n_rows - local)
+    }
 }
 
 impl OpenBatch {
-    fn label(&mut self, file: &mut StoredFile, row: u64) -> Result<i64> {
+    fn label(&mut self, shard: &OpenShard, row: u64) -> Result<i64> {
         let Some(label) = &mut self.label else { return Ok(NO_LABEL) };
-        match label.int(file, row)? {
+        match label.int(shard, row)? {
             None => Ok(NO_LABEL),
             Some(value) => i64::try_from(value).map_err(|_| {
                 let message =
@@ -345,16 +447,16 @@ impl OpenBatch {
     }
 
     /// Whether the audio struct is there, if the column is one; the fields of a null are not to be looked at.
-    fn is_valid(&mut self, file: &mut StoredFile, row: u64) -> Result<bool> {
-        self.audio_struct.as_mut().map_or(Ok(true), |audio| audio.is_valid(file, row))
+    fn is_valid(&mut self, shard: &OpenShard, row: u64) -> Result<bool> {
+        self.audio_struct.as_mut().map_or(Ok(true), |audio| audio.is_valid(shard, row))
     }
 
     /// Where the recording's bytes are; None if they are null.
-    fn part(&mut self, file: &mut StoredFile, row: u64) -> Result<Option<Part>> {
-        if !self.is_valid(file, row)? {
+    fn part(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Part>> {
+        if !self.is_valid(shard, row)? {
             return Ok(None);
         }
-        self.bytes.as_mut().map_or(Ok(None), |bytes| bytes.bytes(file, row))
+        self.bytes.as_mut().map_or(Ok(None), |bytes| bytes.bytes(shard, row))
     }
 }
 

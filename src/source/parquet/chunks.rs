@@ -157,7 +157,7 @@ impl Inner {
             }
             false => 0,
         };
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.read_exact(&mut block.as_mut_slice()[known..], from + known as u64)?;
         if self.block == BLOCK && to < extent.end {
             file.will_need(to, BLOCK.min(extent.end - to));

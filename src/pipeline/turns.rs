@@ -1,0 +1,97 @@
+//! What several threads read ahead goes on in the order of reading: each run waits for its turn.
+//!
+//! So workers meet records as if one thread had read them: those that the consumer needs first come first, and slices of one block
+//! lie side by side in the channel. A thread has its turn for as long as it sends; if its read stalls, the others wait with
+//! what they have.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug, Default)]
+struct State {
+    /// The run whose turn it is.
+    run: u64,
+    waiting: usize,
+    closed: bool,
+}
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Turns {
+    /// Whether it is the turn of `run`.
+    pub fn has_come(&self, run: u64) -> bool {
+        self.lock().run == run
+    }
+
+    /// Waits for the turn of `run`; false once closed.
+    pub fn wait(&self, run: u64) -> bool {
+        let mut state = self.lock();
+        while state.run != run && !state.closed {
+            state.waiting += 1;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        !state.closed
+    }
+
+    /// Ends the turn of `run`.
+    pub fn pass(&self, run: u64) {
+        let mut state = self.lock();
+        state.run = run + 1;
+        let wake = state.waiting > 0;
+        drop(state);
+        if wake {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Wakes all for good.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread};
+
+    #[test]
+    fn turns_come_in_order_whoever_is_first() {
+        let turns = Arc::new(Turns::default());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let threads: Vec<_> = (0..8)
+            .rev()
+            .map(|run| {
+                let (turns, order) = (turns.clone(), order.clone());
+                thread::spawn(move || {
+                    assert!(turns.wait(run));
+                    order.lock().unwrap().push(run);
+                    turns.pass(run);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn close_wakes() {
+        let turns = Arc::new(Turns::default());
+        let waiter = thread::spawn({
+            let turns = turns.clone();
+            move || turns.wait(3)
+        });
+        turns.close();
+        assert!(!waiter.join().unwrap());
+    }
+}

@@ -1,0 +1,130 @@
+//! The shards that are open, and what finding their rows took: shared by all readers of a source.
+//!
+//! A file is opened once for all readers, and closed when the last one that used it lately is gone. The windows of offsets,
+//! validity and labels that were read once are kept, some 12 bytes a row, so that a row at random soon costs one read and no more.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    Result,
+    source::storage::{Storage, StoredFile, Version},
+};
+
+/// Bytes of windows that are kept.
+const KEPT: usize = 32 << 20;
+/// What a window costs beside its bytes.
+const OVERHEAD: usize = 128;
+
+/// A shard's number and a place in it.
+type Place = (usize, u64);
+
+/// Windows of small buffers, by where they start.
+#[derive(Debug, Default)]
+struct Windows {
+    by_place: HashMap<Place, Bytes>,
+    /// The oldest in front.
+    places: VecDeque<Place>,
+    bytes: usize,
+}
+
+impl Windows {
+    fn keep(&mut self, place: Place, window: Bytes) {
+        self.bytes += window.len() + OVERHEAD;
+        match self.by_place.insert(place, window) {
+            None => self.places.push_back(place),
+            Some(before) => self.bytes -= before.len() + OVERHEAD,
+        }
+        while self.bytes > KEPT
+            && let Some(oldest) = self.places.pop_front()
+        {
+            self.bytes -= self.by_place.remove(&oldest).map_or(0, |window| window.len() + OVERHEAD);
+        }
+    }
+}
+
+/// What the readers of a source share.
+#[derive(Debug)]
+pub(crate) struct OpenShards {
+    /// One for each shard. Locked while the file is opened: who wants it as well waits for that.
+    files: Box<[Mutex<Weak<StoredFile>>]>,
+    windows: Mutex<Windows>,
+}
+
+impl OpenShards {
+    pub(crate) fn new(n_shards: usize) -> Arc<Self> {
+        let files = (0..n_shards).map(|_| Mutex::default()).collect();
+        Arc::new(Self { files, windows: Mutex::default() })
+    }
+
+    /// Shard `number`, which is at `path` and was indexed as `version`.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        number: usize,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        version: Version,
+    ) -> Result<OpenShard> {
+        let mut known = self.files[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match known.upgrade() {
+            Some(file) => file,
+            None => {
+                let file = Arc::new(StoredFile::reopen(storage, path, version)?);
+                *known = Arc::downgrade(&file);
+                file
+            }
+        };
+        Ok(OpenShard { number, file, all: Arc::clone(self) })
+    }
+
+    fn windows(&self) -> std::sync::MutexGuard<'_, Windows> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open shard.
+#[derive(Debug)]
+pub(crate) struct OpenShard {
+    pub number: usize,
+    pub file: Arc<StoredFile>,
+    all: Arc<OpenShards>,
+}
+
+impl OpenShard {
+    /// `len` bytes at `at`, which others may want again.
+    pub(crate) fn window(&self, at: u64, len: usize) -> Result<Bytes> {
+        let known = self.all.windows().by_place.get(&(self.number, at)).cloned();
+        if let Some(window) = known.filter(|window| window.len() >= len) {
+            return Ok(window);
+        }
+        // Not locked meanwhile: others may read elsewhere, or, once in a while, the same.
+        let mut bytes = vec![0; len];
+        self.file.read_exact(&mut bytes, at)?;
+        let window = Bytes::from(bytes);
+        self.all.windows().keep((self.number, at), window.clone());
+        Ok(window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_and_counted() {
+        let mut windows = Windows::default();
+        let window = Bytes::from(vec![0; 1 << 20]);
+        for at in (0..100).chain(90..100) {
+            windows.keep((0, at), window.clone());
+        }
+        let n = KEPT / ((1 << 20) + OVERHEAD);
+        assert_eq!((windows.by_place.len(), windows.places.len()), (n, n));
+        assert_eq!(windows.bytes, n * ((1 << 20) + OVERHEAD));
+        assert!(windows.by_place.contains_key(&(0, 99)) && !windows.by_place.contains_key(&(0, 0)));
+    }
+}

@@ -1,0 +1,367 @@
+//! Reading ahead by several threads, and mapped files: the same batches, faults at their places, an end in time, bounded memory.
+
+#![cfg(feature = "arrow")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod source_common;
+
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use arrow_array::{ArrayRef, BinaryArray, Int64Array};
+use forebay::{
+    ErrorKind, Result,
+    order::Order,
+    pipeline::{Auto, Engine, JOIN_TIMEOUT, Plan, Step},
+    record::{Batches, Collate, Record, Stage, Task},
+    source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
+};
+use source_common::*;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Local files, mapped or not, that are far away, break in places, or stall.
+#[derive(Debug, Default)]
+struct Far {
+    mapped: bool,
+    latency: Duration,
+    /// Bytes of any shard that cannot be read.
+    broken: Range<u64>,
+    /// Reads from here on wait until the gate is opened.
+    stalls_from: Option<u64>,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    n_reads: AtomicU64,
+    n_stalled: AtomicU64,
+}
+
+#[derive(Debug, Clone)]
+struct FarFiles(Arc<Far>);
+
+struct FarFile(Box<dyn ReadAt>, Arc<Far>);
+
+impl Storage for FarFiles {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        thread::sleep(self.0.latency);
+        let file = if self.0.mapped { MappedFiles.open(path)? } else { LocalFiles.open(path)? };
+        Ok(Box::new(FarFile(file, Arc::clone(&self.0))))
+    }
+}
+
+impl FarFile {
+    fn wait(&self, at: u64, len: usize) -> io::Result<()> {
+        let far = &*self.1;
+        far.n_reads.fetch_add(1, Relaxed);
+        thread::sleep(far.latency);
+        if far.stalls_from.is_some_and(|from| at >= from) {
+            far.n_stalled.fetch_add(1, Relaxed);
+            let mut is_open = far.is_open.lock().unwrap();
+            while !*is_open {
+                is_open = far.opened.wait(is_open).unwrap();
+            }
+        }
+        if at < far.broken.end && far.broken.start < at + len as u64 {
+            return Err(io::Error::from_raw_os_error(libc::EACCES));
+        }
+        Ok(())
+    }
+}
+
+impl ReadAt for FarFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.wait(at, buffer.len())?;
+        self.0.read_at(buffer, at)
+    }
+
+    fn version(&self) -> io::Result<Version> {
+        self.0.version()
+    }
+
+    fn will_need(&self, at: u64, len: u64) {
+        self.0.will_need(at, len);
+    }
+
+    fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<io::Result<bytes::Bytes>> {
+        let mapped = self.0.mapped(at, len, needed.clone())?;
+        let waited = self.wait(at + needed.start as u64, needed.len());
+        Some(waited.and(mapped))
+    }
+}
+
+/// Examples are the row and a checksum of its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    slow: Duration,
+}
+
+struct Rows(Vec<Option<(u64, u64)>>);
+
+impl Task for Sum {
+    type Stage = Self;
+    type Collate = Rows;
+
+    fn stage(&self) -> Self {
+        *self
+    }
+
+    fn collate(&self, batches: Batches) -> Rows {
+        Rows(vec![None; batches.size])
+    }
+}
+
+impl Stage for Sum {
+    type Example = (u64, u64);
+
+    fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
+        thread::sleep(self.slow);
+        assert_eq!(record.label as u64, record.index % 1000);
+        let sum = record
+            .bytes
+            .iter()
+            .fold(record.bytes.len() as u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        Ok((record.index, sum))
+    }
+}
+
+impl Collate for Rows {
+    type Example = (u64, u64);
+    type Batch = Vec<(u64, u64)>;
+
+    fn put(&mut self, _stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
+        self.0[row] = Some(example);
+        Ok(())
+    }
+
+    fn take(&mut self, rows: usize) -> Vec<(u64, u64)> {
+        let n = self.0.len();
+        std::mem::replace(&mut self.0, vec![None; n]).into_iter().take(rows).map(Option::unwrap).collect()
+    }
+}
+
+/// A shard of `n` rows from `first` on, of `len` bytes or a little more, 100 to a record batch.
+fn shard(path: &Path, first: usize, n: usize, len: usize) -> PathBuf {
+    let batches: Vec<_> = (first..first + n)
+        .collect::<Vec<_>>()
+        .chunks(100)
+        .map(|rows| {
+            let recording = |&row: &usize| {
+                let len = len + row * 7919 % (len / 2 + 1);
+                (0..len).map(|k| ((k * (row + 1)) >> 3) as u8).collect::<Vec<_>>()
+            };
+            let audio: ArrayRef = Arc::new(BinaryArray::from_iter_values(rows.iter().map(recording)));
+            let label: ArrayRef =
+                Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| (row % 1000) as i64)));
+            batch([("audio", audio), ("label", label)])
+        })
+        .collect();
+    write(path, Format::default(), &batches);
+    path.into()
+}
+
+fn plan(order: Order, n_readers: usize) -> Plan {
+    Plan {
+        seed: 7,
+        order,
+        mixture: None,
+        groups: None,
+        window: if order == Order::Window { 60 } else { 1 },
+        batch_size: 16,
+        rank: 0,
+        world_size: 1,
+        n_streams: None,
+        infinite: false,
+        drop_last: false,
+        buffer_size: 150,
+        n_workers: 2,
+        n_readers,
+        channel_size: 16,
+        channel_bytes: 4 << 20,
+        prefetch_batches: 2,
+        auto: Auto::default(),
+    }
+}
+
+fn engine(far: &Arc<Far>, paths: &[PathBuf], plan: Plan) -> Engine<ArrowSource, Sum> {
+    slow_engine(far, paths, plan, Duration::ZERO)
+}
+
+fn slow_engine(far: &Arc<Far>, paths: &[PathBuf], plan: Plan, slow: Duration) -> Engine<ArrowSource, Sum> {
+    let storage = Arc::new(FarFiles(far.clone()));
+    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    let source = ArrowSource::open_in(storage, paths, &options, &AtomicBool::new(false)).unwrap();
+    Engine::new(Arc::new(source), Sum { slow }, plan).unwrap()
+}
+
+fn next(engine: &mut Engine<ArrowSource, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
+    match engine.next(SOON)? {
+        Step::Batch(_, batch) => Ok(Some(batch)),
+        Step::End => Ok(None),
+        Step::TimedOut => panic!("no batch within {SOON:?}: a deadlock"),
+    }
+}
+
+#[test]
+fn batches_do_not_know_who_read_ahead() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [(0, 230, 9000), (230, 40, 300_000), (270, 1, 50), (271, 300, 20_000)]
+        .map(|(first, n, len)| shard(&folder.path().join(format!("{first}.arrow")), first, n, len));
+    // The last rows of a shard are cut off: bad records, which are left out.
+    let cut = File::options().write(true).open(&paths[3]).unwrap();
+    cut.set_len(cut.metadata().unwrap().len() / 3 * 2).unwrap();
+    for order in [Order::Sequential, Order::Window, Order::Global] {
+        let mut expected = None;
+        for (n_readers, mapped, latency) in
+            [(1, false, 0), (2, false, 1), (32, false, 0), (32, false, 2), (1, true, 0), (7, true, 1)]
+        {
+            let latency = Duration::from_millis(latency);
+            let far = Arc::new(Far { mapped, latency, ..Far::default() });
+            let mut engine = engine(&far, &paths, plan(order, n_readers));
+            let batches: Vec<_> = std::iter::from_fn(|| next(&mut engine).unwrap()).collect();
+            let bad: Vec<_> = engine.errors().map(|error| (error.kind, error.place.index)).collect();
+            assert!(bad.len() > 50 && bad.iter().all(|(kind, _)| *kind == ErrorKind::Truncated), "{bad:?}");
+            assert_eq!(batches.iter().map(Vec::len).sum::<usize>() + bad.len(), 571);
+            let got = (batches, bad);
+            assert!(
+                *expected.get_or_insert_with(|| got.clone()) == got,
+                "{order:?}, {n_readers} readers, mapped {mapped}"
+            );
+        }
+    }
+}
+
+/// Where row `row` of the only shard lies, as its neighbours' lengths say.
+fn place_of(path: &Path, row: u64) -> Range<u64> {
+    let content = std::fs::read(path).unwrap();
+    let source = open(&[path.into()]).unwrap();
+    let bytes = source.reader().read(row, 1).unwrap().bytes;
+    let at = content.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64;
+    at..at + bytes.len() as u64
+}
+
+#[test]
+fn a_fault_read_ahead_is_told_at_its_place_or_never() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [shard(&folder.path().join("a.arrow"), 0, 300, 20_000)];
+    let place = place_of(&paths[0], 170);
+    for (n_readers, mapped) in [(1, false), (16, false), (16, true)] {
+        let far = Arc::new(Far { mapped, broken: place.start + 5..place.start + 6, ..Far::default() });
+        // Needed: the batches before come, then the error, with its row.
+        let mut needed = engine(&far, &paths, plan(Order::Sequential, n_readers));
+        for first in (0..160).step_by(16) {
+            assert_eq!(next(&mut needed).unwrap().unwrap()[0].0, first);
+        }
+        for _ in 0..2 {
+            let error = next(&mut needed).unwrap_err();
+            assert_eq!((error.kind, error.place.row), (ErrorKind::Io, Some(170)), "{error}");
+        }
+        // Not needed: read ahead while the first batches were taken, and never heard of.
+        let mut left = engine(&far, &paths, plan(Order::Sequential, n_readers));
+        for _ in 0..8 {
+            next(&mut left).unwrap().unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(left.stats().records_read > 171, "{:?}", left.stats());
+        left.close();
+    }
+}
+
+#[test]
+fn a_stalled_read_holds_no_close_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [shard(&folder.path().join("a.arrow"), 0, 400, 100_000)];
+    for order in [Order::Sequential, Order::Global] {
+        let far = Arc::new(Far { stalls_from: Some(12 << 20), ..Far::default() });
+        *far.is_open.lock().unwrap() = true; // for the headers
+        let mut engine = engine(&far, &paths, plan(order, 16));
+        *far.is_open.lock().unwrap() = false;
+        if order == Order::Sequential {
+            next(&mut engine).unwrap();
+        }
+        let begin = Instant::now();
+        assert!(matches!(engine.next(Duration::from_millis(300)), Ok(Step::TimedOut | Step::Batch(..))));
+        while far.n_stalled.load(Relaxed) < 2 {
+            assert!(begin.elapsed() < SOON, "several reads are in flight");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let begin = Instant::now();
+        engine.close();
+        assert!(begin.elapsed() < JOIN_TIMEOUT + Duration::from_millis(400), "{:?}", begin.elapsed());
+        *far.is_open.lock().unwrap() = true;
+        far.opened.notify_all();
+    }
+}
+
+#[test]
+fn what_is_read_ahead_is_bounded_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [shard(&folder.path().join("a.arrow"), 0, 2000, 100_000)];
+    let far = Arc::new(Far::default());
+    let plan = Plan { buffer_size: 5000, channel_size: 8, ..plan(Order::Sequential, 32) };
+    let mut engine = slow_engine(&far, &paths, plan.clone(), Duration::from_millis(2));
+    let mut most = 0;
+    for _ in 0..30 {
+        next(&mut engine).unwrap();
+        let queues = engine.control().queues();
+        assert!(queues.record_bytes <= plan.channel_bytes + 200_000);
+        most = most.max(queues.read_bytes);
+    }
+    println!("{most} bytes in use at most");
+    // 16 blocks of 4 MiB, those of the records in the channel and in the workers, of 250 MB in all.
+    assert!((1 << 20..=(16 + 4) * (4 << 20)).contains(&most), "{most}");
+    engine.close();
+    drop(engine);
+}
+
+#[test]
+fn the_first_batch_is_read_by_many_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths: Vec<_> =
+        (0..4).map(|n| shard(&folder.path().join(format!("{n}.arrow")), 500 * n, 500, 2000)).collect();
+    for order in [Order::Window, Order::Global] {
+        let far = Arc::new(Far { latency: Duration::from_millis(20), ..Far::default() });
+        let plan = Plan { window: 1000, buffer_size: 1200, batch_size: 64, ..plan(order, 32) };
+        let mut engine = engine(&far, &paths, plan);
+        let begin = Instant::now();
+        assert_eq!(next(&mut engine).unwrap().unwrap().len(), 64);
+        // One after the other it would be at least 64 round trips, 1.28 s, and three times that with offsets and labels.
+        assert!(begin.elapsed() < Duration::from_millis(640), "{order:?}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn a_record_alone_costs_one_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = shard(&folder.path().join("a.arrow"), 0, 200, 300_000);
+    let far = Arc::new(Far::default());
+    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    let source = Arc::new(
+        ArrowSource::open_in(Arc::new(FarFiles(far.clone())), &[path], &options, &AtomicBool::new(false))
+            .unwrap(),
+    );
+    let reads = |row: u64, part: Option<Range<u64>>| {
+        // Readers share what finding a row takes.
+        let mut reader = source.reader();
+        let before = far.n_reads.load(Relaxed);
+        let record = reader.read_excerpt(row, 1, &|_, _| part.clone()).unwrap();
+        assert_eq!(record.label, row as i64);
+        far.n_reads.load(Relaxed) - before
+    };
+    assert_eq!(reads(5, None), 3, "offsets, labels, and the record");
+    assert_eq!(reads(77, None), 1);
+    assert_eq!(reads(150, None), 3, "another record batch");
+    assert_eq!([reads(10, None), reads(199, None)], [1, 1]);
+    // Where a part is enough, the next record's head is read first, until one is of another kind.
+    let part = Some(100_000..120_000);
+    assert_eq!([reads(11, part.clone()), reads(12, part.clone()), reads(13, part.clone())], [1, 2, 2]);
+    assert_eq!([reads(14, None), reads(15, None), reads(16, part)], [2, 1, 1]);
+}
