@@ -92,7 +92,7 @@ impl Tokenizer {
             ));
         }
         let texts: Vec<PyBackedStr> =
-            texts.try_iter()?.map(|text| text?.extract().map_err(PyErr::from)).collect::<PyResult<_>>()?;
+            texts.try_iter()?.map(|text| text?.extract()).collect::<PyResult<_>>()?;
         if !(1..=MAX_THREADS).contains(&n_threads) {
             let message = format!("n_threads is {}, must be 1 to {MAX_THREADS}", shown(n_threads));
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));

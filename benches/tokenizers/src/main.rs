@@ -8,12 +8,12 @@
 //! interleave the crates; each figure is the best of them. `equal` compares all ids with those of the first row of its file.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
-use std::{collections::HashMap, env, fs, path::Path, sync::Arc};
+use std::{collections::HashMap, env, fs, hash::BuildHasher, path::Path, sync::Arc};
 
 use forebay::decode::{Tokenizer, TokenizerOptions};
 use wordchipper::{
-    TokenEncoder, pretrained::openai::OA_CL100K_BASE_PATTERN, spanners::TextSpanningConfig,
-    vocab::io::load_base64_unified_vocab_path,
+    TokenEncoder, TokenEncoderOptions, pretrained::openai::OA_CL100K_BASE_PATTERN,
+    spanners::TextSpanningConfig, vocab::io::load_base64_unified_vocab_path,
 };
 
 const ROUNDS: usize = 3;
@@ -53,7 +53,7 @@ fn documents(files: &[String]) -> Vec<String> {
     documents
 }
 
-fn ranks(file: &str) -> HashMap<Vec<u8>, u32> {
+fn ranks<S: BuildHasher + Default>(file: &str) -> HashMap<Vec<u8>, u32, S> {
     let bpe = tiktoken_rs::cl100k_base().unwrap();
     // The file's tokens, decoded by the crate that has them bundled.
     (0..fs::read_to_string(file).unwrap().lines().count() as u32)
@@ -72,11 +72,11 @@ fn main() {
         Box::new(move |text: &str, ids: &mut Vec<u32>| encoder.encode_ordinary(text, ids).unwrap()) as Encode
     };
     let tiktoken_rs = tiktoken_rs::cl100k_base().unwrap();
-    let riptoken = riptoken::CoreBPE::new(ranks(rank_file), HashMap::new(), PATTERN).unwrap();
+    let riptoken = riptoken::CoreBPE::new(ranks(rank_file), HashMap::default(), PATTERN).unwrap();
     let kitoken = kitoken::Kitoken::from_tiktoken_file(rank_file).unwrap();
     let spanning = TextSpanningConfig::<u32>::from(OA_CL100K_BASE_PATTERN.to_pattern());
-    let wordchipper =
-        Arc::new(load_base64_unified_vocab_path(rank_file, spanning).unwrap()).to_default_encoder();
+    let wordchipper = TokenEncoderOptions::default()
+        .build(Arc::new(load_base64_unified_vocab_path(rank_file, spanning).unwrap()));
     let mut library = tokenizers::Tokenizer::from_file(json).unwrap();
     library.set_encode_special_tokens(true);
     let mut candidates: Vec<Candidate> = [

@@ -15,12 +15,15 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
+/// A pair of ids, and rank and id of what it becomes.
+pub type Merge = ((u32, u32), (u32, u32));
+
 /// What a file says.
 pub struct Vocabulary {
     /// Bytes and id of each token that text may become.
     pub tokens: Vec<(Vec<u8>, u32)>,
     /// Pairs of ids, with rank and id of what they become.
-    pub merges: Vec<((u32, u32), (u32, u32))>,
+    pub merges: Vec<Merge>,
     /// The regular expression whose matches are the pieces.
     pub pattern: String,
     /// Tokens that no text becomes.
@@ -143,7 +146,7 @@ impl ByteLevel {
 /// A number that another vocabulary, pattern or set of special tokens does not have.
 fn fingerprint(
     tokens: &[(Vec<u8>, u32)],
-    merges: &[((u32, u32), (u32, u32))],
+    merges: &[Merge],
     pattern: &str,
     special_tokens: &BTreeMap<String, u32>,
     whole: bool,

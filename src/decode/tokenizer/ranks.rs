@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     TokenizerOptions,
-    byte_level::{ByteLevel, Vocabulary},
+    byte_level::{ByteLevel, Merge, Vocabulary},
     split,
 };
 use crate::{Error, ErrorKind, Result};
@@ -148,7 +148,7 @@ fn read_line(line: &[u8]) -> Option<(Vec<u8>, u32)> {
 }
 
 /// Every way in which two tokens together are a third, with its rank.
-fn merges(ranks: &[(Vec<u8>, u32)]) -> Vec<((u32, u32), (u32, u32))> {
+fn merges(ranks: &[(Vec<u8>, u32)]) -> Vec<Merge> {
     let rank_of: HashMap<&[u8], u32> = ranks.iter().map(|(bytes, rank)| (&bytes[..], *rank)).collect();
     let mut merges = Vec::new();
     for (bytes, rank) in ranks {
