@@ -2,6 +2,7 @@
 //! between. The oracle is one process that reads from the start, and for the rows themselves a loop without an engine.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]
 
 mod toy;
 

@@ -292,6 +292,7 @@ mod tests {
         collate.take(2);
     }
 
+    #[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
     #[test]
     fn values_of_two_bytes_take_half_the_memory() {
         for dtype in Dtype::ALL {

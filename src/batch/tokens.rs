@@ -365,7 +365,7 @@ impl TokenCollate {
         } else {
             let next = groups.partition_point(|&first| first <= row);
             let first = next.checked_sub(1).map_or(0, |group| groups[group]);
-            (row - first + 1) % *unit as u64 == 0 || groups.get(next) == Some(&(row + 1))
+            (row - first + 1).is_multiple_of(*unit as u64) || groups.get(next) == Some(&(row + 1))
         };
         if is_last {
             lane.unit = 0;

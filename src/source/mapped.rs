@@ -140,7 +140,8 @@ mod tests {
     use super::*;
 
     fn mapped(path: &Path, at: u64, len: usize) -> io::Result<Bytes> {
-        MappedFiles.open(path)?.mapped(at, len, 0..len).unwrap()
+        let found = MappedFiles.open(path)?.mapped(at, len, 0..len);
+        found.unwrap_or_else(|| panic!("{} is not mapped", path.display()))
     }
 
     #[test]

@@ -250,6 +250,7 @@ fn hostile_samples_do_not_panic() {
 }
 
 /// As [`run`], in another form: values as `f32`, in the order in which they lie there.
+#[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
 fn run_to(transform: &SpectrogramTransform, form: Form, waveform: &[f32]) -> Vec<f32> {
     let [rows, columns] = form.shape(transform.n_mels(), transform.n_frames(waveform.len()));
     let mut out = form.dtype.zeros(rows * columns);
