@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(written["otherData"]["events_left_out"], 2);
         let events = written["traceEvents"].as_array().unwrap();
         let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
-        assert_eq!((of("X").len(), of("C").len()), (MOST - 1, 5));
+        assert_eq!((of("X").len(), of("C").len()), (MOST - 1, 6));
         assert_eq!(of("M")[1]["args"]["name"], "forebay-worker-1");
         let first = of("X")[0];
         assert_eq!((&first["ts"], &first["args"]["number"]), (&Value::from(0.0), &Value::from(7)));

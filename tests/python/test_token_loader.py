@@ -109,7 +109,7 @@ def test_rows_are_those_of_a_plain_list(shards: Path, crop: str, n_packers: int)
 
 
 def test_the_worked_example(tmp_path: Path) -> None:
-    texts = ["abc", "de", "fghij", "k", "lmno", "pqrs", "tuvw", "xyz"]
+    texts = ["abc", "de", "fghij", "k", *["longer than a row"] * 4]
     for name in ["a.parquet", "b.parquet"]:
         pq.write_table(pa.table({"text": texts}), tmp_path / name)
     with loader(tmp_path, batch_size=2, seq_len=7, buffer_size=4, tokenizer_batch_size=4) as found:

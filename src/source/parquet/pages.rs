@@ -264,10 +264,10 @@ mod tests {
     fn claims_that_cannot_be() {
         let page =
             |bytes: &[u8], size, ratio| Chunk { range: 0..100, size, ratio }.check_header(bytes).is_ok();
-        let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x3c, 0x15, 0x8c, 1];
+        let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x8c, 1];
         assert!(page(&header, 0, None) && page(&header, 0, Some(2)));
         assert!(!page(&header, 0, Some(1)));
-        let many = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x3c, 0x15, 0x98, 1];
+        let many = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x98, 1];
         assert!(!page(&many, 0, None));
         // 1 GiB, as the footer says, or not.
         let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3];
