@@ -98,7 +98,7 @@ pub struct PackPlan {
     pub unit: usize,
     /// Whether documents come in another order than that of their row groups; units are then not bound to them.
     pub is_mixed: bool,
-    /// The first row of each row group, in rising order.
+    /// The first row of each row group, in rising order, and the number of all rows.
     pub groups: Arc<[u64]>,
     /// How ids are handed out.
     pub id_type: IdType,

@@ -171,7 +171,8 @@ impl TokenConfig {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
-        let starts = files.iter().flatten().map(|group| group.start).collect();
+        let end = files.iter().flatten().map(|group| group.end).max();
+        let starts = files.iter().flatten().map(|group| group.start).chain(end).collect();
         let groups = Groups::new(files, stride, self.seed.is_some());
         let plan = Plan {
             seed: self.seed.unwrap_or_default(),

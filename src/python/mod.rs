@@ -67,6 +67,7 @@ fn _close_all(py: Python<'_>) {
         let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };
         let own = live.iter().filter(|(process, _)| *process == std::process::id());
         own.filter_map(|(_, control)| control.upgrade()).for_each(|control| control.close());
+        vocabulary::await_calls();
     });
 }
 
