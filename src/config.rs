@@ -502,7 +502,7 @@ mod tests {
         let small = LoaderConfig {
             shuffle_buffer_size: 64,
             shuffle_min_size: 0,
-            memory_budget: Some(450 << 20),
+            memory_budget: Some(436 << 20),
             ..auto
         };
         let (mut plan, _) = small.check().unwrap();
