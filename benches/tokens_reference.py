@@ -148,7 +148,7 @@ class Forebay:
     def close(self) -> None:
         # Of the packer, which is a few batches ahead of what was handed out.
         packing = self.loader.stats().get("packing", {})
-        self.counts.dropped, self.counts.held = packing.get("dropped", math.nan), packing.get("held", math.nan)
+        self.counts.dropped, self.counts.held = packing.get("dropped", math.nan), packing.get("tokens", math.nan)
         self.counts.tokenised = self.counts.delivered + self.counts.dropped + self.counts.held
         self.loader.close()
 

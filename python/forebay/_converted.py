@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress, repeat
 from typing import Any, Generic, TypeVar
 
-from forebay._core import Loader
+from forebay._core import Loader, TokenLoader
 
 __all__ = ["Converted", "resumable"]
 
@@ -24,10 +24,10 @@ class Converted(Iterator[Made], Generic[Made]):
     """Batches of a loader through `convert`.
 
     If that is interrupted, or fails, the loader goes back by the batch that nobody got: neither the loop that comes
-    next nor `state_dict()` is behind it.
+    next nor `state_dict()` is behind it. A `TokenLoader`, which cannot seek, does not.
     """
 
-    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader) -> None:
+    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader | TokenLoader) -> None:
         self._convert = convert
         self._loader = loader
         self._batches = resumable(loader)
@@ -37,6 +37,7 @@ class Converted(Iterator[Made], Generic[Made]):
             try:
                 return self._convert(batch)
             except BaseException:
-                self._loader.seek(self._loader.batch - 1)
+                if isinstance(self._loader, Loader):
+                    self._loader.seek(self._loader.batch - 1)
                 raise
         raise StopIteration

@@ -14,7 +14,7 @@ SLOTS = 2
 
 
 def token_batches(loader: Any, device: Any = "cuda", with_state: bool = True) -> Iterator[tuple[Any, ...]]:
-    """Yields `(inputs, targets, state)` of a `TokenLoader`, or `(inputs, targets)`, as tensors `[batch, seq_len]` on `device`.
+    """Yields `(inputs, targets, state)` of a `TokenLoader`, or `(inputs, targets)`: tensors `[batch, seq_len]`.
 
     On a CUDA device inputs and targets are copied by one non-blocking copy on the current stream, into memory that was
     allocated once: what is yielded is written again by the second `next()` after it, behind all work that was given to

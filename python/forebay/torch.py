@@ -21,9 +21,10 @@ import torch.distributed
 import torch.utils.data
 
 from forebay._converted import Converted, resumable
-from forebay._core import ConfigError, Loader
+from forebay._core import ConfigError, Loader, TokenLoader
+from forebay._token_batches import token_batches
 
-__all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors"]
+__all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
 
 Batch = dict[str, Any]
 """Tensors by field, and whatever is no array as it was."""
@@ -89,7 +90,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
     field keeps the block. Without CUDA a warning says that nothing is pinned.
     """
 
-    def __init__(self, loader: Loader, *, pin_memory: bool = False) -> None:
+    def __init__(self, loader: Loader | TokenLoader, *, pin_memory: bool = False) -> None:
         self.loader = loader
         self.pin_memory = pin_memory and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:
@@ -164,7 +165,7 @@ class _Slot:
 class DevicePrefetcher:
     """Batches on a device, `depth` of them copied, or being copied, while the model works on the one returned last.
 
-    `batches` is a `Loader`, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run on a
+    `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run on a
     stream of their own, out of `depth + 1` pinned slots; a slot is written again only after the event of its last copy.
     The current stream waits for the copy of the batch that `next()` returns, so that it is used and dropped like any
     tensors. On the CPU batches pass through.

@@ -25,6 +25,7 @@ use super::{
     state,
     vocabulary::{self, Given},
     whole::{chosen, int64, int128, n_workers, optional_int64, prefetch_batches},
+    workers::check_share,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -238,6 +239,8 @@ impl TokenLoader {
     /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
     /// `load_state_dict` it goes on there.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let TokenConfig { rank, world_size, .. } = slf.get().config;
+        check_share(slf.py(), rank, world_size)?;
         slf.get().face.ask(slf.py(), TokenEngine::rewind)?;
         Ok(slf.clone())
     }

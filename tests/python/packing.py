@@ -6,7 +6,7 @@ Slices = Iterable[list[list[int]]]
 
 
 def rows(slices: Slices, capacity: int, buffer_size: int, crop: str = "drop") -> Iterator[list[int]]:
-    """Rows of `capacity` tokens; `slices` are lists of documents by which the buffer is refilled, each BOS and tokens."""
+    """Rows of `capacity` tokens; the buffer is refilled by `slices`, lists of documents that are BOS and tokens."""
     slices = iter(slices)
     held: list[list[int]] = []
     while True:

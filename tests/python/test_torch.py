@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import forebay
@@ -537,3 +539,44 @@ def test_batches_dropped_at_once(tiny_shards: list[Path], slow: str, n: int, pin
             del batch
         torch.cuda.synchronize()
     assert [of(batch) for batch in found] == digests(tiny_shards, 20, batch_size=300, n_mels=64)
+
+
+class TestTokens:
+    """`token_batches` over a real `TokenLoader`."""
+
+    @pytest.fixture
+    def loader(self, tmp_path: Path) -> Iterator[forebay.TokenLoader]:
+        texts = [f"document {number} " * (number % 40 + 1) for number in range(300)]
+        for name in ["a.parquet", "b.parquet"]:
+            pq.write_table(pa.table({"text": texts}), tmp_path / name, row_group_size=100)
+        with forebay.TokenLoader(
+            tmp_path, lambda text: list(text.encode()), batch_size=4, seq_len=63, buffer_size=20, bos_id=256
+        ) as loader:
+            yield loader
+
+    def test_on_the_cpu(self, loader: forebay.TokenLoader) -> None:
+        start = loader.state_dict()
+        arrays = [next(loader) for _ in range(6)]
+        loader.load_state_dict(start)
+        kept = list(islice(forebay.torch.token_batches(loader, "cpu"), 6))
+        for batch, (inputs, targets, _) in zip(arrays, kept, strict=True):
+            assert inputs.dtype == torch.int64
+            np.testing.assert_array_equal(inputs.numpy(), batch["inputs"])
+            np.testing.assert_array_equal(targets.numpy(), batch["targets"])
+        loader.load_state_dict(kept[2][2])
+        inputs, targets = next(forebay.torch.token_batches(loader, "cpu", with_state=False))
+        np.testing.assert_array_equal(inputs.numpy(), arrays[3]["inputs"])
+        np.testing.assert_array_equal(targets.numpy(), arrays[3]["targets"])
+        with pytest.raises(forebay.ConfigError, match="meta"):
+            forebay.torch.token_batches(loader, "meta")
+
+    @needs_gpu
+    def test_on_a_gpu(self, loader: forebay.TokenLoader) -> None:
+        start = loader.state_dict()
+        arrays = [next(loader) for _ in range(20)]
+        loader.load_state_dict(start)
+        for batch, (inputs, targets, _) in zip(arrays, forebay.torch.token_batches(loader), strict=False):
+            torch.cuda._sleep(10_000_000)
+            seen = inputs.clone(), targets.clone()
+            np.testing.assert_array_equal(seen[0].cpu().numpy(), batch["inputs"])
+            np.testing.assert_array_equal(seen[1].cpu().numpy(), batch["targets"])
