@@ -140,7 +140,7 @@ def test_trace(tiny_shards: list[Path], tmp_path: Path) -> None:
         decoding = sum(event["dur"] for event in spans if event["name"] == "decode")
         assert 0.3e6 < decoding <= 0.61e6, "two workers, 0.3 s"
         assert {event["name"] for event in events if event["ph"] == "C"} == {
-            "records", "record_bytes", "examples", "batches", "workers",
+            "records", "record_bytes", "read_bytes", "examples", "batches", "workers",
         }  # fmt: skip
         # A second one, which the end of the loader ends.
         loader.trace(str(path), 600)
