@@ -31,7 +31,7 @@ PRODUCE = """
     sys.path.insert(0, {folder!r})
     from pathlib import Path
     from forebay.queue.files import list_files
-from queues import numbers
+    from queues import numbers
     provider = numbers(Path({data!r}), batches_per_file={per_file}, max_backlog_files={backlog})
     provider.pause_s = {pause}
     provider.run(splits=["train"])
@@ -43,7 +43,7 @@ TRAIN = """
     sys.path.insert(0, {folder!r})
     from pathlib import Path
     from forebay.queue.files import list_files
-from queues import consumer, first
+    from queues import consumer, first
     data, checkpoint = Path({data!r}), Path({data!r}, "checkpoint.json")
     while not (data / "meta.pkl").exists():
         time.sleep(0.01)
