@@ -364,7 +364,7 @@ impl LoaderConfig {
                 MAX_EXAMPLE_BYTES >> 20
             ));
         }
-        // A pass may turn out to have few rows: see `check_rows`.
+        // A pass may turn out to have few rows: see `fit`.
         if self.infinite {
             problems.extend(self.batch_problem(example_bytes, u64::MAX));
         }

@@ -9,7 +9,7 @@
 //! A batch is numbered from the start of the pass. All of this is arithmetic on `(seed, epoch, batch)`: any batch can be had
 //! without those before it.
 
-use super::{Bijection, Eras, Groups, Mixture, Place, Reading, ShardOrder, Window};
+use super::{Bijection, Eras, Groups, Mixture, Place, Reading, ShardOrder, Window, groups::Stride};
 use crate::{
     Error, ErrorKind, Result,
     seed::{Purpose, below, hash},
@@ -192,12 +192,14 @@ impl Schedule {
                 if groups.is_shuffled { ShardOrder::ShuffledGroups(stream) } else { ShardOrder::Given };
             let reading = Reading::over(seed, order, groups.of(stream, n_streams));
             if reading.rows() == 0 {
+                let stride = groups.stride(n_streams);
+                let hint = if stride == Stride::File { "use stride=\"global\", " } else { "" };
                 return Err(Error::new(
                     ErrorKind::Config,
                     format!(
                         "there are {n_streams} packers (n_streams, else world_size), and by stride={:?} no row group is left for \
-                         packer {stream}; lower them, use stride=\"global\", or write smaller row groups",
-                        groups.stride(n_streams).name()
+                         packer {stream}; lower them, {hint}or write smaller row groups",
+                        stride.name()
                     ),
                 ));
             }

@@ -9,9 +9,7 @@
 //! where the last recording was of that kind; of others, all is read at once.
 
 use std::{
-    io,
     ops::Range,
-    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -24,6 +22,7 @@ use crate::{
     source::{
         block::BlockPool,
         columns::Layout,
+        linked,
         storage::{StoredFile, past_the_end},
     },
 };
@@ -279,17 +278,8 @@ impl ArrowReader {
         let Some(name) = self.first_path(shard, row)? else {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
         };
-        let relative_to = self.source.shards[shard].path.parent().unwrap_or(Path::new(""));
-        let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(&name)));
-        let file = StoredFile::open(&self.source.storage, &path).map_err(|error| unreadable(error, &name))?;
-        if file.size() > LARGEST_RECORD {
-            let message =
-                format!("{} has {} bytes; {LARGEST_RECORD} are read at most", path.display(), file.size());
-            return Err(Error::new(ErrorKind::TooLarge, message));
-        }
-        let mut block = self.source.blocks.take(file.size() as usize);
-        file.read_exact(block.as_mut_slice(), 0)?;
-        Ok(Bytes::from_owner(block))
+        let ArrowSource { storage, blocks, shards, .. } = &*self.source;
+        linked::read(storage, blocks, &shards[shard].path, &name)
     }
 
     fn path_local(&mut self, shard: usize, local: u64) -> Result<Option<String>> {
@@ -457,20 +447,5 @@ impl OpenBatch {
             return Ok(None);
         }
         self.bytes.as_mut().map_or(Ok(None), |bytes| bytes.bytes(shard, row))
-    }
-}
-
-/// The error for a row whose path cannot be opened. Only what the system failed to do is no fault of the row.
-fn unreadable(error: Error, name: &str) -> Error {
-    let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
-    use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound, PermissionDenied};
-    match system.map(io::Error::kind) {
-        Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory) => {
-            let hint = if name.contains("://") { "; addresses are not followed, only files" } else { "" };
-            let message =
-                format!("the row has no bytes, only the path {name:?}, and that cannot be opened{hint}");
-            Error { message, kind: ErrorKind::Unreadable, ..error }
-        }
-        _ => error,
     }
 }

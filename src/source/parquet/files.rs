@@ -6,6 +6,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use glob::Pattern;
@@ -52,6 +53,12 @@ pub fn list_files(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
                 })?);
             }
             files.retain(|file| !ends_with(file, ".tmp"));
+        } else if paths.len() == 1 && !path.exists() {
+            let message = format!("there is no file or folder {}", path.display());
+            return Err(Error {
+                file: Some(Arc::new(path.to_owned())),
+                ..Error::new(ErrorKind::NotFound, message)
+            });
         } else {
             files.push(path.to_owned());
             continue;
@@ -172,6 +179,7 @@ mod tests {
         let kind = |path: &Path| list_files(&[path]).unwrap_err().kind;
         assert_eq!(kind(folder.path()), ErrorKind::NotFound);
         assert_eq!(kind(&folder.path().join("*.parquet")), ErrorKind::NotFound);
+        assert_eq!(kind(&folder.path().join("gone")), ErrorKind::NotFound);
         assert_eq!(kind(&folder.path().join("[")), ErrorKind::Config);
         assert_eq!(kind(&folder.path().join("a.parquet.tmp")), ErrorKind::Config);
         assert_eq!(list_files(&[] as &[&Path]).unwrap_err().kind, ErrorKind::Config);
