@@ -15,7 +15,6 @@ import os
 import re
 import sys
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
+from forebay.cli.progress import Progress
 from forebay.tokens import base_data_dir
 
 if TYPE_CHECKING:
@@ -74,53 +74,6 @@ class DownloadError(Exception):
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
         self.final = final
-
-
-@dataclass
-class Progress:
-    """What arrived so far, on a terminal as a line that is written over."""
-
-    n_shards: int
-    stream: TextIO
-    shown: bool = False
-    finished: int = 0
-    n_bytes: int = 0
-    started: float = field(default_factory=time.monotonic)
-    last: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.shown = self.stream.isatty()
-
-    def add(self, *, n_bytes: int = 0, finished: int = 0) -> None:
-        """Counts bytes and shards."""
-        with self.lock:
-            self.n_bytes += n_bytes
-            self.finished += finished
-            now = time.monotonic()
-            if self.shown and (finished or now - self.last > 0.1):
-                self.last = now
-                self.stream.write("\r" + self.line(now))
-                self.stream.flush()
-
-    def line(self, now: float) -> str:
-        """The progress bar."""
-        width = 30
-        done = width * self.finished // max(self.n_shards, 1)
-        rate = self.n_bytes / 1e6 / max(now - self.started, 1e-3)
-        bar = "#" * done + "." * (width - done)
-        return f"[{bar}] {self.finished}/{self.n_shards} shards, {self.n_bytes / 1e6:.0f} MB, {rate:.1f} MB/s "
-
-    def say(self, message: str) -> None:
-        """Writes a line of its own."""
-        with self.lock:
-            self.stream.write(("\r\x1b[K" if self.shown else "") + message + "\n")
-            self.stream.flush()
-
-    def close(self) -> None:
-        """Leaves the bar's line."""
-        if self.shown:
-            self.stream.write("\n")
 
 
 @dataclass(frozen=True)
@@ -354,7 +307,7 @@ def fetch(
     stream: TextIO | None = None,
 ) -> dict[Shard, str]:
     """Fetches shards, several at a time; returns those that did not arrive, each with the reason."""
-    progress = Progress(len(shards), stream or sys.stderr)
+    progress = Progress(len(shards), "shards", stream or sys.stderr)
     download = Download(progress, timeout_s, waits)
     failed: dict[Shard, str] = {}
     there = 0
@@ -368,7 +321,7 @@ def fetch(
                 except (DownloadError, OSError) as error:
                     failed[shard] = describe(error)
                     progress.say(f"{shard.path.name}: {describe(error)}; given up")
-                progress.add(finished=1)
+                progress.add(done=1, errors=shard in failed)
         except BaseException:
             download.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

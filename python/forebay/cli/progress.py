@@ -1,0 +1,80 @@
+"""How far a command has come: one line on a terminal that is written over, and lines of their own between."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TextIO
+
+WIDTH = 30
+"""Characters of the bar."""
+REDRAW_S = 0.1
+"""The bar is drawn again at most this often, except where something is finished."""
+
+
+@dataclass
+class Progress:
+    """Counts of what is done. The bar is for terminals; elsewhere only `say` writes."""
+
+    total: int
+    unit: str
+    """What is counted, as `shards`."""
+    stream: TextIO
+    already: int = 0
+    """How many were done by an earlier run: on the bar, but not in the rate."""
+    shown: bool = False
+    done: int = 0
+    n_bytes: int = 0
+    errors: int = 0
+    started: float = field(default_factory=time.monotonic)
+    last: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.shown = self.stream.isatty()
+        self.done += self.already
+
+    def add(self, *, n_bytes: int = 0, done: int = 0, errors: int = 0) -> None:
+        """Counts what came in since the last call, and draws the bar if it is time."""
+        with self.lock:
+            self.n_bytes += n_bytes
+            self.done += done
+            self.errors += errors
+            now = time.monotonic()
+            if self.shown and (self.done == self.total or now - self.last > REDRAW_S):
+                self.last = now
+                self.stream.write(f"\r{self.line(now)}\x1b[K")
+                self.stream.flush()
+
+    def line(self, now: float) -> str:
+        """The bar: how many are done, how fast it goes, what is left, what went wrong."""
+        filled = WIDTH * self.done // max(self.total, 1)
+        seconds = max(now - self.started, 1e-3)
+        rate = (self.done - self.already) / seconds
+        parts = [f"[{'#' * filled + '.' * (WIDTH - filled)}] {self.done}/{self.total} {self.unit}"]
+        if self.n_bytes:
+            parts += [f"{self.n_bytes / 1e6:.0f} MB", f"{self.n_bytes / 1e6 / seconds:.1f} MB/s"]
+        else:
+            parts += [f"{rate:.1f} {self.unit}/s"]
+        if rate and self.done < self.total:
+            parts += [f"{clock((self.total - self.done) / rate)} left"]
+        if self.errors:
+            parts += [f"{self.errors} failed"]
+        return ", ".join(parts)
+
+    def say(self, message: str) -> None:
+        """Writes a line of its own."""
+        with self.lock:
+            self.stream.write(("\r\x1b[K" if self.shown else "") + message + "\n")
+            self.stream.flush()
+
+    def close(self) -> None:
+        """Leaves the bar's line."""
+        if self.shown:
+            self.stream.write("\n")
+
+
+def clock(seconds: float) -> str:
+    """A time to wait, as `1:02:03` or `2:03`."""
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
