@@ -56,6 +56,8 @@ pub enum ErrorKind {
     Callback,
     /// The call does not fit the state that the object is in.
     State,
+    /// An index is beyond what there is.
+    Index,
     /// The loader was closed.
     Closed,
 }
@@ -93,6 +95,7 @@ impl ErrorKind {
             Panic => "panic",
             Callback => "callback",
             State => "state",
+            Index => "index",
             Closed => "closed",
         }
     }

@@ -36,6 +36,8 @@ pub mod batch;
 pub mod pipeline;
 #[cfg(feature = "arrow")]
 pub mod state;
+#[cfg(feature = "cache")]
+pub mod cache;
 mod sync;
 #[cfg(feature = "python")]
 mod python;

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io, path::PathBuf};
 
 use pyo3::{
-    exceptions::{PyException, PyMemoryError, PyOSError, PyValueError},
+    exceptions::{PyException, PyIndexError, PyMemoryError, PyOSError, PyValueError},
     prelude::*,
     types::{PyDict, PyTuple, PyType},
 };
@@ -78,6 +78,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyErr {
         NotFound | Io => os_error(error, message),
         Memory => PyMemoryError::new_err(message),
         State => StateError::new_err(message),
+        Index => PyIndexError::new_err(message),
         Exhausted => DecodeError::new_err(message),
         kind if kind.is_record() => DecodeError::new_err(message),
         _ => ForebayError::new_err(message),

@@ -1,0 +1,123 @@
+//! What a processor makes of a batch: documents, field by field.
+
+use super::{
+    datatype::{self, DataType},
+    reader::Field,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Processed documents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Processed {
+    /// How many there are.
+    pub documents: u64,
+    /// One for each field; all have as many documents.
+    pub columns: Vec<Column>,
+}
+
+/// One field of some documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The field's path in a document.
+    pub name: String,
+    /// The type of the values.
+    pub dtype: DataType,
+    /// The number of axes of each document.
+    pub rank: usize,
+    /// The values of all documents, little-endian.
+    pub data: Vec<u8>,
+    /// How many each has.
+    pub lengths: Vec<u64>,
+    /// The shape of each, `rank` numbers; may be left out below two axes.
+    pub shapes: Vec<u64>,
+}
+
+impl Column {
+    /// Documents of one axis.
+    pub fn flat(name: impl Into<String>, dtype: DataType, data: Vec<u8>, lengths: Vec<u64>) -> Self {
+        Self { name: name.into(), dtype, rank: 1, data, lengths, shapes: Vec::new() }
+    }
+
+    /// The values in another type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if one does not fit.
+    pub fn cast(&mut self, dtype: DataType) -> Result<()> {
+        if self.dtype != dtype {
+            self.data = datatype::cast(&self.data, self.dtype, dtype).map_err(|error| Error {
+                message: format!("field {:?}: {}", self.name, error.message),
+                ..error
+            })?;
+            self.dtype = dtype;
+        }
+        Ok(())
+    }
+}
+
+impl Processed {
+    /// Sorts the fields by name, and looks whether they fit together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if a field is there twice, has another number of documents, or not the values that it says.
+    pub fn check(&mut self) -> Result<()> {
+        self.columns.sort_by(|a, b| a.name.cmp(&b.name));
+        let wrong = |message: String| Err(Error::new(ErrorKind::Schema, message));
+        for pair in self.columns.windows(2) {
+            if pair[0].name == pair[1].name || pair[1].name.starts_with(&format!("{}/", pair[0].name)) {
+                return wrong(format!(
+                    "the fields {:?} and {:?} are in each other's way",
+                    pair[0].name, pair[1].name
+                ));
+            }
+        }
+        for Column { name, dtype, rank, data, lengths, shapes } in &self.columns {
+            if let Some(problem) = bad_name(name) {
+                return wrong(format!("a field cannot be called {name:?}: {problem}"));
+            }
+            let values: u64 = lengths.iter().sum();
+            if lengths.len() as u64 != self.documents || data.len() as u64 != values * dtype.bytes() as u64 {
+                return wrong(format!(
+                    "field {name:?} has {} documents of {} bytes, expected {} of {values} values of {}",
+                    lengths.len(),
+                    data.len(),
+                    self.documents,
+                    dtype.name()
+                ));
+            }
+            if *rank > 1 {
+                let fits = shapes.len() == lengths.len() * rank
+                    && shapes
+                        .chunks_exact(*rank)
+                        .zip(lengths)
+                        .all(|(shape, &n)| shape.iter().product::<u64>() == n);
+                if !fits {
+                    return wrong(format!("the shapes of field {name:?} don't fit its {values} values"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields.
+    pub fn fields(&self) -> impl Iterator<Item = Field> + '_ {
+        self.columns.iter().map(|column| Field {
+            name: column.name.clone(),
+            dtype: column.dtype,
+            rank: column.rank,
+        })
+    }
+}
+
+/// What forbids a field's name, which becomes a path.
+fn bad_name(name: &str) -> Option<&'static str> {
+    let parts = || name.split('/');
+    if parts().any(str::is_empty) {
+        Some("a part of it is empty")
+    } else if parts().any(|part| part.starts_with('.') || part.contains(['\\', '\0'])) {
+        Some("a part of it begins with a dot, or has a character that a path cannot")
+    } else if parts().any(|part| matches!(part, "data" | "offsets" | "shapes" | "zarr.json" | "c")) {
+        Some("data, offsets, shapes, zarr.json and c are names of the store's own")
+    } else {
+        None
+    }
+}

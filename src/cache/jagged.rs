@@ -1,0 +1,368 @@
+//! Arrays of different lengths, one behind the other: `data`, `offsets` and, above one axis, `shapes`.
+//!
+//! `offsets` has an entry more than there are documents. Entry `i` is where document `i - 1` ends in `data`; entry 0, where the
+//! first begins, would always be 0, and is the number of documents instead: the last thing that is written of them. `shapes` has
+//! the axes of each document but the last, which follows from its length. A convention of others, kept so that one reader opens both.
+
+use std::{
+    collections::HashMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde_json::json;
+
+use super::{
+    append::{ArrayWriter, write_json},
+    batch::Column,
+    datatype::DataType,
+    layout::{Compression, Layout},
+    reader::Documents,
+    stored::Stored,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes of decoded ends that are kept for each field.
+const KEPT_BYTES: u64 = 32 << 20;
+/// Documents that lie no further apart are read together, bytes.
+const GAP_BYTES: u64 = 16 << 10;
+/// Documents are read together up to so many bytes.
+const TOGETHER_BYTES: u64 = 4 << 20;
+
+/// Reads one field.
+#[derive(Debug)]
+pub struct JaggedReader {
+    folder: PathBuf,
+    data: Stored,
+    offsets: Stored,
+    shapes: Option<Stored>,
+    rank: usize,
+    kept: Mutex<HashMap<u64, Arc<[u64]>>>,
+}
+
+impl JaggedReader {
+    /// Opens the field in `folder`; its `rank` follows from the arrays if it is not known.
+    ///
+    /// # Errors
+    /// As [`Stored::open`]; [`ErrorKind::Format`] if the arrays don't belong together.
+    pub fn open(folder: &Path, rank: Option<usize>) -> Result<Self> {
+        let data = Stored::open(&folder.join("data"))?;
+        let offsets = Stored::open(&folder.join("offsets"))?;
+        let shapes = folder.join("shapes");
+        let shapes = shapes.join("zarr.json").is_file().then(|| Stored::open(&shapes)).transpose()?;
+        let of_shapes = shapes.as_ref().map_or(1, |shapes| shapes.width() as usize + 1);
+        let rank = rank.unwrap_or(of_shapes);
+        let is_ends = |stored: &Stored| stored.dtype() == DataType::Int64;
+        if data.width() != 1
+            || offsets.width() != 1
+            || rank.max(1) != of_shapes
+            || !is_ends(&offsets)
+            || !shapes.as_ref().is_none_or(is_ends)
+        {
+            let message = format!(
+                "{} is no field of a cache: data has {} columns, offsets {} of {}, and shapes are of {of_shapes} axes, expected {rank}",
+                folder.display(),
+                data.width(),
+                offsets.width(),
+                offsets.dtype().name(),
+            );
+            return Err(Error::new(ErrorKind::Format, message));
+        }
+        Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: Mutex::default() })
+    }
+
+    /// The type of the values.
+    pub fn dtype(&self) -> DataType {
+        self.data.dtype()
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Where the last of the first `documents` documents ends.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn end(&self, documents: u64) -> Result<u64> {
+        Ok(self.offsets(documents..documents, documents)?[0])
+    }
+
+    /// Fills `out` with values from `start` on; there are `values`.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn read_flat(&self, start: u64, out: &mut [u8], values: u64) -> Result<()> {
+        self.data.read(start, out, values)
+    }
+
+    /// Where the first of `documents` begins, and where each ends; there are `length`.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn offsets(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
+        let mut ends = Vec::with_capacity((documents.end - documents.start) as usize + 1);
+        let mut at = documents.start;
+        while at <= documents.end {
+            let (first, chunk) = self.ends(at, length)?;
+            let until = (documents.end + 1).min(first + chunk.len() as u64);
+            ends.extend_from_slice(&chunk[(at - first) as usize..(until - first) as usize]);
+            at = until;
+        }
+        Ok(ends)
+    }
+
+    /// The chunk of ends that has entry `at`, and its first entry; there are `length` documents.
+    fn ends(&self, at: u64, length: u64) -> Result<(u64, Arc<[u64]>)> {
+        let rows = self.offsets.chunk_rows();
+        let number = at / rows;
+        let first = number * rows;
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(chunk) = kept().get(&number).filter(|chunk| at - first < chunk.len() as u64) {
+            return Ok((first, Arc::clone(chunk)));
+        }
+        let n = rows.min(length + 1 - first);
+        let mut bytes = vec![0; n as usize * 8];
+        self.offsets.read(first, &mut bytes, length + 1)?;
+        let mut chunk: Vec<u64> = words(&bytes);
+        if first == 0 {
+            chunk[0] = 0;
+        }
+        if let Some(pair) = chunk.windows(2).find(|pair| pair[0] > pair[1]) {
+            let message = format!(
+                "the offsets of {} are damaged: {} stands before {}",
+                self.folder.display(),
+                pair[0],
+                pair[1]
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let chunk: Arc<[u64]> = chunk.into();
+        let mut kept = kept();
+        if kept.len() as u64 * rows * 8 >= KEPT_BYTES {
+            kept.clear();
+        }
+        kept.insert(number, Arc::clone(&chunk));
+        Ok((first, chunk))
+    }
+
+    /// The shapes of documents: `rank` numbers each.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn shapes(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
+        let ends = self.offsets(documents.clone(), length)?;
+        let lengths: Vec<u64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        match &self.shapes {
+            _ if self.rank == 0 => Ok(Vec::new()),
+            None => Ok(lengths),
+            Some(shapes) => {
+                let axes = self.rank - 1;
+                let mut bytes = vec![0; lengths.len() * axes * 8];
+                shapes.read(documents.start, &mut bytes, length)?;
+                let mut all = Vec::with_capacity(lengths.len() * self.rank);
+                for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
+                    all.extend_from_slice(shape);
+                    let row: u64 = shape.iter().product();
+                    if length.checked_rem(row).is_some_and(|rest| rest != 0) || (row == 0 && length > 0) {
+                        let message = format!(
+                            "the shapes of {} are damaged: {length} values are no rows of {shape:?}",
+                            self.folder.display()
+                        );
+                        return Err(Error::new(ErrorKind::Corrupt, message));
+                    }
+                    all.push(length.checked_div(row).unwrap_or(0));
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// The documents `indices`; there are `length`, with `values` values.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<Documents> {
+        let bytes = self.data.dtype().bytes() as u64;
+        let mut shapes = Vec::with_capacity(indices.len() * self.rank);
+        let (mut spans, mut ends, mut total) =
+            (Vec::with_capacity(indices.len()), Vec::with_capacity(indices.len()), 0);
+        for (at, &index) in indices.iter().enumerate() {
+            let (start, end) = match *self.offsets(index..index + 1, length)? {
+                [start, end] if end <= values => (start, end),
+                _ => {
+                    let message =
+                        format!("the offsets of {} end beyond its {values} values", self.folder.display());
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+            };
+            spans.push((start, end, total, at));
+            total += end - start;
+            ends.push(total);
+            if self.rank > 0 {
+                shapes.extend(self.shapes(index..index + 1, length)?);
+            }
+        }
+        let mut data = vec![0; (total * bytes) as usize];
+        spans.retain(|&(start, end, ..)| end > start);
+        spans.sort_unstable();
+        let mut rest = &spans[..];
+        let mut scratch = Vec::new();
+        while let [(start, end, place, _), ..] = *rest {
+            let mut until = end;
+            let near = rest.iter().take_while(|&&(next, end, ..)| {
+                let is_near = next <= until + GAP_BYTES / bytes && (end - start) * bytes <= TOGETHER_BYTES;
+                until = if is_near { until.max(end) } else { until };
+                is_near
+            });
+            let n = near.count().max(1);
+            let (together, behind) = rest.split_at(n);
+            rest = behind;
+            let part = |from: u64, n: u64| (from * bytes) as usize..((from + n) * bytes) as usize;
+            if n == 1 {
+                self.data.read(start, &mut data[part(place, end - start)], values)?;
+                continue;
+            }
+            scratch.resize(((until - start) * bytes) as usize, 0);
+            self.data.read(start, &mut scratch, values)?;
+            for &(from, to, place, _) in together {
+                data[part(place, to - from)].copy_from_slice(&scratch[part(from - start, to - from)]);
+            }
+        }
+        Ok(Documents { data, ends, shapes })
+    }
+
+    /// The document that has `value`; there are `length`.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn document_of(&self, value: u64, length: u64) -> Result<u64> {
+        // The first entry that is larger is the end of the document.
+        let (mut low, mut high) = (0, length);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let (first, chunk) = self.ends(middle, length)?;
+            match chunk.partition_point(|&end| end <= value) as u64 {
+                0 => high = first,
+                n if n < chunk.len() as u64 => return Ok(first + n - 1),
+                n => low = first + n,
+            }
+        }
+        Ok(low - 1)
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect()
+}
+
+/// Appends to one field.
+#[derive(Debug)]
+pub struct JaggedWriter {
+    data: ArrayWriter,
+    offsets: ArrayWriter,
+    shapes: Option<ArrayWriter>,
+    rank: usize,
+}
+
+impl JaggedWriter {
+    /// Begins a field in `folder`, or goes on after `documents` documents of `values` values: what lies behind them is cut off.
+    ///
+    /// # Errors
+    /// As [`ArrayWriter::open`].
+    pub fn open(
+        folder: &Path,
+        dtype: DataType,
+        rank: usize,
+        compression: Compression,
+        (documents, values): (u64, u64),
+    ) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make", error))?;
+        let open = |name: &str, layout, rows, has_head| {
+            ArrayWriter::open(&folder.join(name), layout, rows, has_head)
+        };
+        let mut offsets =
+            open("offsets", Layout::offsets(), if documents > 0 { documents + 1 } else { 0 }, true)?;
+        if documents == 0 {
+            offsets.append(&[0; 8])?;
+        }
+        let writer = Self {
+            data: open("data", Layout::data(dtype, compression), values, false)?,
+            offsets,
+            shapes: (rank > 1).then(|| open("shapes", Layout::shapes(rank), documents, false)).transpose()?,
+            rank,
+        };
+        write_json(folder, &group())?;
+        Ok(writer)
+    }
+
+    /// The type of the values.
+    pub fn dtype(&self) -> DataType {
+        self.data.layout().dtype
+    }
+
+    /// Values so far.
+    pub fn values(&self) -> u64 {
+        self.data.rows()
+    }
+
+    /// Appends documents, whose values are of the field's type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be kept.
+    pub fn append(&mut self, column: &Column, values: &[u8]) -> Result<()> {
+        let mut end = self.values();
+        let mut ends = Vec::with_capacity(column.lengths.len() * 8);
+        for length in &column.lengths {
+            end += length;
+            ends.extend_from_slice(&end.to_le_bytes());
+        }
+        if let Some(shapes) = &mut self.shapes {
+            let mut all = Vec::with_capacity(column.shapes.len() * 8);
+            for shape in column.shapes.chunks_exact(self.rank) {
+                let (last, axes) = shape.split_last().unwrap_or((&0, &[]));
+                if axes.contains(&0) && *last != 0 {
+                    let message = format!(
+                        "field {:?} has a document of shape {shape:?}: the last axis of one without values is not kept; give it \
+                         shape {:?}, or leave the document out",
+                        column.name,
+                        axes.iter().chain(&[0]).collect::<Vec<_>>()
+                    );
+                    return Err(Error::new(ErrorKind::Schema, message));
+                }
+                axes.iter().for_each(|axis| all.extend_from_slice(&axis.to_le_bytes()));
+            }
+            shapes.append(&all)?;
+        }
+        self.data.append(values)?;
+        self.offsets.append(&ends)
+    }
+
+    /// Makes all documents last, without yet telling of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.data.flush()?;
+        if let Some(shapes) = &mut self.shapes {
+            shapes.flush()?;
+        }
+        self.offsets.flush()
+    }
+
+    /// Tells that there are so many documents: the last step of a commit of this field.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn commit(&mut self, documents: u64) -> Result<()> {
+        self.offsets.set_first(&documents.to_le_bytes())
+    }
+}
+
+/// The metadata of a folder of arrays.
+pub fn group() -> serde_json::Value {
+    json!({"zarr_format": 3, "node_type": "group", "attributes": {}})
+}

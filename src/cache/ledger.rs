@@ -1,0 +1,226 @@
+//! `shard_ledger.json`: what is committed, of what, and how it was made.
+//!
+//! The ledger alone decides. Whatever lies in the arrays beyond what it counts is not there: a reader does not look at it, and a
+//! writer that comes back cuts it off. It is written to a temporary file, synced and renamed, so that it is the old one or the
+//! new one at any moment.
+//!
+//! The outer fields are those of other programs with the same layout, so that they read ours and we theirs; what only we need is
+//! under `forebay`. Keys are sorted and nothing depends on time: equal caches have equal ledgers.
+
+use std::{collections::BTreeMap, fs, io::Write, path::Path};
+
+use serde_json::{Map, Value, json};
+
+use super::{datatype::DataType, reader::Field};
+use crate::{Error, ErrorKind, Result};
+
+/// The ledger's name, within the folder of a split.
+pub const FILE: &str = "shard_ledger.json";
+/// The version of what is under `forebay`.
+const VERSION: u64 = 1;
+
+/// What is committed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    /// Documents.
+    pub documents: u64,
+    /// Whether all shards have been written.
+    pub is_finished: bool,
+    /// Where each shard stands, by its name.
+    pub shards: BTreeMap<String, Standing>,
+    /// Values of each field, by its name.
+    pub values: BTreeMap<String, u64>,
+    /// The fields; empty while nothing is committed, or if another program wrote it.
+    pub fields: Vec<Field>,
+    /// What made the cache: a JSON object of names and texts.
+    pub made_by: Map<String, Value>,
+    /// Why the writer gave up, if it did.
+    pub failure: Option<String>,
+}
+
+/// How far a shard is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Documents that it gave.
+    pub documents: u64,
+    /// Batches of it that were processed.
+    pub batches: u64,
+    /// Whether there are no more.
+    pub is_finished: bool,
+}
+
+impl Ledger {
+    /// The ledger in `folder`; None if there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Format`] if it is none.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io(&path, "read the ledger", error)),
+        };
+        let damaged = |what: &str| {
+            let message = format!(
+                "{} is no ledger of a cache: {what}; build the cache again with overwrite=True",
+                path.display()
+            );
+            Error::new(ErrorKind::Format, message)
+        };
+        let json: Value =
+            serde_json::from_slice(&bytes).map_err(|error| damaged("it is not JSON").because(error))?;
+        Self::from_json(&json).map(Some).map_err(damaged)
+    }
+
+    fn from_json(json: &Value) -> Result<Self, &'static str> {
+        let counts = |of: &Value, what| -> Result<BTreeMap<String, u64>, &'static str> {
+            let Some(counts) = of.as_object() else { return Ok(BTreeMap::new()) };
+            counts.iter().map(|(name, n)| Ok((name.clone(), n.as_u64().ok_or(what)?))).collect()
+        };
+        let own = &json["forebay"];
+        if own["version"].as_u64().is_some_and(|version| version > VERSION) {
+            return Err("a newer version of forebay wrote it");
+        }
+        let finished: Vec<&str> =
+            json["finished_shards"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let batches = counts(&own["shard_batches"], "shard_batches has no number")?;
+        let shards = counts(&json["shard_rows"], "shard_rows has no number")?;
+        let standing = |(name, documents): (String, u64)| {
+            let is_finished = finished.contains(&&name[..]);
+            let batches = batches.get(&name).copied().unwrap_or(0);
+            (name, Standing { documents, batches, is_finished })
+        };
+        let field = |field: &Value| {
+            Some(Field {
+                name: field["name"].as_str()?.into(),
+                dtype: DataType::from_name(field["dtype"].as_str()?)?,
+                rank: usize::try_from(field["rank"].as_u64()?).ok()?,
+            })
+        };
+        let fields: Option<_> = own["fields"].as_array().into_iter().flatten().map(field).collect();
+        Ok(Self {
+            documents: json["total_num_rows"].as_u64().ok_or("it has no total_num_rows")?,
+            is_finished: json["is_finished"].as_bool().unwrap_or(false),
+            shards: shards.into_iter().map(standing).collect(),
+            values: counts(&json["field_counts"], "field_counts has no number")?,
+            fields: fields.ok_or("a field lacks its name, a known dtype or its rank")?,
+            made_by: json
+                .pointer("/metadata/preprocessor_metadata")
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default(),
+            failure: own["failure"].as_str().map(Into::into),
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        let of = |get: fn(&Standing) -> u64| -> Map<String, Value> {
+            self.shards.iter().map(|(name, standing)| (name.clone(), get(standing).into())).collect()
+        };
+        let finished: Vec<&String> =
+            self.shards.iter().filter(|(_, standing)| standing.is_finished).map(|(name, _)| name).collect();
+        let fields: Vec<Value> = self
+            .fields
+            .iter()
+            .map(|field| json!({"name": field.name, "dtype": field.dtype.name(), "rank": field.rank}))
+            .collect();
+        json!({
+            "total_num_rows": self.documents,
+            "shard_rows": of(|standing| standing.documents),
+            "is_finished": self.is_finished,
+            "finished_shards": finished,
+            "field_counts": self.values,
+            "metadata": {"preprocessor_metadata": self.made_by},
+            "forebay": {
+                "version": VERSION,
+                "fields": fields,
+                "shard_batches": of(|standing| standing.batches),
+                "failure": self.failure,
+            },
+        })
+    }
+
+    /// Writes it into `folder`, in place of the one that was there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]; then the old one is still there.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(&self.to_json())
+            .map_err(|error| Error::new(ErrorKind::Format, "cannot write the ledger").because(error))?;
+        text.push(b'\n');
+        replace(&folder.join(FILE), &[&text])
+    }
+
+    /// Notes how many values a field has.
+    pub(super) fn set_values(&mut self, name: &str, values: u64) {
+        self.values.insert(name.into(), values);
+    }
+}
+
+/// Writes a file under a temporary name, syncs it and gives it its name, so that it is the old one or the new one at any moment.
+///
+/// # Errors
+/// [`ErrorKind::Io`]; then the old one is still there.
+pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
+    let partial = path.with_extension("tmp");
+    let write = || {
+        let mut file = fs::File::create(&partial)?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        file.sync_data()?;
+        fs::rename(&partial, path)
+    };
+    write().map_err(|error| {
+        // What is left of it would only take space that may be short.
+        let _ = fs::remove_file(&partial);
+        Error::io(path, "write", error)
+    })
+}
+
+/// Syncs a folder, so that the names in it last.
+///
+/// # Errors
+/// [`ErrorKind::Io`].
+pub fn sync_folder(folder: &Path) -> Result<()> {
+    #[cfg(unix)]
+    fs::File::open(folder)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| Error::io(folder, "sync", error))?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Ledger::read(folder.path()).unwrap(), None);
+        let standing = Standing { documents: 5, batches: 2, is_finished: true };
+        let ledger = Ledger {
+            documents: 7,
+            shards: [("b".into(), standing), ("a".into(), Standing::default())].into(),
+            values: [("x/y".into(), 70)].into(),
+            fields: vec![Field { name: "x/y".into(), dtype: DataType::Uint16, rank: 2 }],
+            made_by: json!({"processor": "p"}).as_object().unwrap().clone(),
+            failure: Some("why".into()),
+            ..Ledger::default()
+        };
+        ledger.write(folder.path()).unwrap();
+        assert_eq!(Ledger::read(folder.path()).unwrap(), Some(ledger));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn reads_those_of_others() {
+        let json = json!({"total_num_rows": 3, "shard_rows": {"s": 3}, "is_finished": true, "finished_shards": ["s"],
+            "field_counts": {"input_ids": 12}, "metadata": {"preprocessor_metadata": {}}});
+        let ledger = Ledger::from_json(&json).unwrap();
+        assert_eq!((ledger.documents, ledger.is_finished, ledger.fields.len()), (3, true, 0));
+        assert!(ledger.shards["s"].is_finished);
+        assert!(Ledger::from_json(&json!({"is_finished": true})).is_err());
+    }
+}

@@ -1,0 +1,380 @@
+//! A cache as whoever reads it sees it: documents, or the values of all documents in a row.
+//!
+//! In go a path and numbers of documents or values, out come values in the caller's memory. A reader is shared by threads, and
+//! may be open while the cache grows: what is committed is what the ledger said when it was last looked at
+//! ([`CacheReader::refresh`]), and never less. Nothing beyond it is read, so half a document is never seen.
+
+use std::{
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use super::{
+    datatype::DataType,
+    jagged::JaggedReader,
+    ledger::{self, Ledger},
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The pauses between looks at a cache that grows: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// One array of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its path in the document, `prompt/input_ids`.
+    pub name: String,
+    /// The type of its values.
+    pub dtype: DataType,
+    /// The number of its axes.
+    pub rank: usize,
+}
+
+/// How many documents there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// Those that are committed.
+    pub documents: u64,
+    /// Whether there will be no more.
+    pub is_final: bool,
+}
+
+/// Some documents of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Documents {
+    /// The values of all, one document behind the other, little-endian.
+    pub data: Vec<u8>,
+    /// Where each ends in it, in values.
+    pub ends: Vec<u64>,
+    /// The shape of each: as many numbers as the field has axes.
+    pub shapes: Vec<u64>,
+}
+
+/// An open cache; a clone is the same one.
+#[derive(Debug, Clone)]
+pub struct CacheReader(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    folder: PathBuf,
+    /// Known once there is a document.
+    arrays: OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
+    seen: RwLock<Seen>,
+    /// One thread looks at a time.
+    looking: Mutex<Option<Mark>>,
+}
+
+/// What the ledger said.
+#[derive(Debug)]
+struct Seen {
+    length: Length,
+    /// Values of each field.
+    values: Vec<u64>,
+    made_by: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What tells a ledger from the one that replaced it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    modified: Option<SystemTime>,
+    size: u64,
+    inode: u64,
+}
+
+impl CacheReader {
+    /// Opens a split of the cache in `path`, finished or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no cache, or none yet; [`ErrorKind::Format`] if its ledger or an array cannot be understood;
+    /// [`ErrorKind::State`] if its writer failed.
+    pub fn open(path: &Path, split: &str) -> Result<Self> {
+        let folder = path.join(split);
+        let seen = Seen {
+            length: Length { documents: 0, is_final: false },
+            values: Vec::new(),
+            made_by: serde_json::Map::new(),
+        };
+        let inner =
+            Inner { folder, arrays: OnceLock::new(), seen: RwLock::new(seen), looking: Mutex::default() };
+        let reader = Self(Arc::new(inner));
+        reader.refresh()?;
+        Ok(reader)
+    }
+
+    /// The folder of the split.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// The fields, sorted by name; none while the cache has no document. Once there are some they stay the same.
+    pub fn fields(&self) -> &[Field] {
+        self.0.arrays.get().map_or(&[], |(fields, _)| fields)
+    }
+
+    /// The place in [`Self::fields`] of the field `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there is none; says which there are.
+    pub fn field(&self, name: &str) -> Result<usize> {
+        let fields = self.fields();
+        fields.iter().position(|field| field.name == name).ok_or_else(|| {
+            let names: Vec<&str> = fields.iter().map(|field| &field.name[..]).collect();
+            let there = if names.is_empty() {
+                "there are no documents yet".into()
+            } else {
+                format!("the fields are {}", names.join(", "))
+            };
+            let message = format!("there is no field {name:?} in {}; {there}", self.0.folder.display());
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    /// How many documents there were when the ledger was last looked at.
+    pub fn length(&self) -> Length {
+        self.seen().length
+    }
+
+    /// Values of a field, at the time of [`Self::length`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn flat_len(&self, field: usize) -> u64 {
+        self.seen().values[field]
+    }
+
+    /// Looks at the ledger: a `stat`, and a small read if it has changed.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has less documents than before, or is another one.
+    pub fn refresh(&self) -> Result<Length> {
+        let mut mark = self.0.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.length().is_final {
+            return Ok(self.length());
+        }
+        let now = mark_of(&self.0.folder.join(ledger::FILE))?;
+        if *mark == Some(now) {
+            return Ok(self.length());
+        }
+        let found = Ledger::read(&self.0.folder)?.ok_or_else(|| no_cache(&self.0.folder))?;
+        let is_first = mark.is_none();
+        let length = self.take(found, is_first)?;
+        *mark = Some(now);
+        Ok(length)
+    }
+
+    fn take(&self, found: Ledger, is_first: bool) -> Result<Length> {
+        let folder = &self.0.folder;
+        if let Some(failure) = found.failure {
+            let message = format!("the writer of the cache {} failed: {failure}", folder.display());
+            return Err(Error::new(ErrorKind::State, message));
+        }
+        let was = self.length();
+        if !is_first && (found.documents < was.documents || found.made_by != self.seen().made_by) {
+            let message = format!(
+                "the cache {} was built again while it was open: it had {} documents and has {}; open it again",
+                folder.display(),
+                was.documents,
+                found.documents
+            );
+            return Err(Error::new(ErrorKind::State, message));
+        }
+        if self.0.arrays.get().is_none() && found.documents > 0 {
+            let opened = open_arrays(folder, &found)?;
+            // One thread is here at a time.
+            let _ = self.0.arrays.set(opened);
+        }
+        let mut values = Vec::new();
+        if let Some((fields, arrays)) = self.0.arrays.get() {
+            for (field, array) in fields.iter().zip(arrays) {
+                let counted = found.values.get(&field.name).copied();
+                // Others don't count, or count something else: the end of the last document says it.
+                let trusted = counted.filter(|_| !found.fields.is_empty());
+                values.push(match trusted {
+                    Some(values) => values,
+                    None => array.end(found.documents)?,
+                });
+            }
+        }
+        let length = Length { documents: found.documents, is_final: found.is_finished };
+        let mut seen = self.0.seen.write().unwrap_or_else(PoisonError::into_inner);
+        *seen = Seen { length, values, made_by: found.made_by };
+        Ok(length)
+    }
+
+    /// Waits for `documents` documents, or the last one, and looks in growing pauses; until `give_up` says so, which is asked before each.
+    ///
+    /// # Errors
+    /// As [`Self::refresh`].
+    pub fn wait_until(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        let (mut pause, longest) = PAUSES;
+        loop {
+            let length = self.refresh()?;
+            if length.is_final || length.documents >= documents || give_up() {
+                return Ok(length);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Fills `out` with the values of a field from `start` on, over all documents. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] beyond what is committed; [`ErrorKind::Shape`] if `out` is no whole number of values; [`ErrorKind::Io`],
+    /// [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot be read or are damaged.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()> {
+        self.array(field).read_flat(start, out, self.flat_len(field))
+    }
+
+    /// Where the first of the documents begins, and where each of them ends, in values.
+    ///
+    /// # Errors
+    /// As [`Self::read_flat`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn offsets(&self, field: usize, documents: Range<u64>) -> Result<Vec<u64>> {
+        self.check(documents.end)?;
+        self.array(field).offsets(documents, self.length().documents)
+    }
+
+    /// The shapes of the documents: as many numbers each as the field has axes.
+    ///
+    /// # Errors
+    /// As [`Self::read_flat`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn shapes(&self, field: usize, documents: Range<u64>) -> Result<Vec<u64>> {
+        self.check(documents.end)?;
+        self.array(field).shapes(documents, self.length().documents)
+    }
+
+    /// The documents with these numbers, in this order. Neighbours are read together.
+    ///
+    /// # Errors
+    /// As [`Self::read_flat`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn documents(&self, field: usize, indices: &[u64]) -> Result<Documents> {
+        if let Some(&largest) = indices.iter().max() {
+            self.check(largest.saturating_add(1))?;
+        }
+        let (length, values) = {
+            let seen = self.seen();
+            (seen.length.documents, seen.values[field])
+        };
+        self.array(field).documents(indices, length, values)
+    }
+
+    /// The document that has a value, given by its number over all documents.
+    ///
+    /// # Errors
+    /// As [`Self::read_flat`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn document_of(&self, field: usize, value: u64) -> Result<u64> {
+        let (length, values) = {
+            let seen = self.seen();
+            (seen.length.documents, seen.values[field])
+        };
+        if value >= values {
+            let message = format!("value {value} is asked for, and there are {values}");
+            return Err(Error::new(ErrorKind::Index, message));
+        }
+        self.array(field).document_of(value, length)
+    }
+
+    fn check(&self, end: u64) -> Result<()> {
+        let Length { documents, .. } = self.length();
+        if end <= documents {
+            return Ok(());
+        }
+        let last = end - 1;
+        Err(Error::new(
+            ErrorKind::Index,
+            format!("document {last} of {} is asked for, and there are {documents}", self.0.folder.display()),
+        ))
+    }
+
+    fn array(&self, field: usize) -> &JaggedReader {
+        let Some((_, arrays)) = self.0.arrays.get() else {
+            panic!("field {field} of a cache without documents")
+        };
+        &arrays[field]
+    }
+
+    fn seen(&self) -> std::sync::RwLockReadGuard<'_, Seen> {
+        self.0.seen.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_cache(folder: &Path) -> Error {
+    let message = format!(
+        "there is no cache in {}: it has no {}; build it with forebay.cache.build",
+        folder.display(),
+        ledger::FILE
+    );
+    Error { file: Some(Arc::new(folder.to_owned())), ..Error::new(ErrorKind::NotFound, message) }
+}
+
+fn mark_of(path: &Path) -> Result<Mark> {
+    let metadata = fs::metadata(path).map_err(|error| match (error.kind(), path.parent()) {
+        (std::io::ErrorKind::NotFound, Some(folder)) => no_cache(folder),
+        _ => Error::io(path, "look at the ledger", error),
+    })?;
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let inode = 0;
+    Ok(Mark { modified: metadata.modified().ok(), size: metadata.len(), inode })
+}
+
+/// Opens the arrays of the fields that the ledger names, or of those that are found if another program wrote it.
+fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
+    if !ledger.fields.is_empty() {
+        let arrays: Result<_> = ledger
+            .fields
+            .iter()
+            .map(|field| JaggedReader::open(&folder.join(&field.name), Some(field.rank)))
+            .collect();
+        return Ok((ledger.fields.clone(), arrays?));
+    }
+    let mut names = Vec::new();
+    find_fields(folder, "", &mut names)?;
+    names.sort();
+    let mut opened = (Vec::new(), Vec::new());
+    for name in names {
+        let array = JaggedReader::open(&folder.join(&name), None)?;
+        opened.0.push(Field { name, dtype: array.dtype(), rank: array.rank() });
+        opened.1.push(array);
+    }
+    Ok(opened)
+}
+
+/// Adds the paths of the folders that have `data` and `offsets`.
+fn find_fields(folder: &Path, path: &str, names: &mut Vec<String>) -> Result<()> {
+    let here = folder.join(path);
+    if here.join("data/zarr.json").is_file() && here.join("offsets/zarr.json").is_file() {
+        names.push(path.into());
+        return Ok(());
+    }
+    let failed = |error| Error::io(&here, "list", error);
+    for entry in fs::read_dir(&here).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let (true, Ok(name)) = (entry.path().is_dir(), entry.file_name().into_string()) {
+            let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+            find_fields(folder, &path, names)?;
+        }
+    }
+    Ok(())
+}

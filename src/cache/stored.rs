@@ -1,0 +1,256 @@
+//! One array as a reader sees it: rows of values, read from anywhere.
+//!
+//! In go rows and the caller's memory; out come values. Layouts that we write are read here: the index of a shard once, then the
+//! chunks that a read touches, neighbours with one `pread`, each checked, without an allocation. Every other layout is left to
+//! `zarrs` (`foreign`).
+//!
+//! A file never changes once it has its name: a writer replaces the last shard by a longer one. So an open file stays right for
+//! as many rows as were committed when it was opened, and is opened again for more.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use serde_json::Value;
+
+use super::{
+    chunk::{self, Index},
+    datatype::DataType,
+    foreign::Foreign,
+    layout::Layout,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    source::{LocalFiles, Storage, StoredFile},
+};
+
+/// Files of an array that stay open.
+const OPEN_FILES: usize = 256;
+/// Bytes that are read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// An array that can be read; shared by threads.
+#[derive(Debug)]
+pub enum Stored {
+    /// Of a layout that we write.
+    Own(Own),
+    /// Of any other.
+    Foreign(Foreign),
+}
+
+/// An array of a layout that we write.
+#[derive(Debug)]
+pub struct Own {
+    folder: PathBuf,
+    layout: Layout,
+    storage: Arc<dyn Storage>,
+    shards: RwLock<HashMap<u64, Arc<Shard>>>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    file: StoredFile,
+    index: Index,
+    /// Rows of the array that are in it for sure, counted from the array's first.
+    until: u64,
+}
+
+impl Stored {
+    /// Opens the array in `folder`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join("zarr.json");
+        let bytes = fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            Error::new(ErrorKind::Format, format!("{} is no metadata of a Zarr array", path.display()))
+                .because(error)
+        })?;
+        match Layout::from_zarr_json(&json) {
+            Some((layout, _)) => Ok(Self::Own(Own {
+                folder: folder.to_owned(),
+                layout,
+                storage: Arc::new(LocalFiles),
+                shards: RwLock::default(),
+            })),
+            None => Foreign::open(folder, json["data_type"].as_str()).map(Self::Foreign),
+        }
+    }
+
+    /// The type of the values.
+    pub fn dtype(&self) -> DataType {
+        match self {
+            Self::Own(own) => own.layout.dtype,
+            Self::Foreign(foreign) => foreign.dtype(),
+        }
+    }
+
+    /// Values of a row.
+    pub fn width(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.layout.width(),
+            Self::Foreign(foreign) => foreign.width(),
+        }
+    }
+
+    /// Rows that are decoded together.
+    pub fn chunk_rows(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.layout.chunk_rows,
+            Self::Foreign(foreign) => foreign.chunk_rows(),
+        }
+    }
+
+    /// Fills `out` with the rows from `start` on. The first `committed` rows are there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if `out` is no whole number of rows; [`ErrorKind::Index`] beyond what is committed; [`ErrorKind::Io`],
+    /// [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot be read or are damaged.
+    pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
+        let row_bytes = self.width() * self.dtype().bytes() as u64;
+        if !(out.len() as u64).is_multiple_of(row_bytes) {
+            let message = format!("the buffer has {} bytes, expected a multiple of {row_bytes}", out.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        let n = out.len() as u64 / row_bytes;
+        if start.checked_add(n).is_none_or(|end| end > committed) {
+            let message = format!("{n} values from {start} on are asked for, and there are {committed}");
+            return Err(Error::new(ErrorKind::Index, message));
+        }
+        match self {
+            Self::Own(own) => own.read(start, out, committed),
+            Self::Foreign(foreign) => foreign.read(start, out, committed),
+        }
+    }
+}
+
+impl Own {
+    fn read(&self, start: u64, mut out: &mut [u8], committed: u64) -> Result<()> {
+        let layout = &self.layout;
+        let row_bytes = layout.width() * layout.dtype.bytes() as u64;
+        let mut row = start;
+        while !out.is_empty() {
+            let shard = row / layout.shard_rows;
+            let first = shard * layout.shard_rows;
+            let end = (first + layout.shard_rows).min(row + out.len() as u64 / row_bytes);
+            let (part, rest) = out.split_at_mut(((end - row) * row_bytes) as usize);
+            self.read_in_shard(shard, row - first, part, end, committed).map_err(|error| {
+                let path: Arc<Path> = Arc::from(self.folder.join(layout.file_name(shard)));
+                error.in_shard(path)
+            })?;
+            (out, row) = (rest, end);
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with rows of one shard, from its row `start` on; `end` is the last and one, of the array.
+    fn read_in_shard(&self, shard: u64, start: u64, out: &mut [u8], end: u64, committed: u64) -> Result<()> {
+        let open = self.shard(shard, end, committed)?;
+        match self.read_from(&open, start, out) {
+            // A handle of a file that was replaced may go stale on a network.
+            Err(error) if error.kind == ErrorKind::Io => {
+                self.shards.write().unwrap_or_else(PoisonError::into_inner).remove(&shard);
+                self.read_from(&*self.shard(shard, end, committed)?, start, out)
+            }
+            result => result,
+        }
+    }
+
+    fn read_from(&self, shard: &Shard, start: u64, out: &mut [u8]) -> Result<()> {
+        thread_local! {
+            static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+        }
+        SCRATCH.with_borrow_mut(|(encoded, decoded)| self.read_chunks(shard, start, out, encoded, decoded))
+    }
+
+    fn read_chunks(
+        &self,
+        shard: &Shard,
+        start: u64,
+        mut out: &mut [u8],
+        encoded: &mut Vec<u8>,
+        decoded: &mut Vec<u8>,
+    ) -> Result<()> {
+        let layout = &self.layout;
+        let chunk_bytes = layout.chunk_bytes();
+        let mut at = (start * layout.width()) as usize * layout.dtype.bytes();
+        while !out.is_empty() {
+            let first = at / chunk_bytes;
+            let wanted = first as u64..((at + out.len()).div_ceil(chunk_bytes)) as u64;
+            let (offset, length) = run(&shard.index, wanted)?;
+            encoded.resize(length as usize, 0);
+            shard.file.read_exact(encoded, offset)?;
+            let mut rest = &encoded[..];
+            while !rest.is_empty() {
+                let (_, length) = located(&shard.index, (at / chunk_bytes) as u64)?;
+                let (bytes, behind) = rest.split_at(length as usize);
+                let raw = &chunk::decode(layout, bytes, decoded)?[at % chunk_bytes..];
+                let n = raw.len().min(out.len());
+                let (part, behind_part) = out.split_at_mut(n);
+                part.copy_from_slice(&raw[..n]);
+                (out, rest, at) = (behind_part, behind, at + n);
+            }
+        }
+        Ok(())
+    }
+
+    /// A shard that has the rows up to `end`.
+    fn shard(&self, shard: u64, end: u64, committed: u64) -> Result<Arc<Shard>> {
+        let known = self.shards.read().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned();
+        if let Some(known) = known.filter(|known| known.until >= end) {
+            return Ok(known);
+        }
+        let opened = Arc::new(self.open_shard(shard, committed)?);
+        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
+        if shards.len() >= OPEN_FILES
+            && let Some(any) = shards.keys().copied().find(|&any| any != shard)
+        {
+            shards.remove(&any);
+        }
+        shards.insert(shard, Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn open_shard(&self, shard: u64, committed: u64) -> Result<Shard> {
+        let path: Arc<Path> = Arc::from(self.folder.join(self.layout.file_name(shard)));
+        let file = StoredFile::open(&self.storage, &path)?;
+        let size = Index::size(&self.layout) as u64;
+        let Some(room) = file.size().checked_sub(size) else {
+            let message = format!("the file has {} bytes, and the index of a shard {size}", file.size());
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        };
+        let mut bytes = vec![0; size as usize];
+        file.read_exact(&mut bytes, room)?;
+        let index = Index::decode(&bytes, room)?;
+        Ok(Shard { file, index, until: committed.min((shard + 1) * self.layout.shard_rows) })
+    }
+}
+
+/// Where the first of `chunks` lies, and the bytes of it and those that follow it in the file, up to about [`READ_BYTES`].
+fn run(index: &Index, mut chunks: Range<u64>) -> Result<(u64, u64)> {
+    let (offset, mut length) = located(index, chunks.start)?;
+    chunks.next();
+    for chunk in chunks {
+        let (next, more) = located(index, chunk)?;
+        if next != offset + length || length + more > READ_BYTES {
+            break;
+        }
+        length += more;
+    }
+    Ok((offset, length))
+}
+
+fn located(index: &Index, chunk: u64) -> Result<(u64, u64)> {
+    // None is empty: a chunk has its checksum.
+    index.get(chunk).filter(|&(_, length)| length > 0).ok_or_else(|| {
+        let message =
+            format!("chunk {chunk} of the shard is missing; build the cache again with overwrite=True");
+        Error::new(ErrorKind::Corrupt, message)
+    })
+}

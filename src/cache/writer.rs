@@ -1,0 +1,348 @@
+//! Writes a cache: appends documents, commits, and comes back after whatever happened.
+//!
+//! A commit has an order. The values, ends and shapes of all fields are written and synced, then the metadata that tells their
+//! number, then entry 0 of each `offsets`, and last the ledger. Whoever dies in between leaves the ledger of the commit before; what
+//! lies behind it is cut off when the next writer opens the cache. Chunks are cut and encoded by place and value alone, so the
+//! bytes are those of a run that was never interrupted, however often it commits.
+//!
+//! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when the process ends.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    append::write_json,
+    batch::{Column, Processed},
+    datatype::{self, DataType},
+    jagged::{JaggedWriter, group},
+    layout::Compression,
+    ledger::{self, Ledger, Standing},
+    reader::Field,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The file that a writer locks.
+const LOCK: &str = ".writer";
+
+/// How a cache is to be written.
+#[derive(Debug, Clone, Default)]
+pub struct WriterOptions {
+    /// What is done to the bytes of a chunk.
+    pub compression: Compression,
+    /// What makes the documents: names and texts that a later run must repeat to go on.
+    pub made_by: Map<String, Value>,
+    /// The names of the shards, each once; one more or less forbids to go on as well.
+    pub shards: Vec<String>,
+    /// Whether a cache that is there is removed.
+    pub overwrite: bool,
+}
+
+/// Writes one split of a cache.
+#[derive(Debug)]
+pub struct CacheWriter {
+    folder: PathBuf,
+    compression: Compression,
+    fields: Vec<JaggedWriter>,
+    /// Of the last commit, but for the standings, which are as they will be at the next.
+    ledger: Ledger,
+    documents: u64,
+    /// Held while this lives.
+    _lock: fs::File,
+}
+
+impl CacheWriter {
+    /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] if another writer has it, or if it was made by something else: says what differs. [`ErrorKind::Io`],
+    /// [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if what is there cannot be read.
+    pub fn open(path: &Path, split: &str, options: WriterOptions) -> Result<Self> {
+        let folder = path.join(split);
+        fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make", error))?;
+        let lock = lock(&folder)?;
+        if options.overwrite {
+            clear(&folder)?;
+        }
+        let mut ledger = match Ledger::read(&folder)? {
+            Some(ledger) => {
+                let shards: BTreeMap<_, _> =
+                    options.shards.iter().map(|name| (name.clone(), Standing::default())).collect();
+                check_same(&folder, &ledger, &options.made_by, &shards)?;
+                ledger
+            }
+            None => {
+                // Nothing was ever committed; what there may be is of a writer that died before.
+                clear(&folder)?;
+                let shards = options.shards.iter().map(|name| (name.clone(), Standing::default())).collect();
+                Ledger { shards, made_by: options.made_by, ..Ledger::default() }
+            }
+        };
+        remove_partial(&folder)?;
+        let open = |field: &Field| {
+            let values = ledger.values.get(&field.name).copied().unwrap_or(0);
+            let folder = folder.join(&field.name);
+            JaggedWriter::open(
+                &folder,
+                field.dtype,
+                field.rank,
+                options.compression,
+                (ledger.documents, values),
+            )
+        };
+        let mut fields: Vec<JaggedWriter> = ledger.fields.iter().map(open).collect::<Result<_>>()?;
+        if !ledger.is_finished {
+            for field in &mut fields {
+                field.flush()?;
+                field.commit(ledger.documents)?;
+            }
+            write_json(path, &group())?;
+            write_json(&folder, &group())?;
+            ledger.failure = None;
+            ledger.write(&folder)?;
+        }
+        let documents = ledger.documents;
+        Ok(Self { folder, compression: options.compression, fields, ledger, documents, _lock: lock })
+    }
+
+    /// What is committed, and the standing of each shard as it will be with the next commit.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Documents so far, committed or not.
+    pub fn documents(&self) -> u64 {
+        self.documents
+    }
+
+    /// Values so far, of all fields.
+    pub fn values(&self) -> u64 {
+        self.fields.iter().map(JaggedWriter::values).sum()
+    }
+
+    /// Appends what became of a batch of a shard; none for a shard that has no more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if the documents have other fields than those before, or values that don't fit their types;
+    /// [`ErrorKind::Io`]. After an error nothing more can be appended or committed: open the cache again.
+    pub fn append(&mut self, shard: &str, processed: Option<Processed>) -> Result<()> {
+        let documents = processed.as_ref().map_or(0, |processed| processed.documents);
+        if let Some(processed) = processed.filter(|processed| processed.documents > 0) {
+            self.append_documents(processed)?;
+        }
+        let Some(standing) = self.ledger.shards.get_mut(shard) else {
+            return Err(Error::new(ErrorKind::Config, format!("there is no shard {shard:?}")));
+        };
+        standing.documents += documents;
+        Ok(())
+    }
+
+    /// Notes that a batch of a shard was processed, or that there are no more.
+    pub fn advance(&mut self, shard: &str, is_finished: bool) {
+        if let Some(standing) = self.ledger.shards.get_mut(shard) {
+            standing.batches += u64::from(!is_finished);
+            standing.is_finished |= is_finished;
+        }
+    }
+
+    fn append_documents(&mut self, mut processed: Processed) -> Result<()> {
+        processed.check()?;
+        if self.ledger.fields.is_empty() {
+            let fields: Vec<Field> = processed.fields().collect();
+            if fields.is_empty() {
+                let message =
+                    "the processor gave documents without fields; expected a dict of arrays for each";
+                return Err(Error::new(ErrorKind::Schema, message));
+            }
+            for field in &fields {
+                let folder = self.folder.join(&field.name);
+                self.fields.push(JaggedWriter::open(
+                    &folder,
+                    field.dtype,
+                    field.rank,
+                    self.compression,
+                    (0, 0),
+                )?);
+            }
+            self.ledger.fields = fields;
+        }
+        check_fields(&self.ledger.fields, &processed)?;
+        for (writer, column) in self.fields.iter_mut().zip(&processed.columns) {
+            if column.dtype == writer.dtype() {
+                writer.append(column, &column.data)?;
+            } else {
+                let values = converted(column, writer.dtype())?;
+                writer.append(column, &values)?;
+            }
+        }
+        self.documents += processed.documents;
+        Ok(())
+    }
+
+    /// Commits all that was appended; then readers see it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]; then what was committed before still is.
+    pub fn commit(&mut self) -> Result<()> {
+        for field in &mut self.fields {
+            field.flush()?;
+        }
+        let names: Vec<String> = self.ledger.fields.iter().map(|field| field.name.clone()).collect();
+        for (field, name) in self.fields.iter_mut().zip(names) {
+            field.commit(self.documents)?;
+            self.ledger.set_values(&name, field.values());
+        }
+        self.ledger.documents = self.documents;
+        self.ledger.write(&self.folder)
+    }
+
+    /// Commits, and says that there will be no more.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn finish(&mut self) -> Result<()> {
+        if self.ledger.is_finished {
+            return Ok(());
+        }
+        self.ledger.is_finished = true;
+        self.commit()
+    }
+
+    /// Tells readers why there will be no more for now; what was committed still is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn fail(self, reason: &str) -> Result<()> {
+        let Some(committed) = Ledger::read(&self.folder)? else { return Ok(()) };
+        Ledger { failure: Some(reason.into()), ..committed }.write(&self.folder)
+    }
+}
+
+/// The values of a column in the field's type: whole numbers that fit; anything if there is nothing.
+fn converted(column: &Column, to: DataType) -> Result<Vec<u8>> {
+    let in_field =
+        |error: Error| Error { message: format!("field {:?}: {}", column.name, error.message), ..error };
+    if column.data.is_empty() {
+        return Ok(Vec::new());
+    }
+    if column.dtype.is_integer() && to.is_integer() {
+        return datatype::cast(&column.data, column.dtype, to).map_err(in_field);
+    }
+    let message = format!(
+        "field {:?} has values of {} now and had {} before; name its type in fields=, or convert in the processor",
+        column.name,
+        column.dtype.name(),
+        to.name()
+    );
+    Err(Error::new(ErrorKind::Schema, message))
+}
+
+fn check_fields(expected: &[Field], processed: &Processed) -> Result<()> {
+    let shown = |fields: &mut dyn Iterator<Item = (String, usize)>| {
+        let all: Vec<String> = fields.map(|(name, rank)| format!("{name} (rank {rank})")).collect();
+        all.join(", ")
+    };
+    let same = expected.len() == processed.columns.len()
+        && expected.iter().zip(&processed.columns).all(|(a, b)| a.name == b.name && a.rank == b.rank);
+    if same {
+        return Ok(());
+    }
+    let message = format!(
+        "the processor gave the fields {}, expected those of the documents before: {}",
+        shown(&mut processed.columns.iter().map(|column| (column.name.clone(), column.rank))),
+        shown(&mut expected.iter().map(|field| (field.name.clone(), field.rank))),
+    );
+    Err(Error::new(ErrorKind::Schema, message))
+}
+
+fn lock(folder: &Path) -> Result<fs::File> {
+    let path = folder.join(LOCK);
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| Error::io(&path, "open", error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            let message = format!(
+                "another writer has the cache {}; wait for it, or end it, before you build there",
+                folder.display()
+            );
+            Err(Error::new(ErrorKind::State, message))
+        }
+        Err(fs::TryLockError::Error(error)) => Err(Error::io(&path, "lock", error)),
+    }
+}
+
+/// Removes all of a split but the lock, the ledger first: without it there is no cache.
+fn clear(folder: &Path) -> Result<()> {
+    let failed = |path: &Path, error| Error::io(path, "remove", error);
+    let ledger = folder.join(ledger::FILE);
+    match fs::remove_file(&ledger) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&ledger, error)),
+        _ => {}
+    }
+    for entry in fs::read_dir(folder).map_err(|error| Error::io(folder, "list", error))? {
+        let path = entry.map_err(|error| Error::io(folder, "list", error))?.path();
+        if path.file_name().is_some_and(|name| name == LOCK) {
+            continue;
+        }
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
+}
+
+/// Removes files that a writer was writing when it died.
+fn remove_partial(folder: &Path) -> Result<()> {
+    let failed = |error| Error::io(folder, "list", error);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            remove_partial(&path)?;
+        } else if path.extension().is_some_and(|ending| ending == "tmp") {
+            fs::remove_file(&path).map_err(|error| Error::io(&path, "remove", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks whether a cache was made by the same thing from the same shards.
+fn check_same(
+    folder: &Path,
+    ledger: &Ledger,
+    made_by: &Map<String, Value>,
+    shards: &BTreeMap<String, Standing>,
+) -> Result<()> {
+    let mut differences = Vec::new();
+    let shown = |value: Option<&Value>| value.map_or("nothing".into(), Value::to_string);
+    let mut names: Vec<&String> = ledger.made_by.keys().chain(made_by.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let (was, is) = (ledger.made_by.get(name), made_by.get(name));
+        if was != is {
+            differences.push(format!("{name} was {} and is {}", shown(was), shown(is)));
+        }
+    }
+    let gone: Vec<_> = ledger.shards.keys().filter(|name| !shards.contains_key(*name)).collect();
+    let new: Vec<_> = shards.keys().filter(|name| !ledger.shards.contains_key(*name)).collect();
+    for (what, names) in [("is gone", gone), ("is new", new)] {
+        if let Some(first) = names.first() {
+            let more =
+                if names.len() > 1 { format!(" (and {} more)", names.len() - 1) } else { String::new() };
+            differences.push(format!("the shard {first:?} {what}{more}"));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "the cache {} was made by something else: {}; pass overwrite=True to build it again, or another path",
+        folder.display(),
+        differences.join("; ")
+    );
+    Err(Error::new(ErrorKind::State, message))
+}

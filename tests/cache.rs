@@ -1,0 +1,398 @@
+//! The cache of processed documents: what is written is read, by us and by `zarrs`; nothing committed is lost.
+#![cfg(feature = "cache")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::single_range_in_vec_init,
+    reason = "tests; subsets of an array of one axis are one range"
+)]
+
+use std::{fs, path::Path, sync::Arc};
+
+use forebay::{
+    ErrorKind,
+    cache::{CacheReader, CacheWriter, Column, Compression, DataType, Ledger, Processed, WriterOptions},
+};
+use proptest::prelude::*;
+use serde_json::json;
+use tempfile::TempDir;
+use zarrs::{
+    array::{Array, ArraySubset},
+    filesystem::FilesystemStore,
+};
+
+/// Document `i`: ids that say which document and where, and a matrix.
+fn document(i: u64) -> (Vec<u16>, [u64; 2], Vec<f32>) {
+    // Some are empty, some longer than a chunk.
+    let n = if i.is_multiple_of(97) { 20_000 } else { i * i % 53 };
+    let ids = (0..n).map(|at| (i * 31 + at) as u16).collect();
+    let shape = [i % 4 + 1, i % 7];
+    (ids, shape, (0..shape[0] * shape[1]).map(|at| i as f32 + at as f32 / 8.0).collect())
+}
+
+fn processed(documents: std::ops::Range<u64>) -> Processed {
+    let mut ids = Column::flat("prompt/input_ids", DataType::Uint16, Vec::new(), Vec::new());
+    let mut features =
+        Column { rank: 2, ..Column::flat("features", DataType::Float32, Vec::new(), Vec::new()) };
+    for i in documents.clone() {
+        let (tokens, shape, matrix) = document(i);
+        ids.lengths.push(tokens.len() as u64);
+        ids.data.extend(tokens.iter().flat_map(|id| id.to_le_bytes()));
+        features.lengths.push(matrix.len() as u64);
+        features.shapes.extend(shape);
+        features.data.extend(matrix.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    Processed { documents: documents.end - documents.start, columns: vec![ids, features] }
+}
+
+fn options(compression: Compression) -> WriterOptions {
+    let made_by = json!({"processor": "test"}).as_object().cloned().unwrap_or_default();
+    WriterOptions { compression, made_by, shards: vec!["a".into()], overwrite: false }
+}
+
+fn open(path: &Path, compression: Compression) -> CacheWriter {
+    CacheWriter::open(path, "train", options(compression)).unwrap()
+}
+
+/// Writes the documents up to the last of `stops`, with a commit at each; a writer that goes on where the last one was dropped, with
+/// documents behind its commit, if `is_cut`.
+fn write(path: &Path, compression: Compression, stops: &[u64], is_cut: bool) {
+    let mut writer = open(path, compression);
+    let mut at = 0;
+    for &stop in stops {
+        writer.append("a", Some(processed(at..stop))).unwrap();
+        writer.advance("a", false);
+        writer.commit().unwrap();
+        at = stop;
+        if is_cut {
+            writer.append("a", Some(processed(stop..stop + 100))).unwrap();
+            drop(writer);
+            writer = open(path, compression);
+            assert_eq!((writer.documents(), writer.ledger().shards["a"].documents), (stop, stop));
+        }
+    }
+    writer.advance("a", true);
+    writer.finish().unwrap();
+}
+
+/// Every file of a folder with its bytes, but for the ledger's count of batches.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_string_lossy().into_owned();
+                all.push((name, fs::read(path).unwrap()));
+            }
+        }
+    }
+    all.retain(|(name, _)| !name.ends_with("shard_ledger.json"));
+    all.sort();
+    all
+}
+
+fn u16s(bytes: &[u8]) -> Vec<u16> {
+    bytes.chunks_exact(2).map(|id| u16::from_le_bytes([id[0], id[1]])).collect()
+}
+
+#[test]
+fn documents_and_values_are_read_back() {
+    for compression in [Compression::None, Compression::Zstd(1)] {
+        let folder = TempDir::new().unwrap();
+        write(folder.path(), compression, &[1, 500, 3000], false);
+        let reader = CacheReader::open(folder.path(), "train").unwrap();
+        assert_eq!((reader.length().documents, reader.length().is_final), (3000, true));
+        let names: Vec<_> = reader.fields().iter().map(|field| (&field.name[..], field.rank)).collect();
+        assert_eq!(names, [("features", 2), ("prompt/input_ids", 1)]);
+
+        let ids = reader.field("prompt/input_ids").unwrap();
+        let all: Vec<u16> = (0..3000).flat_map(|i| document(i).0).collect();
+        assert_eq!(reader.flat_len(ids), all.len() as u64);
+        for (start, n) in [(0, all.len()), (8191, 2), (12_345, 70_000), (all.len() - 1, 1), (all.len(), 0)] {
+            let mut out = vec![0; n * 2];
+            reader.read_flat(ids, start as u64, &mut out).unwrap();
+            assert_eq!(u16s(&out), all[start..start + n]);
+        }
+        let wanted = [2999, 0, 5, 6, 7, 5, 97, 1500];
+        for (field, is_ids) in [(ids, true), (reader.field("features").unwrap(), false)] {
+            let found = reader.documents(field, &wanted).unwrap();
+            let (mut start, mut shapes) = (0, found.shapes.iter());
+            for (&i, &end) in wanted.iter().zip(&found.ends) {
+                let (tokens, shape, matrix) = document(i);
+                if is_ids {
+                    assert_eq!(u16s(&found.data[start * 2..end as usize * 2]), tokens);
+                    assert_eq!(shapes.next(), Some(&(tokens.len() as u64)));
+                } else {
+                    let expected: Vec<u8> = matrix.iter().flat_map(|value| value.to_le_bytes()).collect();
+                    assert_eq!(found.data[start * 4..end as usize * 4], expected);
+                    assert_eq!([shapes.next(), shapes.next()], [Some(&shape[0]), Some(&shape[1])]);
+                }
+                start = end as usize;
+            }
+        }
+        let ends = reader.offsets(ids, 0..3000).unwrap();
+        for value in (0..all.len() as u64).step_by(7).chain([all.len() as u64 - 1]) {
+            let document = reader.document_of(ids, value).unwrap() as usize;
+            assert!(
+                ends[document] <= value && value < ends[document + 1],
+                "value {value}: document {document}"
+            );
+        }
+        for error in [
+            reader.documents(ids, &[3000]).unwrap_err(),
+            reader.offsets(ids, 0..3001).unwrap_err(),
+            reader.document_of(ids, all.len() as u64).unwrap_err(),
+            reader.read_flat(ids, all.len() as u64 - 1, &mut [0; 4]).unwrap_err(),
+        ] {
+            assert_eq!(error.kind, ErrorKind::Index, "{error}");
+        }
+        assert_eq!(reader.read_flat(ids, 0, &mut [0; 3]).unwrap_err().kind, ErrorKind::Shape);
+    }
+}
+
+/// Ends of more than a shard of `offsets`: the first shard is full, and its commit word still changes.
+#[test]
+fn many_small_documents() {
+    let folder = TempDir::new().unwrap();
+    let one = |n: u64| {
+        let data: Vec<u8> = (0..n).map(|i| i as u8).collect();
+        let column = Column { rank: 0, ..Column::flat("label", DataType::Uint8, data, vec![1; n as usize]) };
+        Processed { documents: n, columns: vec![column] }
+    };
+    let committed = || {
+        let store = Arc::new(FilesystemStore::new(folder.path().join("train/label/offsets")).unwrap());
+        let offsets = Array::open(store, "/").unwrap();
+        let n = offsets.shape()[0];
+        let all = offsets.retrieve_array_subset::<Vec<i64>>(&offsets.subset_all()).unwrap();
+        (n, all[0], all[n as usize - 1])
+    };
+    let mut writer = open(folder.path(), Compression::None);
+    for (documents, total) in [(65_535, 65_535), (1, 65_536), (10, 65_546), (100_000, 165_546)] {
+        writer.append("a", Some(one(documents))).unwrap();
+        writer.commit().unwrap();
+        assert_eq!(committed(), (total + 1, total as i64, total as i64));
+        writer = {
+            drop(writer);
+            open(folder.path(), Compression::None)
+        };
+        assert_eq!(committed(), (total + 1, total as i64, total as i64));
+    }
+    writer.finish().unwrap();
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    assert_eq!(reader.document_of(0, 100_000).unwrap(), 100_000);
+    let some = reader.documents(0, &[65_534, 65_535, 65_536]).unwrap();
+    assert_eq!((some.data, some.shapes), (vec![254, 0, 0], vec![]));
+}
+
+#[test]
+fn zarrs_reads_the_same() {
+    for compression in [Compression::None, Compression::Zstd(3)] {
+        let folder = TempDir::new().unwrap();
+        write(folder.path(), compression, &[40, 2000], false);
+        let array = |name: &str| {
+            let store = Arc::new(FilesystemStore::new(folder.path()).unwrap());
+            Array::open(store, &format!("/train/{name}")).unwrap()
+        };
+        let data = array("prompt/input_ids/data");
+        let all: Vec<u16> = (0..2000).flat_map(|i| document(i).0).collect();
+        assert_eq!(data.shape(), [all.len() as u64]);
+        assert_eq!(data.retrieve_array_subset::<Vec<u16>>(&data.subset_all()).unwrap(), all);
+        let shapes = array("features/shapes");
+        assert_eq!(shapes.shape(), [2000, 1]);
+        let some = ArraySubset::new_with_ranges(&[1000..1003, 0..1]);
+        assert_eq!(shapes.retrieve_array_subset::<Vec<i64>>(&some).unwrap(), [1, 2, 3]);
+    }
+}
+
+/// A layout that we don't write, as the program has it whose convention this is.
+#[test]
+fn caches_of_others_are_read() {
+    use zarrs::array::{ArrayBuilder, codec, data_type};
+    let folder = TempDir::new().unwrap();
+    let field = folder.path().join("train/input_ids");
+    let array = |name: &str, dtype, values: &dyn Fn(&Array<FilesystemStore>)| {
+        fs::create_dir_all(field.join(name)).unwrap();
+        let store = Arc::new(FilesystemStore::new(field.join(name)).unwrap());
+        let blosc: codec::BloscCodecConfiguration = serde_json::from_value(json!({
+            "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0
+        }))
+        .unwrap();
+        let mut sharding = codec::ShardingCodecBuilder::new(vec![1024.try_into().unwrap()], &dtype);
+        sharding.bytes_to_bytes_codecs(vec![Arc::new(
+            codec::BloscCodec::new_with_configuration(&blosc).unwrap(),
+        )]);
+        let array = ArrayBuilder::new(vec![1 << 54], vec![65_536], dtype, 0)
+            .array_to_bytes_codec(sharding.build_arc())
+            .build(store, "/")
+            .unwrap();
+        array.store_metadata().unwrap();
+        values(&array);
+    };
+    let lengths: Vec<i64> = (0..300).map(|i| i * 37 % 1000).collect();
+    let ends: Vec<i64> = lengths
+        .iter()
+        .scan(0, |end, n| {
+            *end += n;
+            Some(*end)
+        })
+        .collect();
+    let total = ends[299];
+    let ids: Vec<i32> = (0..total as i32).map(|i| i * 7 - 3).collect();
+    array("data", data_type::int32(), &|array| {
+        array.store_array_subset(&ArraySubset::new_with_ranges(&[0..total as u64]), ids.clone()).unwrap();
+    });
+    array("offsets", data_type::int64(), &|array| {
+        let all: Vec<i64> = std::iter::once(300).chain(ends.iter().copied()).collect();
+        array.store_array_subset(&ArraySubset::new_with_ranges(&[0..301]), all).unwrap();
+    });
+    let ledger = json!({"total_num_rows": 300, "shard_rows": {"s": 300}, "is_finished": true, "finished_shards": ["s"],
+        "field_counts": {}, "metadata": {"preprocessor_metadata": {}}});
+    fs::write(folder.path().join("train/shard_ledger.json"), ledger.to_string()).unwrap();
+
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    assert_eq!((reader.length().documents, reader.flat_len(0)), (300, total as u64));
+    assert_eq!((&reader.fields()[0].name[..], reader.fields()[0].dtype), ("input_ids", DataType::Int32));
+    let mut out = vec![0; 2048 * 4];
+    reader.read_flat(0, 70_000, &mut out).unwrap();
+    let expected: Vec<u8> = ids[70_000..72_048].iter().flat_map(|id| id.to_le_bytes()).collect();
+    assert_eq!(out, expected);
+    let found = reader.documents(0, &[299, 1]).unwrap();
+    assert_eq!(found.ends, [lengths[299] as u64, (lengths[299] + lengths[1]) as u64]);
+    assert_eq!(found.data[..4], ids[ends[298] as usize].to_le_bytes());
+}
+
+#[test]
+fn a_growing_cache_shows_what_is_committed() {
+    let folder = TempDir::new().unwrap();
+    assert_eq!(CacheReader::open(folder.path(), "train").unwrap_err().kind, ErrorKind::NotFound);
+    let mut writer = open(folder.path(), Compression::None);
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    assert_eq!((reader.length().documents, reader.fields().len()), (0, 0));
+    writer.append("a", Some(processed(0..10))).unwrap();
+    assert_eq!(reader.refresh().unwrap().documents, 0);
+    writer.commit().unwrap();
+    assert_eq!((reader.length().documents, reader.refresh().unwrap().documents), (0, 10));
+    let first = reader.documents(1, &[9, 3]).unwrap();
+    writer.append("a", Some(processed(10..4000))).unwrap();
+    assert_eq!(reader.documents(1, &[10]).unwrap_err().kind, ErrorKind::Index);
+    writer.commit().unwrap();
+    assert_eq!(reader.wait_until(11, &|| false).unwrap().documents, 4000);
+    assert_eq!(reader.documents(1, &[9, 3]).unwrap(), first);
+    assert_eq!(u16s(&reader.documents(1, &[3999]).unwrap().data), document(3999).0);
+    assert_eq!(reader.wait_until(5000, &|| true).unwrap().documents, 4000);
+
+    writer.fail("the disk is full").unwrap();
+    let error = reader.refresh().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::State);
+    assert!(error.message.ends_with("failed: the disk is full"), "{error}");
+    let mut writer = open(folder.path(), Compression::None);
+    assert_eq!((writer.documents(), reader.refresh().unwrap().documents), (4000, 4000));
+    writer.finish().unwrap();
+    assert!(reader.refresh().unwrap().is_final);
+}
+
+#[test]
+fn less_documents_than_before_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    let mut writer = open(folder.path(), Compression::None);
+    writer.append("a", Some(processed(0..10))).unwrap();
+    writer.commit().unwrap();
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    drop(writer);
+    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    let writer = CacheWriter::open(folder.path(), "train", again).unwrap();
+    assert_eq!(writer.documents(), 0);
+    let error = reader.refresh().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::State);
+    assert!(error.message.contains("it had 10 documents and has 0"), "{error}");
+}
+
+#[test]
+fn one_writer_at_a_time_and_the_same_source() {
+    let folder = TempDir::new().unwrap();
+    let writer = open(folder.path(), Compression::None);
+    let error = CacheWriter::open(folder.path(), "train", options(Compression::None)).unwrap_err();
+    assert!(error.kind == ErrorKind::State && error.message.starts_with("another writer has"), "{error}");
+    drop(writer);
+    let other = WriterOptions {
+        made_by: json!({"processor": "another"}).as_object().cloned().unwrap_or_default(),
+        shards: vec!["a".into(), "b".into()],
+        ..options(Compression::None)
+    };
+    let error = CacheWriter::open(folder.path(), "train", other).unwrap_err();
+    for part in ["processor was \"test\" and is \"another\"", "the shard \"b\" is new", "overwrite=True"] {
+        assert!(error.message.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn documents_that_do_not_fit_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let one = |columns: Vec<Column>| Processed { documents: 1, columns };
+    let flat = |name: &str, dtype, data: Vec<u8>| {
+        let n = data.len() as u64 / DataType::bytes(dtype) as u64;
+        Column::flat(name, dtype, data, vec![n])
+    };
+    let mut writer = open(folder.path(), Compression::None);
+    writer.append("a", Some(one(vec![flat("x", DataType::Uint8, vec![1, 2])]))).unwrap();
+    // Whole numbers that fit are welcome in any type, and so is nothing.
+    writer.append("a", Some(one(vec![flat("x", DataType::Int16, vec![3, 0])]))).unwrap();
+    writer.append("a", Some(one(vec![flat("x", DataType::Float64, vec![])]))).unwrap();
+    for (columns, part) in [
+        (vec![flat("x", DataType::Int16, vec![0, 1])], "256 does not fit into uint8"),
+        (vec![flat("x", DataType::Float64, vec![0; 8])], "values of float64 now and had uint8 before"),
+        (vec![flat("y", DataType::Uint8, vec![1])], "the fields y (rank 1), expected"),
+        (
+            vec![flat("x", DataType::Uint8, vec![1]), flat("x/y", DataType::Uint8, vec![1])],
+            "in each other's way",
+        ),
+        (vec![flat("../x", DataType::Uint8, vec![1])], "cannot be called"),
+        (vec![flat("data", DataType::Uint8, vec![1])], "cannot be called"),
+    ] {
+        let error = writer.append("a", Some(one(columns))).unwrap_err();
+        assert!(error.kind == ErrorKind::Schema && error.message.contains(part), "{error}");
+    }
+    writer.finish().unwrap();
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    assert_eq!(reader.documents(0, &[0, 1, 2]).unwrap().data, [1, 2, 3]);
+}
+
+#[test]
+fn damage_is_found() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), Compression::None, &[500], false);
+    let path = folder.path().join("train/prompt/input_ids/data/c/0");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[1000] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    let error = reader.read_flat(1, 0, &mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Corrupt);
+    assert!(error.to_string().contains("input_ids/data/c/0"), "{error}");
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    assert_eq!(reader.read_flat(1, 0, &mut [0; 8]).unwrap_err().kind, ErrorKind::Corrupt);
+    fs::write(folder.path().join("train/shard_ledger.json"), b"{\"total").unwrap();
+    assert_eq!(CacheReader::open(folder.path(), "train").unwrap_err().kind, ErrorKind::Format);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    /// However often and wherever it was committed and cut off, the files are the same.
+    #[test]
+    fn bytes_do_not_depend_on_commits(mut stops in prop::collection::vec(0u64..1500, 1..6), is_packed: bool) {
+        let compression = if is_packed { Compression::Zstd(1) } else { Compression::None };
+        stops.push(1500);
+        stops.sort_unstable();
+        let (one, many) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        write(one.path(), compression, &[1500], false);
+        write(many.path(), compression, &stops, true);
+        prop_assert_eq!(files(one.path()), files(many.path()));
+        let ledger = Ledger::read(&many.path().join("train")).unwrap().unwrap();
+        prop_assert_eq!((ledger.documents, ledger.shards["a"].documents), (1500, 1500));
+    }
+}
