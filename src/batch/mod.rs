@@ -8,6 +8,7 @@ mod arena;
 mod audio;
 mod field;
 mod free_list;
+mod ids;
 mod tokens;
 
 pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
@@ -15,7 +16,7 @@ pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
 pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, Features, SpareBuffers};
 pub use field::{Field, FieldPool, Memory, SMALL};
 pub use free_list::FreeList;
+pub use ids::{IdType, Ids, TokenPool};
 pub use tokens::{
-    Extras, IdType, Ids, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate,
-    TokenExample, TokenPool,
+    Extras, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample,
 };

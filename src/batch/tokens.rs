@@ -1,8 +1,7 @@
-//! Batches of packed tokens: rows of documents side by side, `inputs` and `targets` in one piece of memory.
+//! Batches of packed tokens: rows of documents side by side.
 //!
-//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets. Both lie in one field, all inputs and
-//! then all targets, so that one copy moves a batch to a device. Each stream has a packer of its own and the same number of rows; before
-//! each pick it holds at least `buffer_size` documents, refilled in whole units, as long as its documents last.
+//! Inputs and targets lie in one field ([`Ids`]), so that one copy moves a batch to a device. Each stream has a packer of its own and the
+//! same number of rows; before each pick it holds at least `buffer_size` documents, refilled in whole units, as long as its documents last.
 //!
 //! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of documents, batches lie in slots
 //! of a pool. Source: own; the rule of refilling in units that do not reach from one row group into the next is the reference's
@@ -15,7 +14,10 @@ use std::sync::{
 
 use crossbeam::queue::ArrayQueue;
 
-use super::field::{Field, FieldPool};
+use super::{
+    field::Field,
+    ids::{IdType, Ids, TokenFields, TokenPool},
+};
 use crate::{
     Error, ErrorKind, Result,
     record::{Batches, Collate, Held},
@@ -29,28 +31,6 @@ pub struct TokenExample {
     pub ids: Vec<u32>,
     /// The row number over the files as given.
     pub row: u64,
-}
-
-/// How token ids are handed out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdType {
-    /// What PyTorch's losses and embeddings take.
-    Int64,
-    /// Half of it.
-    Int32,
-    /// A quarter, for vocabularies of at most 65 536.
-    Uint16,
-}
-
-/// `[2, rows, seq_len]`, inputs and targets.
-#[derive(Debug)]
-pub enum Ids {
-    /// For [`IdType::Int64`].
-    Int64(Field<i64>),
-    /// For [`IdType::Int32`].
-    Int32(Field<i32>),
-    /// For [`IdType::Uint16`].
-    Uint16(Field<u16>),
 }
 
 /// A part of a document in a row: what one pick put there.
@@ -161,134 +141,6 @@ impl PackMeter {
     }
 }
 
-/// The memory of batches, for all passes of a loader.
-#[derive(Debug)]
-pub struct TokenPool {
-    pool: IdPool,
-    /// For [`TokenBatch::doc_ids`] and [`TokenBatch::position_ids`].
-    per_input: FieldPool<i32>,
-    rows: usize,
-    slots: usize,
-}
-
-#[derive(Debug)]
-enum IdPool {
-    Int64(FieldPool<i64>),
-    Int32(FieldPool<i32>),
-    Uint16(FieldPool<u16>),
-}
-
-impl TokenPool {
-    /// For batches of `rows` planned rows; of at most `slots` batches that are gone the memory is kept.
-    pub fn new(plan: &PackPlan, rows: usize, slots: usize) -> Self {
-        let inputs = rows.saturating_mul(plan.seq_len);
-        let len = inputs.saturating_mul(2);
-        let pool = match plan.id_type {
-            IdType::Int64 => IdPool::Int64(FieldPool::new(len, slots)),
-            IdType::Int32 => IdPool::Int32(FieldPool::new(len, slots)),
-            IdType::Uint16 => IdPool::Uint16(FieldPool::new(len, slots)),
-        };
-        Self { pool, per_input: FieldPool::new(inputs, 2 * slots), rows, slots }
-    }
-
-    /// Whether it serves such batches.
-    pub fn fits(&self, rows: usize, slots: usize) -> bool {
-        self.rows == rows && self.slots >= slots
-    }
-
-    fn acquire(&self, extras: Extras) -> Result<UnderWay> {
-        let ids = match &self.pool {
-            IdPool::Int64(pool) => Ids::Int64(pool.acquire()?),
-            IdPool::Int32(pool) => Ids::Int32(pool.acquire()?),
-            IdPool::Uint16(pool) => Ids::Uint16(pool.acquire()?),
-        };
-        let per_input = |is_wanted: bool| is_wanted.then(|| self.per_input.acquire()).transpose();
-        Ok(UnderWay {
-            ids,
-            doc_ids: per_input(extras.doc_ids)?,
-            position_ids: per_input(extras.position_ids)?,
-        })
-    }
-}
-
-impl Ids {
-    /// Writes tokens of a row from `column` on, as inputs and as targets.
-    fn write(&mut self, shape: Shape, row: usize, column: usize, tokens: &[u32]) {
-        // A tokenizer's ids were found to fit when the loader was made.
-        match self {
-            Self::Int64(field) => write(field, shape, row, column, tokens, i64::from),
-            Self::Int32(field) => write(field, shape, row, column, tokens, |id| id as i32),
-            Self::Uint16(field) => write(field, shape, row, column, tokens, |id| id as u16),
-        }
-    }
-
-    /// Keeps the rows for which `keep` holds, inputs and targets side by side again.
-    fn keep(&mut self, shape: Shape, keep: impl Fn(usize) -> bool) {
-        match self {
-            Self::Int64(field) => compact(field, 2, shape, keep),
-            Self::Int32(field) => compact(field, 2, shape, keep),
-            Self::Uint16(field) => compact(field, 2, shape, keep),
-        }
-    }
-}
-
-/// Rows and inputs of a full batch.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    rows: usize,
-    seq_len: usize,
-}
-
-fn write<T>(
-    field: &mut [T],
-    Shape { rows, seq_len }: Shape,
-    row: usize,
-    column: usize,
-    tokens: &[u32],
-    convert: impl Fn(u32) -> T,
-) {
-    let put = |field: &mut [T], tokens: &[u32]| {
-        field.iter_mut().zip(tokens).for_each(|(place, &id)| *place = convert(id));
-    };
-    let (inputs, targets) = field.split_at_mut(rows * seq_len);
-    // The last token of a row is a target only, the first one an input only.
-    put(&mut inputs[row * seq_len..(row + 1) * seq_len][column.min(seq_len)..], tokens);
-    let skipped = usize::from(column == 0);
-    put(
-        &mut targets[row * seq_len..(row + 1) * seq_len][column + skipped - 1..],
-        &tokens[skipped.min(tokens.len())..],
-    );
-}
-
-/// Keeps rows of each of so many parts of a field that has all rows in each.
-fn compact<T: super::Element>(
-    field: &mut Field<T>,
-    n_parts: usize,
-    Shape { rows, seq_len }: Shape,
-    keep: impl Fn(usize) -> bool,
-) {
-    let mut end = 0;
-    for row in (0..n_parts * rows).filter(|row| keep(row % rows)) {
-        field.copy_within(row * seq_len..(row + 1) * seq_len, end);
-        end += seq_len;
-    }
-    field.truncate(end);
-}
-
-/// The memory of the batch under way.
-#[derive(Debug)]
-struct UnderWay {
-    ids: Ids,
-    doc_ids: Option<Field<i32>>,
-    position_ids: Option<Field<i32>>,
-}
-
-impl Default for UnderWay {
-    fn default() -> Self {
-        Self { ids: Ids::Int64(Field::default()), doc_ids: None, position_ids: None }
-    }
-}
-
 /// Vectors of tokens on their way back from the packers to the workers.
 pub type SpareTokens = Arc<ArrayQueue<Vec<u32>>>;
 
@@ -314,8 +166,9 @@ pub struct TokenCollate {
     spare: SpareTokens,
     meter: Arc<PackMeter>,
     lanes: Vec<Lane>,
-    shape: Shape,
-    under_way: Option<UnderWay>,
+    /// Rows of a full batch.
+    rows: usize,
+    under_way: Option<TokenFields>,
     parts: Vec<Part>,
     /// What the packers had dropped when the last batch was complete.
     dropped: u64,
@@ -340,7 +193,7 @@ impl TokenCollate {
         };
         Self {
             lanes: (0..batches.n_streams).map(lane).collect(),
-            shape: Shape { rows: batches.size, seq_len: plan.seq_len },
+            rows: batches.size,
             plan,
             pool,
             spare,
@@ -352,7 +205,7 @@ impl TokenCollate {
     }
 
     fn rows_per_stream(&self) -> usize {
-        self.shape.rows / self.lanes.len()
+        self.rows / self.lanes.len()
     }
 
     /// Counts a document of the unit under way, which may be the last of it.
@@ -374,25 +227,16 @@ impl TokenCollate {
 
     /// Packs one document; whether there was one.
     fn pick(&mut self, stream: usize) -> Result<bool> {
-        let UnderWay { ids, doc_ids, position_ids } = match &mut self.under_way {
+        let fields = match &mut self.under_way {
             Some(under_way) => under_way,
             None => self.under_way.insert(self.pool.acquire(self.plan.extras)?),
         };
-        let row = stream * (self.shape.rows / self.lanes.len()) + self.lanes[stream].rows;
+        let row = stream * (self.rows / self.lanes.len()) + self.lanes[stream].rows;
         let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
         let (capacity, at) = (self.plan.capacity(), *column);
-        let piece = packer.place(capacity - at, |tokens| ids.write(self.shape, row, at, tokens));
+        let piece = packer.place(capacity - at, |tokens| fields.write(row, at, *nth, tokens));
         let Some(Piece { row: document, start, len }) = piece else { return Ok(false) };
         self.parts.push(Part { row, column: at, len, document, start });
-        // What is a target only has no place among the inputs.
-        let inputs = row * self.plan.seq_len..(row + 1) * self.plan.seq_len;
-        let inputs = (inputs.start + at).min(inputs.end)..(inputs.start + at + len).min(inputs.end);
-        if let Some(field) = doc_ids {
-            field[inputs.clone()].fill(*nth);
-        }
-        if let Some(field) = position_ids {
-            field[inputs].iter_mut().zip(0..).for_each(|(place, position)| *place = position);
-        }
         (*column, *nth) = (*column + len, *nth + 1);
         if *column == capacity {
             (*rows, *column, *nth) = (*rows + 1, 0, 0);
@@ -449,14 +293,11 @@ impl Collate for TokenCollate {
 
     fn take(&mut self, rows: usize) -> TokenBatch {
         let mut parts = std::mem::take(&mut self.parts);
-        let UnderWay { mut ids, mut doc_ids, mut position_ids } = self.under_way.take().unwrap_or_default();
-        if rows < self.shape.rows {
+        let mut fields = self.under_way.take().unwrap_or_default();
+        if rows < self.rows {
             let per_stream = self.rows_per_stream();
             let is_complete = |row: usize| row % per_stream < self.lanes[row / per_stream].rows;
-            ids.keep(self.shape, is_complete);
-            for field in [&mut doc_ids, &mut position_ids].into_iter().flatten() {
-                compact(field, 1, self.shape, is_complete);
-            }
+            fields.keep(is_complete);
             parts.retain(|part| is_complete(part.row));
             for part in &mut parts {
                 part.row = (0..part.row).filter(|&row| is_complete(row)).count();
@@ -475,6 +316,7 @@ impl Collate for TokenCollate {
         delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
+        let TokenFields { ids, doc_ids, position_ids, .. } = fields;
         TokenBatch { ids, rows, parts, doc_ids, position_ids }
     }
 
