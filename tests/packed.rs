@@ -297,6 +297,45 @@ fn a_position_of_all_packers_serves_any_number_of_ranks() {
 }
 
 #[test]
+fn a_batch_that_was_taken_back_comes_again() {
+    for plan in plans() {
+        let expected = batches(&mut engine(plan.clone(), SOME_BAD), 20);
+        let mut engine = engine(plan, SOME_BAD);
+        engine.take_back(); // nothing, as nothing was taken
+        let mut found = Vec::new();
+        while let Some(batch) = next(&mut engine).filter(|_| found.len() < expected.len()) {
+            if found.len() % 3 == 0 {
+                let after = engine.position();
+                engine.take_back();
+                // iter() begins no other pass, and a second time there is nothing to take back.
+                engine.rewind().unwrap();
+                engine.take_back();
+                assert_eq!(next(&mut engine).as_ref(), Some(&batch));
+                assert_eq!(engine.position(), after);
+            }
+            found.push(batch);
+        }
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn an_endless_pass_over_bad_records_alone_ends() {
+    let all_bad = Work { bad_in_100: 100, ..QUICK };
+    for (is_shuffled, window) in [(false, 1), (true, 20)] {
+        let mut endless = engine(packed(true, is_shuffled, window), all_bad);
+        for _ in 0..2 {
+            let error = endless.next(SOON).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Exhausted);
+            assert!(error.message.contains("none of the 50 records of a stream"), "{error}");
+        }
+        let mut once = engine(packed(false, is_shuffled, window), all_bad);
+        assert!(next(&mut once).is_none());
+        assert_eq!(once.errors().count() as u64, SHARDS.iter().sum::<u64>());
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut engine = engine(packed(true, false, 1), QUICK);
     for error in [

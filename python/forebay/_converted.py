@@ -23,8 +23,8 @@ def resumable(batches: Iterable[Item]) -> Iterator[Item]:
 class Converted(Iterator[Made], Generic[Made]):
     """Batches of a loader through `convert`.
 
-    If that is interrupted, or fails, the loader goes back by the batch that nobody got: neither the loop that comes
-    next nor `state_dict()` is behind it. A `TokenLoader`, which cannot seek, does not.
+    If that is interrupted, or fails, the loader takes back the batch that nobody got: neither the loop that comes next
+    nor `state_dict()` is behind it.
     """
 
     def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader | TokenLoader) -> None:
@@ -37,7 +37,6 @@ class Converted(Iterator[Made], Generic[Made]):
             try:
                 return self._convert(batch)
             except BaseException:
-                if isinstance(self._loader, Loader):
-                    self._loader.seek(self._loader.batch - 1)
+                self._loader._take_back()
                 raise
         raise StopIteration

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from forebay._converted import Converted
-from forebay._core import ConfigError, Loader
+from forebay._core import ConfigError, Loader, TokenLoader
 
 __all__ = ["Ranks", "batches", "rank_and_world_size"]
 
@@ -53,7 +53,7 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
 
 
 def batches(
-    loader: Loader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
+    loader: Loader | TokenLoader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """The batches of `loader` as `jax.Array`s: one pass, or without end.
 
@@ -66,7 +66,7 @@ def batches(
 
     `pad_to` fills shorter batches up with rows of zeros, -1 in integers, so that a compiled step sees one shape. A
     finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and devices share
-    evenly.
+    evenly. A finite `TokenLoader` takes `drop_last=True` instead: a row of padding would be one of targets.
 
     No batch is taken ahead, so `loader.state_dict()` is that of the last batch returned. Without `jax_enable_x64`
     integers become int32; `OverflowError` tells of one that does not fit.
@@ -84,7 +84,7 @@ def _typed(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**batch, "spectrogram": spectrogram.view(jax.dtypes.bfloat16)}
 
 
-def _is_finite(loader: Loader) -> bool:
+def _is_finite(loader: Loader | TokenLoader) -> bool:
     try:
         len(loader)
     except TypeError:
@@ -94,7 +94,7 @@ def _is_finite(loader: Loader) -> bool:
 
 def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
     """The batch with at least `rows` rows."""
-    found = len(batch["index"])
+    found = len(next(iter(batch.values())))
     if rows is None or rows == found:
         return batch
     if rows < found:

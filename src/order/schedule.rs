@@ -357,6 +357,12 @@ impl Schedule {
         }
     }
 
+    /// How many rows a stream has in each epoch, where streams have rows of their own.
+    pub fn rows_of(&self, stream: usize) -> u64 {
+        let (begin, end) = self.cut(stream);
+        end - begin
+    }
+
     /// The full batches of a finite pass and the rows beyond them.
     fn full_batches(&self) -> (u64, u64) {
         let global = self.rules.layout.global_batch();

@@ -61,8 +61,10 @@ pub(super) struct Consumer<C: Collate> {
     schedule: Schedule,
     /// The number of the batch under way.
     batch: u64,
-    /// Draws made, by stream, and the stream that is drawn from.
+    /// Draws made, by stream, and how many of the last ones were bad where none is replaced.
     draws: Vec<u64>,
+    missed: Vec<u64>,
+    /// The stream that is drawn from.
     stream: usize,
     /// Draws that belong to the batch under way, and rows that are filled.
     drawn: usize,
@@ -101,6 +103,7 @@ impl<C: Collate> Consumer<C> {
             collate,
             schedule,
             batch,
+            missed: vec![0; draws.len()],
             draws,
             stream: 0,
             drawn: 0,
@@ -226,10 +229,11 @@ impl<C: Collate> Consumer<C> {
                     let row = if self.schedule.rules().infinite { self.drawn } else { self.filled };
                     self.collate.put(stream, row, example)?;
                     self.filled += 1;
+                    self.missed[stream] = 0;
                 }
                 Popped::Failed { ticket, error } => {
                     if wants.is_some() {
-                        self.collate.miss(stream, error.place.index.unwrap_or_default());
+                        self.miss(stream, &error)?;
                     }
                     let draw = Draw { stream, number: self.draws[stream], ticket };
                     self.note(Substitute { draw, row: self.drawn, attempt: 0 }, error)?;
@@ -243,6 +247,24 @@ impl<C: Collate> Consumer<C> {
             self.shared.demand.drew(stream);
         }
         Ok(true)
+    }
+
+    /// Tells the collator of a bad record that is not replaced.
+    fn miss(&mut self, stream: usize, error: &Error) -> Result<()> {
+        self.collate.miss(stream, error.place.index.unwrap_or_default());
+        self.missed[stream] += 1;
+        let rules = self.schedule.rules();
+        // In so many draws each row comes at least once.
+        let all = self.schedule.rows_of(stream) + rules.window;
+        if rules.infinite && error.kind.is_record() && self.missed[stream] >= all {
+            let message = format!(
+                "none of the {} records of a stream is good, the last one is {}: {error}. Check the shards and the column",
+                self.schedule.rows_of(stream),
+                error.kind
+            );
+            return Err(Error::new(ErrorKind::Exhausted, message));
+        }
+        Ok(())
     }
 
     /// Waits for what was asked for beside the tickets; false if time ran out. Of several substitutes that end the run, the first by row

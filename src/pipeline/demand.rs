@@ -39,6 +39,8 @@ pub enum Aside {
         nth: usize,
         /// The row over the files as given.
         row: u64,
+        /// How many rows from it on are worth reading together: those up to the next that was held, if it is near.
+        run: u64,
     },
 }
 

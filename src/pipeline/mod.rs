@@ -176,6 +176,10 @@ pub struct Engine<S: Source, K: Task> {
     start: u64,
     /// Where the streams stand after the last batch that was taken, if its number does not tell.
     standings: Option<Standings>,
+    /// Where the engine stood before that batch: its number, and the streams. Forgotten by whatever leaves the pass.
+    before: Option<(u64, Option<Standings>)>,
+    /// The schedule that [`Engine::places`] asked last, and of which pass and streams it is.
+    asked: Option<(u64, Canon, Schedule)>,
     skip: Vec<Range<u64>>,
     pass: Option<Pass<K::Collate>>,
     /// A batch that came and was not taken yet, and its number.
@@ -289,6 +293,8 @@ impl<S: Source, K: Task> Engine<S, K> {
             is_over: false,
             start: 0,
             standings: None,
+            before: None,
+            asked: None,
             skip: Vec::new(),
             pass: None,
             held: None,
@@ -362,8 +368,18 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings }) = self.held.take()?;
-        self.standings = standings;
+        self.before = Some((number, std::mem::replace(&mut self.standings, standings)));
         Some((number, batch))
+    }
+
+    /// Stands again before the batch that was taken last, which nobody got: it is the next one once more, made anew. Nothing, if none was
+    /// taken since the engine went elsewhere.
+    pub fn take_back(&mut self) {
+        if let Some((number, standings)) = self.before.take() {
+            self.leave(number);
+            self.is_over = false;
+            self.standings = standings;
+        }
     }
 
     /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
@@ -435,6 +451,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             self.standings = None;
         }
         self.start = batch;
+        self.before = None;
         self.held = None;
         if let Some(pass) = self.pass.take() {
             self.retired.add(pass.retire());

@@ -267,8 +267,12 @@ impl<S: Source, K: Task> Engine<S, K> {
     ///
     /// # Errors
     /// None that [`Engine::new`] would not have found.
-    pub fn places(&self) -> Result<Vec<Place>> {
-        let mut schedule = self.schedule(self.epoch)?;
+    pub fn places(&mut self) -> Result<Vec<Place>> {
+        // Dealing out all row groups takes longer than all else that a state needs.
+        let mut schedule = match self.asked.take() {
+            Some((epoch, canon, schedule)) if (epoch, canon) == (self.epoch, self.canon) => schedule,
+            _ => self.schedule(self.epoch)?,
+        };
         let n_streams = schedule.n_streams();
         let place = |stream: usize| {
             let draws = match &self.standings {
@@ -278,7 +282,9 @@ impl<S: Source, K: Task> Engine<S, K> {
             };
             schedule.place(stream, draws)
         };
-        Ok((0..n_streams).map(place).collect())
+        let places = (0..n_streams).map(place).collect();
+        self.asked = Some((self.epoch, self.canon, schedule));
+        Ok(places)
     }
 
     /// Another engine that stands where this one does, with threads and counts of its own.

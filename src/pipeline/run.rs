@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 use super::{
@@ -365,9 +366,13 @@ impl<S: Source, K: Task> Reader<S, K> {
                     let fetched = self.fetch(Slot::Aside(aside), draw.stream, assigned);
                     self.hand_over(fetched)
                 }
-                Errand::Aside(aside @ Aside::Held { stream, row, .. }) => {
-                    let assigned = Assignment { row, run: 1, seed: 0 };
-                    let fetched = self.fetch(Slot::Aside(aside), stream, assigned);
+                Errand::Aside(aside @ Aside::Held { stream, row, run, .. }) => {
+                    let assigned = Assignment { row, run, seed: 0 };
+                    let mut fetched = self.fetch(Slot::Aside(aside), stream, assigned);
+                    if let Ok(record) = &mut fetched.outcome {
+                        // A slice would hold on to rows that nobody wants.
+                        record.bytes = Bytes::copy_from_slice(&record.bytes);
+                    }
                     self.hand_over(fetched)
                 }
             };
@@ -474,13 +479,21 @@ impl<S: Source, K: Task> Reader<S, K> {
     }
 }
 
+/// Of two rows held that are no farther apart, those in between are read as well: they are in a row group, as a rule, which costs more
+/// to begin than to go on with.
+const NEAR: u64 = 1024;
+
 /// What is held, in storage order, which costs the least to read.
 fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
     let mut asides = VecDeque::new();
     for (stream, held) in held.iter().enumerate() {
         let mut rows: Vec<_> = held.iter().map(|held| held.row).enumerate().collect();
         rows.sort_unstable_by_key(|&(_, row)| row);
-        asides.extend(rows.into_iter().map(|(nth, row)| Aside::Held { stream, nth, row }));
+        let next = rows.iter().skip(1).map(|&(_, next)| Some(next)).chain([None]);
+        asides.extend(rows.iter().zip(next).map(|(&(nth, row), next)| {
+            let run = next.map_or(1, |next| next - row + 1);
+            Aside::Held { stream, nth, row, run: if run <= NEAR { run } else { 1 } }
+        }));
     }
     asides
 }

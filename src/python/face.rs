@@ -131,6 +131,11 @@ impl<S: Source, K: Task> Face<S, K> {
         })
     }
 
+    /// Puts back the batch that was taken last.
+    pub fn take_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_engine(py, Engine::take_back)
+    }
+
     /// Ends all threads.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_forked() {

@@ -449,6 +449,11 @@ impl Loader {
         self.face.ask(py, |engine| engine.seek(batch))
     }
 
+    /// Puts back the batch that was returned last, which nobody got: the next one is that one again, made anew.
+    fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.face.take_back(py)
+    }
+
     /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in `seek`: those around a
     /// loss spike, say. They take the place of ranges given before, so that none at all undoes them; the state keeps them, and the
     /// next pass of a finite loader is whole again. Raises `ConfigError` for more than 8, or beyond the end of the pass.

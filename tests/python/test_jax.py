@@ -250,3 +250,21 @@ def test_two_processes(tiny_shards: list[Path]) -> None:
         assert (
             mean == other_mean == pytest.approx((batch["spectrogram"].mean(axis=(1, 2)) * batch["index"]).sum(), 1e-4)
         )
+
+
+def test_tokens(sharding: Any) -> None:
+    """A `TokenLoader`'s batches, over two devices too; one that could not be converted comes again."""
+    data = Path(__file__).parents[1] / "data"
+    shape: dict[str, Any] = {"batch_size": 4, "seq_len": 512, "n_workers": 2}
+    with forebay.TokenLoader(data / "token-golden", data / "tokens" / "gpt2.tiktoken", **shape) as loader:
+        start = loader.state_dict()
+        expected = [batch["inputs"].copy() for batch in islice(loader, 3)]
+        for parts in (None, sharding):
+            loader.load_state_dict(start)
+            for batch, inputs in zip(batches(loader, parts), expected, strict=False):
+                np.testing.assert_array_equal(np.asarray(batch["inputs"]), inputs)
+                np.testing.assert_array_equal(np.asarray(batch["inputs"])[:, 1:], np.asarray(batch["targets"])[:, :-1])
+        loader.load_state_dict(start)
+        with pytest.raises(forebay.ConfigError, match="pad_to is 3"):
+            next(batches(loader, pad_to=3))
+        np.testing.assert_array_equal(next(loader)["inputs"], expected[0])

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from itertools import count, islice
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -569,6 +570,33 @@ class TestTokens:
         np.testing.assert_array_equal(targets.numpy(), arrays[3]["targets"])
         with pytest.raises(forebay.ConfigError, match="meta"):
             forebay.torch.token_batches(loader, "meta")
+
+    def test_an_interrupted_conversion_loses_nothing(
+        self, loader: forebay.TokenLoader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nor is the state behind a batch that nobody got, be it one of `token_batches` or of a `DataLoader`."""
+        start = loader.state_dict()
+        expected = [batch["inputs"].copy() for batch in islice(loader, 12)]
+        tensors = forebay._token_batches._tensors
+        monkeypatch.setattr(forebay._token_batches, "_tensors", interrupted := Interrupted(tensors))
+        monkeypatch.setattr(forebay.torch, "to_tensors", Interrupted(to_tensors))
+        for begin in (
+            lambda: forebay.torch.token_batches(loader, "cpu"),
+            lambda: map(itemgetter("inputs", "targets"), DataLoader(IterableDataset(loader), batch_size=None)),
+        ):
+            loader.load_state_dict(start)
+            batches = begin()
+            found: list[np.ndarray] = []
+            while len(found) < len(expected):
+                with suppress(KeyboardInterrupt):
+                    found.append(next(batches)[0].numpy())
+                    continue
+                state = loader.state_dict()
+                np.testing.assert_array_equal(next(loader)["inputs"], expected[len(found)])
+                loader.load_state_dict(state)
+                batches = begin()
+            np.testing.assert_array_equal(found, expected)
+        assert next(interrupted.calls) > 12
 
     @needs_gpu
     def test_on_a_gpu(self, loader: forebay.TokenLoader) -> None:
