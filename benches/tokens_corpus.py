@@ -1,4 +1,4 @@
-"""Makes Parquet shards of web-like documents from any text, for benches/tokens.py.
+"""Makes Parquet shards of web-like documents from any text, for benches/tokens_reference.py.
 
     python benches/tokens_corpus.py OUT SOURCE... [--tokens 30e6] [--shards 4]
 

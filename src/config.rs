@@ -274,6 +274,7 @@ impl LoaderConfig {
     /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to do.
     pub fn check(&self) -> Result<(Plan, AudioPlan)> {
         let mut problems = Vec::new();
+        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
         let mut whole = |name: &str, value: i64, low: i64, high: i64| {
             if !(low..=high).contains(&value) {
                 problems.push(format!("{name} is {}, must be {low} to {high}", shown(value)));
@@ -286,16 +287,11 @@ impl LoaderConfig {
         whole("n_mels", self.n_mels, 1, 4096);
         whole("n_fft", self.n_fft, 2, 65_536);
         whole("hop_length", self.hop_length, 1, 1 << 20);
-        let (n_workers, auto_workers) = match (self.n_workers, self.cpu_budget) {
-            (Count::Auto, budget) => (budget.unwrap_or(cores() as i64), true),
-            (Count::Exactly(n), _) => (n, false),
-        };
         let (prefetch_batches, auto_prefetch) = match self.prefetch_batches {
             Count::Auto => (AUTO_PREFETCH[1] as i64, true),
             Count::Exactly(n) => (n, false),
         };
         let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
-        whole(if auto_workers { "cpu_budget" } else { "n_workers" }, n_workers, 1, 1024);
         whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
         whole("era_length", self.era_length, 1, 1 << 40);
         whole("rank", self.rank, 0, 1 << 20);
@@ -306,13 +302,6 @@ impl LoaderConfig {
         whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
         whole("n_readers", self.n_readers, 1, 256);
         whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
-        if let (Count::Exactly(n), Some(budget)) = (self.n_workers, self.cpu_budget) {
-            problems.push(format!(
-                "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
-                shown(budget),
-                shown(n)
-            ));
-        }
         let form = self.form(&mut problems);
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
@@ -427,6 +416,25 @@ impl LoaderConfig {
 /// A whole number for a message; the two ends of the range stand for all numbers beyond it.
 pub(crate) fn shown(value: i64) -> String {
     if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }
+}
+
+/// The most workers, and whether the loader has fewer where they do.
+fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i64, bool) {
+    let (name, most, is_auto) = match n {
+        Count::Auto => ("cpu_budget", cpu_budget.unwrap_or(cores() as i64), true),
+        Count::Exactly(n) => ("n_workers", n, false),
+    };
+    if !(1..=1024).contains(&most) {
+        problems.push(format!("{name} is {}, must be 1 to 1024", shown(most)));
+    }
+    if let Some(budget) = cpu_budget.filter(|_| !is_auto) {
+        problems.push(format!(
+            "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
+            shown(budget),
+            shown(most)
+        ));
+    }
+    (most, is_auto)
 }
 
 #[cfg(test)]

@@ -234,6 +234,7 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where the loader of `state` stood."""
 
+    def _take_back(self) -> None: ...
     def seek(self, batch: int) -> None:
         """Makes batch number `batch` the next one."""
 
@@ -285,6 +286,7 @@ class Loader:
 class _Packing(TypedDict):
     documents: int
     tokens: int
+    bytes: int
     delivered: int
     dropped: int
 
@@ -325,6 +327,8 @@ class TokenLoader:
         bos_id: int | None = None,
         prefetch_batches: int | Literal["auto"] = 3,
         raw_channel_size: int = 256,
+        cpu_budget: int | None = None,
+        raw_channel_bytes: int = 536870912,
     ) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> dict[str, NDArray[Any]]: ...
@@ -333,6 +337,7 @@ class TokenLoader:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
     def __setstate__(self, state: dict[str, Any]) -> None: ...
+    def _take_back(self) -> None: ...
     def close(self) -> None:
         """Ends all threads; a `next()` that waits in another thread raises `ForebayError`, as every later one does."""
 

@@ -111,6 +111,7 @@ impl PackPlan {
 pub struct PackMeter {
     documents: AtomicU64,
     tokens: AtomicU64,
+    bytes: AtomicU64,
     delivered: AtomicU64,
     dropped: AtomicU64,
 }
@@ -120,8 +121,10 @@ pub struct PackMeter {
 pub struct Packing {
     /// Documents held.
     pub documents: u64,
-    /// Their tokens.
+    /// Their tokens; of a document whose rest will be dropped only those that a row can hold.
     pub tokens: u64,
+    /// Memory that the packers take.
+    pub bytes: u64,
     /// Tokens in rows of batches that were made since construction.
     pub delivered: u64,
     /// Tokens of cropped documents that were dropped since then.
@@ -135,6 +138,7 @@ impl PackMeter {
         Packing {
             documents: read(&self.documents),
             tokens: read(&self.tokens),
+            bytes: read(&self.bytes),
             delivered: read(&self.delivered),
             dropped: read(&self.dropped),
         }
@@ -308,11 +312,13 @@ impl Collate for TokenCollate {
             *rows = 0;
             held.documents += packer.len() as u64;
             held.tokens += packer.n_tokens();
+            held.bytes += packer.n_bytes() as u64;
             held.dropped += packer.n_dropped();
         }
-        let PackMeter { documents, tokens, delivered, dropped } = &*self.meter;
+        let PackMeter { documents, tokens, bytes, delivered, dropped } = &*self.meter;
         documents.store(held.documents, Ordering::Relaxed);
         tokens.store(held.tokens, Ordering::Relaxed);
+        bytes.store(held.bytes, Ordering::Relaxed);
         delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
@@ -409,7 +415,9 @@ mod tests {
             batch.parts,
             [part(0, 0, 6, 3), part(0, 6, 2, 4), part(1, 0, 4, 1), part(1, 4, 3, 2), part(1, 7, 1, 5)]
         );
-        assert_eq!(collate.meter.read(), Packing { documents: 3, tokens: 24, delivered: 16, dropped: 8 });
+        let found = collate.meter.read();
+        assert_eq!((found.documents, found.tokens, found.delivered, found.dropped), (3, 24, 16, 8));
+        assert!(found.bytes > 4 * 24);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Count, shown};
+use super::{Count, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, IdType, PackPlan},
     memory::RAW_CHANNEL_BYTES,
     order::{Groups, Order, Stride},
-    pipeline::{AUTO_PREFETCH, Auto, Plan, cores},
+    pipeline::{AUTO_PREFETCH, Auto, Plan},
     transform::CropRule,
 };
 
@@ -54,6 +54,10 @@ pub struct TokenConfig {
     pub prefetch_batches: Count,
     /// Documents between the I/O thread and the workers.
     pub raw_channel_size: i64,
+    /// The most workers, if the loader may choose; the cores that the process may use if not given.
+    pub cpu_budget: Option<i64>,
+    /// Bytes of the documents between the I/O thread and the workers.
+    pub raw_channel_bytes: i64,
 }
 
 impl Default for TokenConfig {
@@ -77,6 +81,8 @@ impl Default for TokenConfig {
             extras: Vec::new(),
             prefetch_batches: Count::Exactly(3),
             raw_channel_size: 256,
+            cpu_budget: None,
+            raw_channel_bytes: RAW_CHANNEL_BYTES as i64,
         }
     }
 }
@@ -98,28 +104,27 @@ impl TokenConfig {
         n_vocab: Option<usize>,
     ) -> Result<(Plan, PackPlan)> {
         let mut problems = Vec::new();
+        let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
         let mut whole = |name: &str, value: i64, from: i64, to: i64| {
             if !(from..=to).contains(&value) {
                 problems.push(format!("{name} is {}, must be {from} to {to}", shown(value)));
             }
         };
-        let count = |count: Count, auto: usize| match count {
-            Count::Auto => auto as i64,
+        let prefetch_batches = match self.prefetch_batches {
+            Count::Auto => AUTO_PREFETCH[1] as i64,
             Count::Exactly(n) => n,
         };
-        let n_workers = count(self.n_workers, cores());
-        let prefetch_batches = count(self.prefetch_batches, AUTO_PREFETCH[1]);
         whole("batch_size", self.batch_size, 1, 1 << 20);
         whole("seq_len", self.seq_len, 1, 1 << 24);
         whole("buffer_size", self.buffer_size, 1, 1 << 24);
         whole("tokenizer_batch_size", self.tokenizer_batch_size, 1, 1 << 20);
-        whole("n_workers", n_workers, 1, 1024);
         whole("world_size", self.world_size, 1, 1 << 20);
         whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
         whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
         whole("shuffle_min_size", self.window(), 0, 1 << 24);
         whole("prefetch_batches", prefetch_batches, 1, 1024);
         whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
+        whole("raw_channel_bytes", self.raw_channel_bytes, 1, 1 << 40);
         let mut one_of = |name: &str, value: &str, names: &[&str]| {
             let found = names.iter().position(|name| *name == value);
             if found.is_none() {
@@ -191,12 +196,9 @@ impl TokenConfig {
             n_workers: n_workers as usize,
             n_readers: 1,
             channel_size: self.raw_channel_size as usize,
-            channel_bytes: RAW_CHANNEL_BYTES as usize,
+            channel_bytes: self.raw_channel_bytes as usize,
             prefetch_batches: prefetch_batches as usize,
-            auto: Auto {
-                workers: self.n_workers == Count::Auto,
-                prefetch: self.prefetch_batches == Count::Auto,
-            },
+            auto: Auto { workers: auto_workers, prefetch: self.prefetch_batches == Count::Auto },
         };
         let pack = PackPlan {
             seq_len: self.seq_len as usize,

@@ -68,7 +68,7 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 /// buffer_size, tokenizer_batch_size : int
 ///     Documents that a packer holds before each pick, and by which it is refilled at once.
 /// n_workers : int or "auto"
-///     Threads that tokenise.
+///     Threads that tokenise. `"auto"`: as many as the loop turns out to need, at most `cpu_budget`.
 /// rank, world_size : int
 ///     This process among those that share each batch of `batch_size * world_size` rows.
 /// seed : int, optional
@@ -100,8 +100,10 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///     What the tokenizer's file does not say. BOS is `<|bos|>` if there is one, else `<|endoftext|>`, else `bos_id`.
 /// prefetch_batches : int or "auto"
 ///     Batches that are made ahead and lie ready.
-/// raw_channel_size : int
-///     Documents that may wait for the workers.
+/// raw_channel_size, raw_channel_bytes : int
+///     Documents that may wait for the workers, and their bytes; one may always.
+/// cpu_budget : int, optional
+///     The most threads of `n_workers="auto"`. None: the cores that the process may use.
 ///
 /// Raises
 /// ------
@@ -133,7 +135,8 @@ impl TokenLoader {
         parquet_files, tokenizer, batch_size=32, seq_len=2048, split="train", *, val=None, buffer_size=1000,
         tokenizer_batch_size=128, n_workers=4, rank=0, world_size=1, seed=None, infinite=true, text_column="text", crop="drop",
         n_streams=None, stride=None, shuffle_min_size=None, drop_last=false, dtype="int64", extras=None, pattern=None,
-        special_tokens=None, bos_id=None, prefetch_batches=3, raw_channel_size=256
+        special_tokens=None, bos_id=None, prefetch_batches=3, raw_channel_size=256, cpu_budget=None,
+        raw_channel_bytes=536870912
     ))]
     fn new(
         py: Python<'_>,
@@ -163,6 +166,8 @@ impl TokenLoader {
         bos_id: Option<u32>,
         #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
         #[pyo3(from_py_with = int64)] raw_channel_size: i64,
+        #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
+        #[pyo3(from_py_with = int64)] raw_channel_bytes: i64,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
         let raise = |error: Error| to_python(py, &error);
@@ -185,6 +190,8 @@ impl TokenLoader {
             extras: extras.unwrap_or_default(),
             prefetch_batches: chosen(prefetch_batches),
             raw_channel_size,
+            cpu_budget,
+            raw_channel_bytes,
         };
         let paths =
             one_or_more::<PathBuf>(parquet_files, "parquet_files is", "a path or a sequence of paths")?;
@@ -221,7 +228,7 @@ impl TokenLoader {
             crop = &config.crop, n_streams = n_streams, stride = &config.stride, shuffle_min_size = shuffle_min_size,
             drop_last = drop_last, dtype = &config.dtype, extras = &config.extras, pattern = pattern,
             special_tokens = special_tokens, bos_id = bos_id, prefetch_batches = config.prefetch_batches,
-            raw_channel_size = raw_channel_size,
+            raw_channel_size = raw_channel_size, cpu_budget = cpu_budget, raw_channel_bytes = raw_channel_bytes,
         }
         Ok(Self {
             face: Face::new(engine),
@@ -286,13 +293,14 @@ impl TokenLoader {
     }
 
     /// What `Loader.stats` tells, and `packing`, as it was when the last batch was complete: `documents` and `tokens` that the packers of
-    /// this rank hold, and since construction the tokens `delivered` in rows and `dropped` where documents were cropped.
+    /// this rank hold, the `bytes` that this takes, and since construction the tokens `delivered` in rows and `dropped` where documents were cropped.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.face.stats(py)?;
-        let Packing { documents, tokens, delivered, dropped } = self.task.packing();
+        let Packing { documents, tokens, bytes, delivered, dropped } = self.task.packing();
         let packing = PyDict::new(py);
         packing.set_item("documents", documents)?;
         packing.set_item("tokens", tokens)?;
+        packing.set_item("bytes", bytes)?;
         packing.set_item("delivered", delivered)?;
         packing.set_item("dropped", dropped)?;
         stats.set_item("packing", packing)?;
@@ -354,7 +362,8 @@ impl TokenLoader {
     /// Where the loader stands: a dict that JSON can hold. It stands for what was returned, not for what was prefetched.
     ///
     /// `reading` tells people where the first packer of this rank reads: `shard`, `row_group`, `epoch` (from 0). `packers` is what exact
-    /// resume needs: which documents each packer of this rank holds, some kilobytes each. Every rank saves its own.
+    /// resume needs: which documents each packer of this rank holds, some kilobytes each. Every rank saves its own. Takes some tens of
+    /// microseconds, so that it can be had with every batch.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (position, places) = self.face.ask(py, |engine| Ok((engine.position(), engine.places()?)))?;
         let mut state = self.identity.state(&position);
@@ -390,6 +399,11 @@ impl TokenLoader {
         }
         let position = self.identity.position(&found).map_err(|error| to_python(py, &error))?;
         self.face.ask(py, move |engine| engine.restore(position.clone()))
+    }
+
+    /// Puts back the batch that was returned last, which nobody got: the next one is that one again, made anew.
+    fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.face.take_back(py)
     }
 
     /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows` and `damage`.

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ import pytest
 
 import forebay
 import packing
+
+DATA = Path(__file__).parents[1] / "data"
+GOLDEN = DATA / "token-golden"
+RANKS = DATA / "tokens" / "gpt2.tiktoken"
 
 BOS = 256
 GROUP = 40
@@ -51,16 +56,18 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+SMALL: dict[str, Any] = {
+    "batch_size": 4,
+    "seq_len": 63,
+    "buffer_size": 20,
+    "tokenizer_batch_size": 16,
+    "bos_id": BOS,
+    "n_workers": 2,
+}
+
+
 def loader(shards: Any, **parameters: Any) -> forebay.TokenLoader:
-    defaults: dict[str, Any] = {
-        "batch_size": 4,
-        "seq_len": 63,
-        "buffer_size": 20,
-        "tokenizer_batch_size": 16,
-        "bos_id": BOS,
-        "n_workers": 2,
-    }
-    return forebay.TokenLoader(shards, parameters.pop("tokenizer", encode), **defaults | parameters)
+    return forebay.TokenLoader(shards, parameters.pop("tokenizer", encode), **SMALL | parameters)
 
 
 def full_rows(batch: dict[str, Any]) -> list[list[int]]:
@@ -231,6 +238,46 @@ def test_resume_before_every_batch(shards: Path, parameters: dict[str, Any]) -> 
     assert reading["row_group"] >= 0
 
 
+def test_resume_of_a_resumed_one_after_kill(shards: Path) -> None:
+    """Processes that are killed, each going on where the state file of the last one says, over several epochs."""
+    folder = shards.parent / f"killed-{shards.name}"
+    folder.mkdir()
+    mixed: dict[str, Any] = {"crop": "carry", "seed": 4, "n_streams": 2}
+    script = f"""
+        import json, pathlib, sys, forebay
+        def encode(text):
+            return list(text.encode())
+        state = pathlib.Path({str(folder)!r}, "state.json")
+        with forebay.TokenLoader({str(shards)!r}, encode, **{SMALL | mixed!r}) as loader:
+            if state.exists():
+                loader.load_state_dict(json.loads(state.read_text()))
+            for batch in loader:
+                partial = state.with_suffix(".tmp")
+                partial.write_text(json.dumps(loader.state_dict()))
+                print(json.dumps([batch["inputs"].tolist(), batch["targets"].tolist()]), flush=True)
+                sys.stdin.readline()
+                partial.rename(state)
+    """
+    found = []
+    for n in (11, 90, 23):
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for _ in range(n):
+                found.append(json.loads(process.stdout.readline()))
+                process.stdin.write("got it\n")
+                process.stdin.flush()
+            # The one behind is made, and its state is not saved.
+            process.stdout.readline()
+            process.kill()
+    with loader(shards, **mixed) as whole:
+        assert found == [
+            [batch["inputs"].tolist(), batch["targets"].tolist()] for batch in itertools.islice(whole, 124)
+        ]
+        assert whole.epoch >= 1
+
+
 def test_states_of_all_ranks_serve_another_world(shards: Path) -> None:
     def ranks(world: int) -> list[forebay.TokenLoader]:
         return [
@@ -336,7 +383,108 @@ def test_bad_documents(tmp_path: Path) -> None:
         loader(tmp_path / "d.parquet", split="val")
 
 
+def test_a_damaged_row_group(tmp_path: Path) -> None:
+    """Its documents are left out and listed; an endless pass goes on without them, unless there are no others."""
+    texts = [document(number) for number in range(3 * GROUP)]
+    for name in ["a.parquet", "b.parquet"]:
+        options = {"row_group_size": GROUP, "use_dictionary": False, "write_page_checksum": True}
+        pq.write_table(pa.table({"text": texts}), tmp_path / name, **options)
+
+    def damage(group: int) -> None:
+        path = tmp_path / "a.parquet"
+        column = pq.ParquetFile(path).metadata.row_group(group).column(0)
+        data = bytearray(path.read_bytes())
+        data[column.data_page_offset + column.total_compressed_size - 20] ^= 0xFF
+        path.write_bytes(data)
+
+    damage(1)
+    good = [*range(GROUP), *range(2 * GROUP, 3 * GROUP)]
+    slices = [
+        [[BOS, *encode(texts[number])] for number in good[at : min(at + 16, begin + GROUP)]]
+        for begin in (0, GROUP)
+        for at in range(begin, begin + GROUP, 16)
+    ]
+    with loader(tmp_path) as found:
+        oracle = packing.rows(itertools.cycle(slices), 64, 20)
+        assert take(found, 30) == [list(itertools.islice(oracle, 4)) for _ in range(30)]
+        errors = found.errors()
+    assert [error["row"] for error in errors] == list(range(GROUP, 2 * GROUP))
+    assert {error["kind"] for error in errors} == {"corrupt"}
+    assert "row group 1 cannot be decoded" in errors[0]["reason"]
+    damage(0)
+    damage(2)
+    with loader(tmp_path) as found:
+        for _ in range(2):
+            with pytest.raises(forebay.DecodeError, match="none of the 120 records"):
+                next(found)
+    with loader(tmp_path, infinite=False) as found:
+        assert list(found) == []
+        assert len(found.errors()) == 3 * GROUP
+
+
+GIANT = 100_000_000
+
+
+@pytest.mark.parametrize("crop", ["drop", "carry"])
+def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
+    """It takes its turn, within bounded time and memory."""
+    sentence = "the reservoir is filled by the river, and the river by the rain. "
+    texts = [sentence * (1 + number % 50) for number in range(400)]
+    giant = (sentence * (GIANT // len(sentence) + 1))[:GIANT]
+    pq.write_table(pa.table({"text": [*texts[:200], giant, *texts[200:]]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": texts}), tmp_path / "b.parquet")
+    script = f"""
+        import json, resource, time, forebay
+        def peak():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        begin, before = time.monotonic(), peak()
+        most_tokens, rows_of_giant = 0, 0
+        shape = dict(batch_size=8, seq_len=1023, buffer_size=100, n_workers=2)
+        how = dict(crop={crop!r}, infinite=False, extras=["documents"])
+        with forebay.TokenLoader({str(tmp_path)!r}, {str(RANKS)!r}, **shape, **how) as loader:
+            for number, batch in enumerate(loader):
+                most_tokens = max(most_tokens, loader.stats()["packing"]["tokens"])
+                rows_of_giant += len({{row for row, _, _, _, at, _ in batch["documents"].tolist() if at == 200}})
+                if number == 100:
+                    break
+            held = loader.stats()["packing"]
+            closing = time.monotonic()
+        now = time.monotonic()
+        print(json.dumps([now - begin, now - closing, peak() - before, most_tokens, rows_of_giant, held["bytes"]]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    seconds, closing, peak, most_tokens, rows_of_giant, held = json.loads(done.stdout)
+    assert seconds < 60
+    assert closing < 1
+    # The text, its ids (a fifth as many, of four bytes, in a vector that doubles), and the packer's copy of them.
+    assert peak < 5 * GIANT
+    if crop == "drop":
+        assert rows_of_giant <= 1
+        assert most_tokens < 400 * 1024
+        assert held < 10_000_000
+    else:
+        assert rows_of_giant > 200
+        assert most_tokens > GIANT / 8
+        # Most of it is still there: 800 of its 20 000 rows have gone.
+        assert held < 1.5 * GIANT
+
+
 def test_tokenizers(shards: Path) -> None:
+    with loader(shards, tokenizer=RANKS, bos_id=None) as found:
+        assert found.bos_id == 50256
+    # Who gives one means it, whatever the file says.
+    with loader(shards, tokenizer=RANKS, bos_id=198) as found:
+        assert found.bos_id == 198
+        assert (next(found)["inputs"][:, 0] == 198).all()
+    without = json.loads((DATA / "tokens" / "tokenizer.json").read_text())
+    without["added_tokens"] = []
+    for name in ("<|bos|>", "<|endoftext|>"):
+        without["model"]["vocab"].pop(name, None)
+    nameless = shards.parent / "nameless.json"
+    nameless.write_text(json.dumps(without))
+    with pytest.raises(forebay.ConfigError, match=r"neither <\|bos\|> nor <\|endoftext\|>.*pass bos_id="):
+        loader(shards, tokenizer=nameless, bos_id=None)
     with pytest.raises(forebay.ConfigError, match="bos_id is missing"):
         forebay.TokenLoader(shards, encode)
     with pytest.raises(TypeError, match="tokenizer is int"):
@@ -368,6 +516,13 @@ def test_parameters(shards: Path) -> None:
         assert name in str(raised.value)
     with pytest.raises(forebay.ConfigError, match="n_streams is 3"):
         loader(shards, n_streams=3)
+    with pytest.raises(forebay.ConfigError, match="cpu_budget is 3, but n_workers is 2"):
+        loader(shards, cpu_budget=3)
+    with pytest.raises(forebay.ConfigError, match=r"cpu_budget is 0.*raw_channel_bytes is 0"):
+        loader(shards, n_workers="auto", cpu_budget=0, raw_channel_bytes=0)
+    with loader(shards, n_workers="auto", cpu_budget=3, raw_channel_bytes=1) as found, loader(shards) as same:
+        assert take(found, 3) == take(same, 3)
+        assert 1 <= found.stats()["n_workers"] <= 3
     with loader(shards) as found, pytest.raises(TypeError, match="packed"):
         len(found)
     assert "batches of [4, 63], infinite, closed" in repr(found)
@@ -399,6 +554,49 @@ def thread_names() -> list[str]:
     return [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
 
 
+def test_an_interrupted_wait_loses_nothing(shards: Path) -> None:
+    """Signals at random moments, most of them while `next()` waits for a batch."""
+    random_, interrupts, armed, done = random.Random(1), 0, False, threading.Event()
+
+    def interrupt(*_arguments: object) -> None:
+        nonlocal armed, interrupts
+        if armed:
+            armed, interrupts = False, interrupts + 1
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not done.wait(0.02 * random_.random()):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def slowly(text: str) -> list[int]:
+        time.sleep(0.0005)
+        return encode(text)
+
+    n = 12
+    batches: list[dict[str, Any]] = []
+    sending = threading.Thread(target=send)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sending.start()
+    try:
+        with loader(shards, tokenizer=slowly) as found:
+            while len(batches) < n:
+                try:
+                    armed = True
+                    # Nothing but C between a batch and the list.
+                    deque(map(batches.append, itertools.islice(found, n - len(batches))), maxlen=0)
+                    armed = False
+                except KeyboardInterrupt:
+                    pass
+    finally:
+        armed = False
+        done.set()
+        sending.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert interrupts > 3
+    with loader(shards) as undisturbed:
+        assert list(map(full_rows, batches)) == take(undisturbed, n)
+
+
 def test_interrupt_and_exit(shards: Path) -> None:
     """Ctrl-C while a callable works, and an exit with threads at work."""
     script = f"""
@@ -420,7 +618,43 @@ def test_interrupt_and_exit(shards: Path) -> None:
     assert signal.SIGINT
 
 
-GOLDEN = Path(__file__).parents[1] / "data" / "token-golden"
+@pytest.mark.parametrize(
+    "case", json.loads((GOLDEN / "bestfit_B4_T512.json").read_text()).items(), ids=lambda case: case[0]
+)
+def test_golden_rows(case: tuple[str, dict[str, Any]]) -> None:
+    """The rows of the reference (SOURCE.txt says whose): one rank, two ranks, and after resumption of its states."""
+    name, how = case
+    ranks: dict[str, Any] = {"rank": how["rank"], "world_size": how["world_size"]}
+    with forebay.TokenLoader(GOLDEN, RANKS, batch_size=4, seq_len=512, **ranks) as found:
+        if how["resume"] is not None:
+            found.load_state_dict(how["resume"])
+        for expected, state in zip(
+            np.load(GOLDEN / "bestfit_B4_T512.npz")[name], how["state_after_each_batch"], strict=True
+        ):
+            np.testing.assert_array_equal(full_rows(next(found)), expected)
+            reading = found.state_dict()["reading"]
+            file, group, epoch = state
+            # Where the reference stands is where the last slice came from; here it is where the next one will.
+            assert (reading["shard"], reading["row_group"], reading["epoch"]) >= (
+                f"shard_0000{file}.parquet",
+                group,
+                epoch - 1,
+            )
+
+
+def test_a_state_is_small_and_quick() -> None:
+    """With 1000 documents held it can be had with every batch."""
+    with forebay.TokenLoader(GOLDEN, RANKS, batch_size=4, seq_len=512) as found:
+        times = []
+        for _ in range(60):
+            next(found)
+            begin = time.perf_counter()
+            state = found.state_dict()
+            times.append(time.perf_counter() - begin)
+        assert found.stats()["packing"]["documents"] >= 990
+    assert len(json.dumps(state)) < 6000
+    # A tenth of a millisecond in a release build.
+    assert sorted(times)[len(times) // 2] < 0.001
 
 
 def test_headspace_and_stats(shards: Path) -> None:
