@@ -601,6 +601,7 @@ def test_interrupt_and_exit(shards: Path) -> None:
     """Ctrl-C while a callable works, and an exit with threads at work."""
     script = f"""
         import os, signal, threading, time, forebay
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
         def slow(text):
             time.sleep(0.05)
             return [1]
