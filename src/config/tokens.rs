@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Count, shown};
+use super::{Count, PolicyConfig, shown};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, IdType, PackPlan},
@@ -54,6 +54,8 @@ pub struct TokenConfig {
     pub prefetch_batches: Count,
     /// Documents between the I/O thread and the workers.
     pub raw_channel_size: i64,
+    /// What becomes of documents that cannot be had.
+    pub policy: PolicyConfig,
 }
 
 impl Default for TokenConfig {
@@ -77,6 +79,7 @@ impl Default for TokenConfig {
             extras: Vec::new(),
             prefetch_batches: Count::Exactly(3),
             raw_channel_size: 256,
+            policy: PolicyConfig::default(),
         }
     }
 }
@@ -168,6 +171,7 @@ impl TokenConfig {
                 MAX_BATCH_BYTES >> 30
             ));
         }
+        let policy = self.policy.check(&mut problems);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
@@ -186,6 +190,7 @@ impl TokenConfig {
             n_streams: self.n_streams.map(|n| n as u64),
             infinite: self.infinite,
             drop_last: self.drop_last,
+            policy,
             // Enough for the workers to go on while a unit is taken.
             buffer_size: 2 * self.tokenizer_batch_size as u64,
             n_workers: n_workers as usize,

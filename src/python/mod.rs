@@ -7,6 +7,7 @@ mod arrays;
 mod baton;
 mod decode;
 mod errors;
+mod exclude;
 mod face;
 mod loader;
 mod logging;
