@@ -17,6 +17,7 @@ __all__ = [
     "StateError",
     "TokenLoader",
     "Tokenizer",
+    "_Check",
     "_ParquetText",
     "__version__",
     "_close_all",
@@ -463,6 +464,23 @@ def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
 def _close_all() -> None: ...
+
+@final
+class _Check:
+    def __new__(
+        cls,
+        files: Sequence[str | PathLike[str]],
+        *,
+        parquet: bool = False,
+        first_row: int = 0,
+        audio_column: str | None = None,
+    ) -> Self: ...
+    def next(self) -> list[dict[str, Any]] | None: ...
+    def close(self) -> None: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def shards(self) -> list[_Shard]: ...
 
 @final
 class _ParquetText:

@@ -16,6 +16,8 @@ mod admission;
 #[cfg(feature = "audio")]
 mod audio;
 mod budget;
+#[cfg(feature = "audio")]
+mod check;
 mod collator;
 mod consumer;
 mod crew;
@@ -49,6 +51,8 @@ use std::{
 
 #[cfg(feature = "audio")]
 pub use audio::{AudioPlan, AudioStage, AudioTask};
+#[cfg(feature = "audio")]
+pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use consumer::{SUBSTITUTES, Step};
 pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
