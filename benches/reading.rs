@@ -24,7 +24,7 @@ use arrow_ipc::writer::StreamWriter;
 use forebay::{
     Result,
     order::Order,
-    pipeline::{Auto, Engine, Plan, Step},
+    pipeline::{Auto, Engine, Plan, Policy, Step},
     record::{Batches, Collate, Record, Stage, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
@@ -162,6 +162,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         n_streams: None,
         infinite: true,
         drop_last: false,
+        policy: Policy::default(),
         buffer_size: 1000,
         n_workers: 2,
         n_readers,

@@ -5,9 +5,11 @@
 //! stand for everything beyond.
 //! `docs/tuning.md` says what each costs.
 
+mod policy;
 #[cfg(feature = "tokens")]
 mod tokens;
 
+pub use policy::PolicyConfig;
 #[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;
 
@@ -107,6 +109,8 @@ pub struct LoaderConfig {
     pub n_frames: Option<i64>,
     /// Several sources.
     pub mixture: Option<MixtureConfig>,
+    /// What becomes of records that cannot be had.
+    pub policy: PolicyConfig,
 }
 
 impl Default for LoaderConfig {
@@ -141,6 +145,7 @@ impl Default for LoaderConfig {
             layout: Layout::default().name().into(),
             n_frames: None,
             mixture: None,
+            policy: PolicyConfig::default(),
         }
     }
 }
@@ -306,6 +311,7 @@ impl LoaderConfig {
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
+        let policy = self.policy.check(&mut problems);
         if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
@@ -372,6 +378,7 @@ impl LoaderConfig {
             n_streams: self.n_streams.map(|n| n as u64),
             infinite: self.infinite,
             drop_last: self.drop_last,
+            policy,
             buffer_size: self.shuffle_buffer_size as u64,
             n_workers: n_workers as usize,
             n_readers: self.n_readers as usize,

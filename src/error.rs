@@ -1,7 +1,7 @@
 //! What can go wrong, in one type: a kind to act on, a place to look at, a sentence to read.
 //!
 //! Every stage returns [`Error`]. Kinds divide in two: those that condemn one record ([`ErrorKind::is_record`]; the loader
-//! skips, counts and lists it) and those that end the run. The message says what was found, what was expected and what
+//! skips, counts and lists it, unless its policy is another) and those that end the run. The message says what was found, what was expected and what
 //! to do; code acts on the kind and never on the text. Errors are `Clone`, because a fatal one is told again on every later
 //! call.
 
@@ -44,12 +44,16 @@ pub enum ErrorKind {
     NonFinite,
     /// The record is larger than a limit allows.
     TooLarge,
+    /// The user left the record out.
+    Excluded,
     /// A buffer does not have the length that the plan needs.
     Shape,
     /// The system refused memory.
     Memory,
     /// Every substitute for a bad record was bad as well.
     Exhausted,
+    /// More records failed than the user allows.
+    TooMany,
     /// A thread of the pipeline panicked: a bug.
     Panic,
     /// A function of the user's failed.
@@ -68,8 +72,21 @@ impl ErrorKind {
         use ErrorKind::*;
         matches!(
             self,
-            Truncated | Unreadable | Unsupported | Corrupt | Empty | TooShort | NonFinite | TooLarge
+            Truncated
+                | Unreadable
+                | Unsupported
+                | Corrupt
+                | Empty
+                | TooShort
+                | NonFinite
+                | TooLarge
+                | Excluded
         )
+    }
+
+    /// Whether the system failed, and not the data: another time the same read may succeed.
+    pub fn is_io(self) -> bool {
+        matches!(self, ErrorKind::Io | ErrorKind::NotFound)
     }
 
     /// The kind's stable name, as `loader.errors()` shows it.
@@ -77,7 +94,7 @@ impl ErrorKind {
         use ErrorKind::*;
         match self {
             Config => "config",
-            NotFound => "not-found",
+            NotFound => "not_found",
             Io => "io",
             Format => "format",
             Schema => "schema",
@@ -86,12 +103,14 @@ impl ErrorKind {
             Unsupported => "unsupported",
             Corrupt => "corrupt",
             Empty => "empty",
-            TooShort => "too-short",
-            NonFinite => "non-finite",
-            TooLarge => "too-large",
+            TooShort => "too_short",
+            NonFinite => "non_finite",
+            TooLarge => "too_large",
+            Excluded => "excluded",
             Shape => "shape",
             Memory => "memory",
             Exhausted => "exhausted",
+            TooMany => "too_many",
             Panic => "panic",
             Callback => "callback",
             State => "state",

@@ -28,6 +28,8 @@ pub mod record;
 pub mod seed;
 #[cfg(feature = "arrow")]
 pub mod source;
+#[cfg(feature = "arrow")]
+pub mod report;
 #[cfg(any(feature = "audio", feature = "tokens"))]
 pub mod decode;
 pub mod transform;

@@ -2,7 +2,11 @@
 //!
 //! The types and traits here are all that neighbouring stages share, so a stage knows these and never its neighbour.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{
+    ops::Range,
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use bytes::Bytes;
 
@@ -76,6 +80,11 @@ pub trait Source: Send + Sync + 'static {
     /// Bytes of memory that records and reads under way hold now; 0 if it is not known.
     fn bytes_in_use(&self) -> usize {
         0
+    }
+
+    /// How often a call to the system failed for a moment and was made again, now and later.
+    fn retries(&self) -> Arc<AtomicU64> {
+        Arc::default()
     }
 
     /// A reader of its own for one thread.

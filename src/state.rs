@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
-    pipeline::{Canon, Position},
+    pipeline::{Canon, Losses, Lost, Position},
     record::{Held, Standing, Standings},
 };
 
@@ -50,7 +50,7 @@ impl Share {
 impl Identity {
     /// The state of this loader at a position.
     pub fn state(&self, position: &Position) -> Value {
-        let Position { epoch, batch, canon, skip, standings } = position;
+        let Position { epoch, batch, canon, skip, standings, lost } = position;
         let skip: Vec<[u64; 2]> = skip.iter().map(|range| [range.start, range.end]).collect();
         let mut state = json!({
             "version": VERSION,
@@ -63,6 +63,9 @@ impl Identity {
             "config": self.config,
             "data": self.data,
         });
+        if !lost.is_empty() {
+            state["lost"] = losses(lost);
+        }
         if let Some(standings) = standings {
             let packers = self.share.streams(canon.n_streams).zip(&**standings);
             let packers: Map<_, _> = packers.map(|(number, at)| (number.to_string(), packer(at))).collect();
@@ -152,7 +155,10 @@ impl Identity {
             wrong(format!("the state's \"skip\" is {skip}, expected pairs [first, end] of whole numbers"))
         })?;
         let standings = self.standings(state, canon.n_streams)?;
-        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings })
+        let lost = lost(state.get("lost")).ok_or_else(|| {
+            wrong(format!("the state's \"lost\" is {}, which no state_dict() wrote", state["lost"]))
+        })?;
+        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings, lost })
     }
 }
 
@@ -193,6 +199,23 @@ fn standing(packer: &Value) -> Option<Standing> {
     Some(Standing { draws: packer.get("documents_read")?.as_u64()?, held })
 }
 
+/// What a state says was lost; nothing if it does not say.
+fn lost(state: Option<&Value>) -> Option<Losses> {
+    let Some(losses) = state else { return Some(Losses::new()) };
+    let of_rank = |(rank, lost): (&String, &Value)| {
+        let rows = lost.get("rows")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
+        Some((rank.parse().ok()?, Lost { records: lost.get("records")?.as_u64()?, rows }))
+    };
+    losses.as_object()?.iter().map(of_rank).collect()
+}
+
+/// What ranks lost, for people and for [`lost`].
+fn losses(losses: &Losses) -> Value {
+    let of_rank =
+        |(rank, lost): (&u64, &Lost)| (rank.to_string(), json!({"records": lost.records, "rows": lost.rows}));
+    losses.iter().map(of_rank).collect::<Map<_, _>>().into()
+}
+
 /// One state of the states of several ranks.
 ///
 /// # Errors
@@ -210,6 +233,18 @@ pub fn merge(states: Vec<Value>) -> Result<Value> {
                     state.get(name).unwrap_or(&Value::Null)
                 ));
             }
+        }
+        if let (Some(mut mine), Some(theirs)) = (lost(merged.get("lost")), lost(state.get("lost")))
+            && !theirs.is_empty()
+        {
+            // Of what both know, the later account is the longer one.
+            for (rank, theirs) in theirs {
+                let known = mine.entry(rank).or_default();
+                if theirs.records > known.records {
+                    *known = theirs;
+                }
+            }
+            merged["lost"] = losses(&mine);
         }
         let theirs = state.get_mut("packers").and_then(Value::as_object_mut).map(std::mem::take);
         if let (Some(Value::Object(packers)), Some(theirs)) = (merged.get_mut("packers"), theirs) {
@@ -259,6 +294,7 @@ mod tests {
             canon: Canon { n_streams: 8, world_size: 2 },
             skip: vec![3..5, 9..10],
             standings: None,
+            lost: Losses::from([(1, Lost { records: 3, rows: vec![7, 5, 7] })]),
         }
     }
 

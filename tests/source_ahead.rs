@@ -22,7 +22,7 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay::{
     ErrorKind, Result,
     order::Order,
-    pipeline::{Auto, Engine, JOIN_TIMEOUT, Plan, Step},
+    pipeline::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     record::{Batches, Collate, Record, Stage, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
@@ -181,6 +181,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         n_streams: None,
         infinite: false,
         drop_last: false,
+        policy: Policy::default(),
         buffer_size: 150,
         n_workers: 2,
         n_readers,

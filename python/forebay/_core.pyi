@@ -17,6 +17,7 @@ __all__ = [
     "StateError",
     "TokenLoader",
     "Tokenizer",
+    "_Check",
     "_ParquetText",
     "__version__",
     "_close_all",
@@ -68,6 +69,11 @@ class _Overrides(TypedDict, total=False):
     audio_column: str | None
     label_column: str | None
     mmap: bool
+    on_error: Literal["skip", "raise"]
+    on_io_error: Literal["raise", "skip"]
+    max_errors: float | None
+    max_consecutive_errors: int | None
+    exclude: str | PathLike[str] | Iterable[int] | None
 
 @type_check_only
 class _BadRecord(TypedDict):
@@ -83,6 +89,7 @@ class _Shard(TypedDict):
     path: str
     first_row: int
     num_rows: int
+    num_bytes: int
     damage: str | None
 
 @type_check_only
@@ -126,6 +133,9 @@ class _Stats(TypedDict):
     records_read: int
     records_decoded: int
     records_failed: int
+    records_excluded: int
+    records_lost: int
+    retries: int
     substitutes: int
     batches: int
     decoded_at_first_batch: int
@@ -151,7 +161,7 @@ class ConfigError(ForebayError, ValueError):
     """Parameters are out of range or files cannot be used; names every problem found."""
 
 class DecodeError(ForebayError):
-    """A recording cannot be decoded, and the loader may not go on without it."""
+    """A record cannot be had, and the loader may not go on without it."""
 
 class StateError(ForebayError):
     """The call does not fit the state that the loader is in."""
@@ -197,6 +207,11 @@ class Loader:
         audio_column: str | None = None,
         label_column: str | None = None,
         mmap: bool = False,
+        on_error: Literal["skip", "raise"] = "skip",
+        on_io_error: Literal["raise", "skip"] = "raise",
+        max_errors: float | None = None,
+        max_consecutive_errors: int | None = None,
+        exclude: str | PathLike[str] | Iterable[int] | None = None,
     ) -> Self: ...
     @classmethod
     def train(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
@@ -329,6 +344,11 @@ class TokenLoader:
         raw_channel_size: int = 256,
         cpu_budget: int | None = None,
         raw_channel_bytes: int = 536870912,
+        on_error: Literal["skip", "raise"] = "skip",
+        on_io_error: Literal["raise", "skip"] = "raise",
+        max_errors: float | None = None,
+        max_consecutive_errors: int | None = None,
+        exclude: str | PathLike[str] | Iterable[int] | None = None,
     ) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> dict[str, NDArray[Any]]: ...
@@ -449,6 +469,23 @@ def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
 def _close_all() -> None: ...
+
+@final
+class _Check:
+    def __new__(
+        cls,
+        files: Sequence[str | PathLike[str]],
+        *,
+        parquet: bool = False,
+        first_row: int = 0,
+        audio_column: str | None = None,
+    ) -> Self: ...
+    def next(self) -> list[dict[str, Any]] | None: ...
+    def close(self) -> None: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def shards(self) -> list[_Shard]: ...
 
 @final
 class _ParquetText:

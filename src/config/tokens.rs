@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Count, shown, workers};
+use super::{Count, PolicyConfig, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, IdType, PackPlan},
@@ -58,6 +58,8 @@ pub struct TokenConfig {
     pub cpu_budget: Option<i64>,
     /// Bytes of the documents between the I/O thread and the workers.
     pub raw_channel_bytes: i64,
+    /// What becomes of documents that cannot be had.
+    pub policy: PolicyConfig,
 }
 
 impl Default for TokenConfig {
@@ -83,6 +85,7 @@ impl Default for TokenConfig {
             raw_channel_size: 256,
             cpu_budget: None,
             raw_channel_bytes: RAW_CHANNEL_BYTES as i64,
+            policy: PolicyConfig::default(),
         }
     }
 }
@@ -173,6 +176,7 @@ impl TokenConfig {
                 MAX_BATCH_BYTES >> 30
             ));
         }
+        let policy = self.policy.check(&mut problems);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
@@ -191,6 +195,7 @@ impl TokenConfig {
             n_streams: self.n_streams.map(|n| n as u64),
             infinite: self.infinite,
             drop_last: self.drop_last,
+            policy,
             // Enough for the workers to go on while a unit is taken.
             buffer_size: 2 * self.tokenizer_batch_size as u64,
             n_workers: n_workers as usize,

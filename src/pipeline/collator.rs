@@ -13,8 +13,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select
 
 use super::{
     Plan,
-    consumer::{Complete, Consumer, Step, closed},
+    consumer::{Begin, Complete, Consumer, Step, closed},
     pace::{Pace, Sums, cpu_s},
+    policy::Tally,
     run::{Run, Shared, guard},
     stats::{Counters, cores},
     threads::Threads,
@@ -63,13 +64,22 @@ pub(super) struct Pass<C: Collate> {
     track: Track,
 }
 
+/// Where a pass is started.
+pub(super) struct Start<'a> {
+    /// The batch.
+    pub(super) batch: u64,
+    /// Where its streams stand, if its number does not tell.
+    pub(super) standings: Option<&'a Standings>,
+    /// What failed before.
+    pub(super) tally: Tally,
+}
+
 impl<C: Collate + 'static> Pass<C> {
-    /// Starts all threads of the pass at `batch`, where its streams have these `standings` if its number does not tell.
+    /// Starts all threads of the pass.
     pub(super) fn start<S: Source, K: Task<Collate = C>>(
         plan: &Plan,
         schedule: Schedule,
-        batch: u64,
-        standings: Option<&Standings>,
+        Start { batch, standings, tally }: Start<'_>,
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
@@ -92,7 +102,10 @@ impl<C: Collate + 'static> Pass<C> {
             None => (vec![0; n_streams], Vec::new()),
         };
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
-        let consumer = Consumer::new(run.shared.clone(), ends.asides, collate, schedule, batch, draws, held);
+        let begin = Begin { batch, draws, held };
+        let policy = plan.policy.clone();
+        let consumer =
+            Consumer::new(run.shared.clone(), ends.asides, collate, schedule, begin, policy, tally);
         // One more may be in the hands of either side, or an error or the end take the place of one.
         let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches + 1);
         let (taken, room) = crossbeam_channel::bounded(1);

@@ -12,7 +12,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{
     demand::{Aside, Substitute},
+    ledger::LISTED,
     meter::Stopwatch,
+    policy::{Policy, Tally},
     run::{FromAside, Shared},
     stats::Counters,
 };
@@ -51,6 +53,16 @@ struct Returning<E> {
     example: Option<E>,
 }
 
+/// Where a run begins.
+pub(super) struct Begin {
+    /// The first batch.
+    pub(super) batch: u64,
+    /// Draws made before it, by stream.
+    pub(super) draws: Vec<u64>,
+    /// What is held for the collator, by stream, and was asked for.
+    pub(super) held: Vec<Vec<Held>>,
+}
+
 /// Assembles the batches of one run.
 pub(super) struct Consumer<C: Collate> {
     shared: Arc<Shared<C::Example>>,
@@ -61,9 +73,8 @@ pub(super) struct Consumer<C: Collate> {
     schedule: Schedule,
     /// The number of the batch under way.
     batch: u64,
-    /// Draws made, by stream, and how many of the last ones were bad where none is replaced.
+    /// Draws made, by stream.
     draws: Vec<u64>,
-    missed: Vec<u64>,
     /// The stream that is drawn from.
     stream: usize,
     /// Draws that belong to the batch under way, and rows that are filled.
@@ -71,8 +82,12 @@ pub(super) struct Consumer<C: Collate> {
     filled: usize,
     /// Records beside the tickets that were asked for and have not come.
     pending: usize,
-    /// Bad records of the batch under way, by row and attempt.
+    policy: Policy,
+    tally: Tally,
+    /// Records of the batch under way that failed, by row and attempt.
     bad: Vec<(usize, u64, Error)>,
+    /// How many draws of each stream have failed since the last good one.
+    failing: Vec<u64>,
     /// Errors of substitutes that end the run once all substitutes of the batch have come, by row.
     ending: Vec<(usize, Error)>,
     fatal: Option<Error>,
@@ -81,16 +96,15 @@ pub(super) struct Consumer<C: Collate> {
 }
 
 impl<C: Collate> Consumer<C> {
-    /// A consumer of the run that was started at `batch`, after so many `draws`, and asked for what is `held` for the collator, each by
-    /// stream.
+    /// A consumer of a run.
     pub(super) fn new(
         shared: Arc<Shared<C::Example>>,
         asides: Receiver<FromAside<C::Example>>,
         collate: C,
         schedule: Schedule,
-        batch: u64,
-        draws: Vec<u64>,
-        held: Vec<Vec<Held>>,
+        Begin { batch, draws, held }: Begin,
+        policy: Policy,
+        tally: Tally,
     ) -> Self {
         let Counters { meters, trace, .. } = &*shared.counters;
         let watch = Stopwatch::start(&meters.collate, trace, "forebay-collator");
@@ -103,12 +117,14 @@ impl<C: Collate> Consumer<C> {
             collate,
             schedule,
             batch,
-            missed: vec![0; draws.len()],
+            failing: vec![0; draws.len()],
             draws,
             stream: 0,
             drawn: 0,
             filled: 0,
             pending,
+            policy,
+            tally,
             bad: Vec::new(),
             ending: Vec::new(),
             fatal: None,
@@ -177,7 +193,17 @@ impl<C: Collate> Consumer<C> {
                 }
             }
         }
-        Ok(self.draw_rows(deadline)? && self.await_asides(deadline)?)
+        let is_drawn = self.draw_rows(deadline).inspect_err(|_| {
+            // Which substitutes of earlier rows have come is a matter of time.
+            self.bad.retain(|&(_, attempt, _)| attempt == 0);
+        })?;
+        if !is_drawn || !self.await_asides(deadline)? {
+            return Ok(false);
+        }
+        self.bad.sort_unstable_by_key(|&(row, attempt, _)| (row, attempt));
+        let mut substitutes = self.bad.iter().filter(|&&(_, attempt, _)| attempt > 0);
+        substitutes.try_for_each(|(_, _, error)| self.tally.bad(error, true))?;
+        Ok(true)
     }
 
     /// The number of the batch under way.
@@ -229,11 +255,12 @@ impl<C: Collate> Consumer<C> {
                     let row = if self.schedule.rules().infinite { self.drawn } else { self.filled };
                     self.collate.put(stream, row, example)?;
                     self.filled += 1;
-                    self.missed[stream] = 0;
+                    self.failing[stream] = 0;
+                    self.tally.good();
                 }
                 Popped::Failed { ticket, error } => {
                     if wants.is_some() {
-                        self.miss(stream, &error)?;
+                        self.collate.miss(stream, error.place.index.unwrap_or_default());
                     }
                     let draw = Draw { stream, number: self.draws[stream], ticket };
                     self.note(Substitute { draw, row: self.drawn, attempt: 0 }, error)?;
@@ -247,24 +274,6 @@ impl<C: Collate> Consumer<C> {
             self.shared.demand.drew(stream);
         }
         Ok(true)
-    }
-
-    /// Tells the collator of a bad record that is not replaced.
-    fn miss(&mut self, stream: usize, error: &Error) -> Result<()> {
-        self.collate.miss(stream, error.place.index.unwrap_or_default());
-        self.missed[stream] += 1;
-        let rules = self.schedule.rules();
-        // In so many draws each row comes at least once.
-        let all = self.schedule.rows_of(stream) + rules.window;
-        if rules.infinite && error.kind.is_record() && self.missed[stream] >= all {
-            let message = format!(
-                "none of the {} records of a stream is good, the last one is {}: {error}. Check the shards and the column",
-                self.schedule.rows_of(stream),
-                error.kind
-            );
-            return Err(Error::new(ErrorKind::Exhausted, message));
-        }
-        Ok(())
     }
 
     /// Waits for what was asked for beside the tickets; false if time ran out. Of several substitutes that end the run, the first by row
@@ -305,22 +314,60 @@ impl<C: Collate> Consumer<C> {
         }
     }
 
-    /// Takes down a bad record; an infinite stream asks for the next substitute.
+    /// Takes down a record that failed; an infinite stream asks for the next substitute.
     fn note(&mut self, failed: Substitute, error: Error) -> Result<()> {
-        if !error.kind.is_record() {
-            return Err(error);
+        let Substitute { draw, row, attempt } = failed;
+        let is_substitute = attempt > 0;
+        let is_counted = self.schedule.rules().order.is_counted();
+        let exhausted = match attempt {
+            SUBSTITUTES => Some(exhausted(&error)),
+            _ => self.dried_up(draw.stream, &error),
+        };
+        let skips = self.policy.skips(error.kind);
+        if error.kind != ErrorKind::Excluded {
+            if skips && error.kind.is_io() {
+                Counters::add(&self.shared.counters.records_lost);
+            }
+            let is_listed = skips || error.kind.is_record();
+            // A packed batch passes over any number of documents; they are counted all the same.
+            if is_listed && (is_counted || self.bad.len() < LISTED) {
+                self.bad.push((row, attempt, error.clone()));
+            }
+            if skips && !is_substitute {
+                self.tally.bad(&error, false)?;
+            }
         }
-        let exhausted = (failed.attempt == SUBSTITUTES).then(|| exhausted(&error));
-        self.bad.push((failed.row, failed.attempt, error));
-        if !self.schedule.rules().infinite || !self.schedule.rules().order.is_counted() {
-            return Ok(());
+        if !skips {
+            return Err(error);
         }
         if let Some(error) = exhausted {
             return Err(error);
         }
+        if !self.schedule.rules().infinite || !is_counted {
+            return Ok(());
+        }
         self.pending += 1;
         self.shared.demand.aside(Aside::Substitute(Substitute { attempt: failed.attempt + 1, ..failed }));
         Ok(())
+    }
+
+    /// The error of an endless stream of documents in which none is good, however far it goes.
+    fn dried_up(&mut self, stream: usize, last: &Error) -> Option<Error> {
+        if self.schedule.rules().order.is_counted() {
+            return None;
+        }
+        self.failing[stream] += 1;
+        let (rules, rows) = (self.schedule.rules(), self.schedule.rows_of(stream));
+        // In so many draws each row comes at least once.
+        let is_dry = rules.infinite && self.failing[stream] >= rows + rules.window;
+        is_dry.then(|| {
+            let message = format!(
+                "none of the {rows} records of a stream can be had, the last one is {}: {last}. Check the shards, the column and \
+                 exclude",
+                last.kind
+            );
+            Error::new(ErrorKind::Exhausted, message)
+        })
     }
 
     fn stopped(&self) -> Error {
@@ -333,7 +380,7 @@ pub(super) fn exhausted(last: &Error) -> Error {
     Error::new(
         ErrorKind::Exhausted,
         format!(
-            "{SUBSTITUTES} substitutes in a row were bad as well, the last one {}: {last}. Check the shards and the audio column",
+            "{SUBSTITUTES} substitutes in a row were bad as well, the last one {}: {last}. Check the shards, the audio column and exclude",
             last.kind
         ),
     )

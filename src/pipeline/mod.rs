@@ -16,14 +16,18 @@ mod admission;
 #[cfg(feature = "audio")]
 mod audio;
 mod budget;
+#[cfg(feature = "audio")]
+mod check;
 mod collator;
 mod consumer;
 mod crew;
 mod demand;
 mod headspace;
 mod inject;
+mod ledger;
 mod meter;
 mod pace;
+mod policy;
 mod position;
 mod replay;
 mod run;
@@ -36,7 +40,6 @@ mod turns;
 mod verdict;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
     ops::Range,
     path::Path,
     sync::{
@@ -48,11 +51,15 @@ use std::{
 
 #[cfg(feature = "audio")]
 pub use audio::{AudioPlan, AudioStage, AudioTask};
+#[cfg(feature = "audio")]
+pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use consumer::{SUBSTITUTES, Step};
 pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
+pub use ledger::{LISTED, Losses, Lost};
 pub use meter::{Times, meter_examples};
 pub use pace::{AUTO_PREFETCH, Auto};
+pub use policy::{MaxErrors, Policy};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use stats::{Counters, Queues, Report, StageTimes, Stats, cores};
@@ -66,18 +73,20 @@ use crate::{
     record::{Collate, Source, Stage, Standings, Task},
     seed::{Purpose, hash},
 };
-use collator::Pass;
+use collator::{Pass, Start};
 use consumer::Complete;
 #[cfg(feature = "python")]
 pub(crate) use consumer::closed;
 #[cfg(not(feature = "python"))]
 use consumer::closed;
+use ledger::Ledger;
 use pace::Numbers;
+use policy::Tally;
 use run::{Reading, Shared};
 use threads::{Retired, Threads};
 use trace::Tracing;
 
-/// How records are ordered, grouped and carried. The last seven fields change no batch.
+/// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The user's seed.
@@ -102,6 +111,8 @@ pub struct Plan {
     pub infinite: bool,
     /// Whether a short last batch is left out.
     pub drop_last: bool,
+    /// What becomes of records that cannot be had.
+    pub policy: Policy,
     /// How far tickets may be ahead of the draws, if the window does not need more.
     pub buffer_size: u64,
     /// Worker threads; the most that are at work if the loader may choose.
@@ -190,9 +201,7 @@ pub struct Engine<S: Source, K: Task> {
     retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
-    bad: BTreeMap<u64, Error>,
-    /// Reasons that were logged, by kind.
-    told: HashMap<ErrorKind, HashSet<String>>,
+    ledger: Ledger,
 }
 
 /// Ends an engine from any thread, even one whose `next` is under way elsewhere.
@@ -237,21 +246,6 @@ pub(crate) fn epoch_out_of_range(epoch: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Config, format!("epoch is {epoch}, must be 0 to {MAX_EPOCH}"))
 }
 
-/// How many different reasons of one kind are logged; all are listed and counted.
-const TOLD_OF_A_KIND: usize = 8;
-
-/// Logs a bad record, each reason once.
-fn tell(told: &mut HashMap<ErrorKind, HashSet<String>>, error: &Error) {
-    let reasons = told.entry(error.kind).or_default();
-    if reasons.len() < TOLD_OF_A_KIND && reasons.insert(error.message.clone()) {
-        let only = if reasons.len() < TOLD_OF_A_KIND { "ones like it" } else { "ones of this kind" };
-        log::warn!(
-            "skipped a bad record ({}): {error}; further {only} are only counted and listed",
-            error.kind
-        );
-    }
-}
-
 impl<S: Source, K: Task> Engine<S, K> {
     /// An engine that has not started a thread yet; the first call for a batch does.
     ///
@@ -274,12 +268,21 @@ impl<S: Source, K: Task> Engine<S, K> {
         if plan.order.is_scattered() {
             source.check_scattered()?;
         }
+        let rows = shard_rows.iter().sum::<u64>();
+        if plan.policy.exclude.len() as u64 >= rows {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("exclude leaves nothing: there are {rows} rows, and all of them are excluded"),
+            ));
+        }
+        let ledger = Ledger::new(plan.rank, plan.policy.listed(rows));
         let canon = if plan.order.is_streamed() {
             Canon { n_streams: plan.n_streams.unwrap_or(plan.world_size), world_size: plan.world_size }
         } else {
             Canon::ONE
         };
-        let counters = Arc::new(Counters::new(&plan, Reading::new(&plan, &source).steady()));
+        let counters =
+            Arc::new(Counters::new(&plan, Reading::new(&plan, &source).steady(), source.retries()));
         let mut engine = Self {
             canon,
             tracing: Tracing::of(&counters),
@@ -304,8 +307,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 batches_per_epoch: AtomicU64::new(0),
                 current: Mutex::new(Weak::new()),
             }),
-            bad: BTreeMap::new(),
-            told: HashMap::new(),
+            ledger,
         };
         engine.begin(0)?;
         Ok(engine)
@@ -345,12 +347,10 @@ impl<S: Source, K: Task> Engine<S, K> {
                 self.pass.insert(started)
             }
         };
-        let (bad, told) = (&mut self.bad, &mut self.told);
+        let (ledger, policy) = (&mut self.ledger, &self.plan.policy);
         let step = pass.next(timeout, |error| {
-            tell(told, &error);
-            if let Some(index) = error.place.index {
-                bad.entry(index).or_insert(error);
-            }
+            let is_skipped = policy.skips(error.kind);
+            ledger.enter(error, is_skipped);
         });
         Ok(match step? {
             Step::Batch(number, complete) => {
@@ -489,9 +489,14 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.plan.batch_size as u64 * self.plan.world_size
     }
 
-    /// The bad records that were met so far, each once, by row.
+    /// The records that could not be had so far, each once, by row: the first [`LISTED`], or all of as many as are allowed.
     pub fn errors(&self) -> impl Iterator<Item = &Error> {
-        self.bad.values()
+        self.ledger.errors()
+    }
+
+    /// Takes what [`Engine::errors`] lists, which begins anew: for whoever wants all of them, whatever their number.
+    pub fn take_errors(&mut self) -> Vec<Error> {
+        self.ledger.take()
     }
 
     /// Counts since construction.
@@ -540,9 +545,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
-        let standings = self.standings.as_ref();
-        let pass =
-            Pass::start(&plan, schedule, self.start, standings, &self.source, &self.task, &self.counters)?;
+        let tally = Tally::new(&plan.policy, self.rows(), self.ledger.rows());
+        let start = Start { batch: self.start, standings: self.standings.as_ref(), tally };
+        let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
         *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) =
             Arc::downgrade(&pass.run().shared);
         Ok(pass)

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Engine, MAX_EPOCH, Replay, consumer::closed};
+use super::{Engine, Losses, MAX_EPOCH, Replay, consumer::closed, run::located};
 use crate::{
     Error, ErrorKind, Result,
     order::{Place, Schedule},
@@ -48,6 +48,8 @@ pub struct Position {
     pub skip: Vec<Range<u64>>,
     /// Where the streams of this rank stand, if the number of the batch does not tell and is not 0.
     pub standings: Option<Standings>,
+    /// Records that the batches before lack because the system failed to read them.
+    pub lost: Losses,
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
@@ -141,12 +143,13 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Where the engine stands. After the last batch of a pass that is the start of the next one.
     pub fn position(&self) -> Position {
         let (epoch, batch, canon) = (self.epoch, self.batch(), self.canon);
+        let lost = self.ledger.lost().clone();
         if self.is_over() {
-            return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None };
+            return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None, lost };
         }
         // A pass may be begun anew; what an endless one has passed does not come again.
         let skip = merged(self.skip.clone(), if self.plan.infinite { batch } else { 0 });
-        Position { epoch, batch, canon, skip, standings: self.standings.clone() }
+        Position { epoch, batch, canon, skip, standings: self.standings.clone(), lost }
     }
 
     /// Goes on at a position, of this engine or of another one over the same data.
@@ -154,7 +157,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there can be no such position.
     pub fn restore(&mut self, position: Position) -> Result<()> {
-        let Position { epoch, batch, canon, skip, standings } = position;
+        let Position { epoch, batch, canon, skip, standings, lost } = position;
         let wrong = |message| Err(Error::new(ErrorKind::State, message));
         if epoch > MAX_EPOCH || batch > self.farthest() || self.plan.infinite && epoch > 0 {
             return wrong(format!(
@@ -190,6 +193,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.enter(epoch, batch, &schedule);
         self.skip = skip;
         self.standings = standings;
+        let known = lost.values().flat_map(|lost| &lost.rows).filter(|&&row| row < self.rows());
+        let listed: Vec<_> = known.map(|&row| located(lost_before(), &*self.source, row)).collect();
+        self.ledger.restore(lost, listed);
         Ok(())
     }
 
@@ -312,7 +318,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.check_batch(batch, false)?;
         let schedule = self.schedule(self.epoch)?;
         let (source, task) = (Arc::clone(&self.source), Arc::clone(&self.task));
-        Ok(Replay { schedule, batch, source, task })
+        Ok(Replay { schedule, batch, source, task, policy: self.plan.policy.clone() })
     }
 }
 
@@ -359,6 +365,11 @@ impl Upcoming {
         rows.truncate(n);
         Ok(Some(rows))
     }
+}
+
+/// The error of a record that a state says was lost.
+fn lost_before() -> Error {
+    Error::new(ErrorKind::Io, "the record was lost before the state was saved, and is in no batch")
 }
 
 /// `batch`, or the next one that is not to be skipped; not beyond the end of the pass.

@@ -7,6 +7,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     BatchOf,
     consumer::{SUBSTITUTES, exhausted},
+    policy::Policy,
     run::located,
 };
 use crate::{
@@ -22,6 +23,7 @@ pub struct Replay<S, K> {
     pub(super) batch: u64,
     pub(super) source: Arc<S>,
     pub(super) task: Arc<K>,
+    pub(super) policy: Policy,
 }
 
 impl<S: Source, K: Task> Replay<S, K> {
@@ -30,22 +32,18 @@ impl<S: Source, K: Task> Replay<S, K> {
     /// # Errors
     /// What the loader raises at this batch. `None` if it was told not to go on.
     pub fn run(self, go_on: impl Fn() -> bool) -> Result<Option<BatchOf<K>>> {
-        let Self { mut schedule, batch, source, task } = self;
+        let Self { mut schedule, batch, source, task, policy } = self;
         let draws = schedule.draws(batch);
         let (mut reader, mut stage) = (source.reader(), task.stage());
         let mut collate =
             task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
         let mut make = |Assignment { row, seed, .. }| {
             let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
-            let record = reader.read(row, 1, &excerpt).map(|RawRecord { bytes, label }| Record {
-                bytes,
-                label,
-                index: row,
-                seed,
-            });
+            let record = policy.check(row).and_then(|()| reader.read(row, 1, &excerpt));
+            let record = record.map(|RawRecord { bytes, label }| Record { bytes, label, index: row, seed });
             match record.and_then(|record| stage.run(&record)) {
                 Ok(example) => Ok(ControlFlow::Break(example)),
-                Err(error) if error.kind.is_record() => Ok(ControlFlow::Continue(error)),
+                Err(error) if policy.skips(error.kind) => Ok(ControlFlow::Continue(error)),
                 Err(error) => Err(located(error, &*source, row)),
             }
         };

@@ -23,6 +23,7 @@ use super::{
     demand::{Aside, Demand, Errand, Substitute},
     inject::Delays,
     meter::Stopwatch,
+    policy::Policy,
     stats::{Counters, Queues},
     threads::Threads,
     turns::Turns,
@@ -213,6 +214,7 @@ impl<E: Send + 'static> Run<E> {
                 source: source.clone(),
                 records: (0..places).map(|_| source.reader()).collect(),
                 in_turn,
+                policy: plan.policy.clone(),
                 schedule: schedule.clone(),
                 shared: shared.clone(),
                 to_workers: to_workers.clone(),
@@ -330,6 +332,7 @@ struct Reader<S: Source, K: Task> {
     /// One, or one for each stream.
     records: Vec<S::Reader>,
     in_turn: bool,
+    policy: Policy,
     schedule: Schedule,
     shared: Arc<Shared<ExampleOf<K>>>,
     to_workers: Sender<Admitted<ExampleOf<K>>>,
@@ -386,7 +389,8 @@ impl<S: Source, K: Task> Reader<S, K> {
     fn fetch(&mut self, slot: Slot, stream: usize, Assignment { row, run, seed }: Assignment) -> Fetched {
         let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
         let at = stream % self.records.len();
-        Fetched { slot, row, seed, outcome: self.records[at].read(row, run, &excerpt) }
+        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));
+        Fetched { slot, row, seed, outcome }
     }
 
     /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its turn; false if the pass was
@@ -440,8 +444,10 @@ impl<S: Source, K: Task> Reader<S, K> {
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
         match outcome {
             Err(error) => {
-                if error.kind.is_record() {
-                    Counters::add(&counters.records_failed);
+                match error.kind {
+                    ErrorKind::Excluded => Counters::add(&counters.records_excluded),
+                    kind if kind.is_record() => Counters::add(&counters.records_failed),
+                    _ => {}
                 }
                 answer.give(Err(located(error, &*self.source, row)));
             }

@@ -29,6 +29,9 @@ pub struct Counters {
     pub(super) records_read: AtomicU64,
     pub(super) records_decoded: AtomicU64,
     pub(super) records_failed: AtomicU64,
+    pub(super) records_excluded: AtomicU64,
+    pub(super) records_lost: AtomicU64,
+    retries: Arc<AtomicU64>,
     pub(super) substitutes: AtomicU64,
     pub(super) batches: AtomicU64,
     batches_made: AtomicU64,
@@ -112,6 +115,12 @@ pub struct Stats {
     pub records_decoded: u64,
     /// Records that were found bad, by the I/O thread or by a worker.
     pub records_failed: u64,
+    /// Records that were not read because the user excludes them.
+    pub records_excluded: u64,
+    /// Records that were left out because the system failed to read them.
+    pub records_lost: u64,
+    /// How often a read failed for a moment and was made again, since the source was opened.
+    pub retries: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,
     /// Batches handed out.
@@ -178,12 +187,15 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(super) fn new(plan: &Plan, n_readers: usize) -> Self {
+    pub(super) fn new(plan: &Plan, n_readers: usize, retries: Arc<AtomicU64>) -> Self {
         let first = Pace::first(plan.auto, plan.numbers());
         Self {
             records_read: AtomicU64::new(0),
             records_decoded: AtomicU64::new(0),
             records_failed: AtomicU64::new(0),
+            records_excluded: AtomicU64::new(0),
+            records_lost: AtomicU64::new(0),
+            retries,
             substitutes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batches_made: AtomicU64::new(0),
@@ -257,6 +269,9 @@ impl Counters {
             records_read: get(&self.records_read),
             records_decoded: get(&self.records_decoded),
             records_failed: get(&self.records_failed),
+            records_excluded: get(&self.records_excluded),
+            records_lost: get(&self.records_lost),
+            retries: get(&self.retries),
             substitutes: get(&self.substitutes),
             batches: get(&self.batches),
             decoded_at_first_batch: get(&self.decoded_at_first_batch),

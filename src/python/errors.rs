@@ -20,7 +20,7 @@ pyo3::create_exception!(
     forebay,
     DecodeError,
     ForebayError,
-    "A recording cannot be decoded, and the loader may not go on without it."
+    "A record cannot be had, and the loader may not go on without it."
 );
 pyo3::create_exception!(
     forebay,
@@ -79,7 +79,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Memory => PyMemoryError::new_err(message),
         State => StateError::new_err(message),
         Index => PyIndexError::new_err(message),
-        Exhausted => DecodeError::new_err(message),
+        Exhausted | TooMany => DecodeError::new_err(message),
         kind if kind.is_record() => DecodeError::new_err(message),
         _ => ForebayError::new_err(message),
     }

@@ -270,6 +270,7 @@ pub fn shards<'py>(py: Python<'py>, shards: &[Shard]) -> PyResult<Bound<'py, PyL
         dict.set_item("path", shown(&shard.path))?;
         dict.set_item("first_row", shard.first_row)?;
         dict.set_item("num_rows", shard.n_rows)?;
+        dict.set_item("num_bytes", shard.n_bytes)?;
         dict.set_item("damage", shard.damage.as_ref().map(ToString::to_string))?;
         list.append(dict)?;
     }

@@ -16,21 +16,22 @@ use pyo3::{
 use super::{
     arrays::array,
     errors::to_python,
+    exclude::Exclude,
     face::{Face, shards},
     logging,
     parameters::{batch_number, preset, to_dict},
     side::on_the_side,
     sources::Sources,
     state,
-    whole::{chosen, int64, int128, n_workers, optional_int64, prefetch_batches},
+    whole::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
     workers::check_share,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
     batch::AudioBatch,
-    config::{MixtureConfig, shown},
+    config::{MixtureConfig, PolicyConfig, shown},
     dtype::Typed,
-    pipeline::{AudioPlan, AudioTask, Engine, closed, epoch_out_of_range},
+    pipeline::{AudioPlan, AudioTask, Engine, MaxErrors, closed, epoch_out_of_range},
     source::{ArrowOptions, ArrowSource},
     state::Identity,
 };
@@ -119,6 +120,20 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// mmap : bool
 ///     Maps the files, so that records are not copied: for local disks. A file that is cut off while it is mapped may end the process
 ///     (SIGBUS); one that is replaced by another of its name may not. Compressed shards are read as ever.
+/// on_error : str
+///     What becomes of a record that is bad: `"skip"` leaves it out (finite) or puts another row in its place (infinite), counts, lists and
+///     logs it; `"raise"` raises `DecodeError` in its turn.
+/// on_io_error : str
+///     What becomes of a record that the system fails to read, after retries: `"raise"` raises `OSError` in its turn; `"skip"` goes on as
+///     after a bad one, and the state tells what was lost.
+/// max_errors : int or float, optional
+///     How many different records may fail on this rank before `DecodeError` is raised; a float is a share of all records, between 0
+///     and 1. None: no bound.
+/// max_consecutive_errors : int, optional
+///     How many positions of this rank in a row may have a record that fails. None: no bound.
+/// exclude : path or sequence of int, optional
+///     Rows that are never read, as if they were bad, but not counted as errors: those that a report by `forebay check` names, or row
+///     numbers over the files as given. No position moves. For few rows: each place in an infinite stream has 16 substitutes.
 ///
 /// Raises
 /// ------
@@ -128,7 +143,7 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are set.
 ///
 /// Iteration raises `OSError` if a shard cannot be read any more, `DecodeError` if a bad record of an infinite stream cannot be
-/// replaced, `MemoryError` if a batch cannot be had, and `ForebayError` once the loader is closed.
+/// replaced or more fail than are allowed, `MemoryError` if a batch cannot be had, and `ForebayError` once the loader is closed.
 #[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
 pub struct Loader {
     face: Face<ArrowSource, AudioTask>,
@@ -138,6 +153,7 @@ pub struct Loader {
     shape: [usize; 2],
     sources: Sources,
     columns: [Option<String>; 2],
+    exclude: Arc<[u64]>,
 }
 
 #[pymethods]
@@ -150,7 +166,8 @@ impl Loader {
         augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
         mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
         memory_budget=None, raw_channel_bytes=None, dtype="float32", layout="mel", n_frames=None, audio_column=None,
-        label_column=None, mmap=false
+        label_column=None, mmap=false, on_error="skip", on_io_error="raise", max_errors=None, max_consecutive_errors=None,
+        exclude=None
     ))]
     fn new(
         py: Python<'_>,
@@ -188,6 +205,11 @@ impl Loader {
         audio_column: Option<String>,
         label_column: Option<String>,
         mmap: bool,
+        on_error: &str,
+        on_io_error: &str,
+        #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
+        #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
+        exclude: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
         let sources = Sources::extract(arrow_files)?;
@@ -228,7 +250,14 @@ impl Loader {
             layout: layout.to_owned(),
             n_frames,
             mixture,
+            policy: PolicyConfig {
+                on_error: on_error.to_owned(),
+                on_io_error: on_io_error.to_owned(),
+                max_errors,
+                max_consecutive_errors,
+            },
         };
+        let exclude = Exclude::extract(exclude)?;
         let mut problems = Vec::new();
         if sources.groups.iter().all(Vec::is_empty) {
             problems.push("arrow_files is empty, must name at least one shard".to_owned());
@@ -254,6 +283,8 @@ impl Loader {
         let options = ArrowOptions { audio_column, label_column, mmap, ..ArrowOptions::default() };
         let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
         config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
+        plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
+        let exclude = plan.policy.exclude.clone();
         let (shape, source) = (task.shape(), Arc::new(source));
         if let Some(mixture) = &mut plan.mixture {
             mixture.over(source.group_starts());
@@ -268,7 +299,14 @@ impl Loader {
         logging::emit(py)?;
         Ok(Self {
             face: Face::new(engine),
-            identity: state::identity(&config, &audio, columns.each_ref().map(Option::as_deref), &source),
+            identity: state::identity(
+                &config,
+                &audio,
+                columns.each_ref().map(Option::as_deref),
+                &source,
+                &exclude,
+            ),
+            exclude,
             config,
             shape,
             sources,
@@ -353,8 +391,10 @@ impl Loader {
         self.face.control().is_closed()
     }
 
-    /// The bad records met so far, each once, in row order: dicts with `index` (row over all files), `shard`, `row` (within the
-    /// shard), `path` (the recording's own, if the shard has one), `kind` and `reason`.
+    /// The records that could not be had so far, each once, in row order: dicts with `index` (row over all files), `shard`, `row` (within
+    /// the shard), `path` (the recording's own, if the shard has one), `kind` and `reason`. At most 10000, or as many as `max_errors`
+    /// allows. The kinds: `unreadable` (a null, a path that leads nowhere), `truncated` (past the end of the shard), `unsupported`,
+    /// `corrupt`, `empty`, `too_short`, `non_finite`, `too_large`, `io` and `not_found` (the system).
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut reader = self.source.reader();
         // A path that cannot be read is no path; why the record is bad is in `reason`.
@@ -363,7 +403,7 @@ impl Loader {
 
     /// What went through, where the time goes, and what that says. Totals are since construction.
     ///
-    /// - `records_read`, `records_decoded`, `records_failed`, `substitutes`, `batches`; `decoded_at_first_batch`, how many records had
+    /// - `records_read`, `records_decoded`, `records_failed`, `records_excluded`, `records_lost` (to the system), `retries` (reads that failed for a moment), `substitutes`, `batches`; `decoded_at_first_batch`, how many records had
     ///   been decoded when the first batch was complete.
     /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound, CPU-bound, I/O-bound or
     ///   buffer-bound, of the last 5 to 10 s, as it was when the last batch was handed out.
@@ -522,7 +562,7 @@ impl Loader {
         self.source.class_names().map(<[String]>::to_vec)
     }
 
-    /// The shards in the order given: dicts with `path`, `first_row`, `num_rows` and `damage` (None, or what is wrong with the file).
+    /// The shards in the order given: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage` (None, or what is wrong with the file).
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         shards(py, self.source.shards())
@@ -536,6 +576,7 @@ impl Loader {
         let [audio_column, label_column] = &this.columns;
         keywords.set_item("audio_column", audio_column)?;
         keywords.set_item("label_column", label_column)?;
+        keywords.set_item("exclude", (!this.exclude.is_empty()).then_some(&*this.exclude))?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), PyTuple::empty(py), keywords);
         (new, arguments, this.state_dict(py)?).into_bound_py_any(py)

@@ -5,8 +5,10 @@
 
 mod arrays;
 mod baton;
+mod check;
 mod decode;
 mod errors;
+mod exclude;
 mod face;
 mod loader;
 mod logging;
@@ -101,6 +103,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<token_loader::TokenLoader>()?;
+    module.add_class::<check::_Check>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
     errors::add(module)?;

@@ -6,7 +6,10 @@ use pyo3::{
 };
 
 use super::errors::to_python;
-use crate::{Error, ErrorKind, LoaderConfig, config::shown};
+use crate::{
+    Error, ErrorKind, LoaderConfig,
+    config::{PolicyConfig, shown},
+};
 
 /// Calls the class with a preset's parameters, overridden.
 pub fn preset<'py>(
@@ -30,7 +33,17 @@ pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'p
     }
     set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches cpu_budget memory_budget raw_channel_bytes }
     set! { dtype layout n_frames mmap }
+    set_policy(&dict, &config.policy)?;
     Ok(dict)
+}
+
+/// Adds the parameters about records that fail.
+pub fn set_policy(keywords: &Bound<'_, PyDict>, policy: &PolicyConfig) -> PyResult<()> {
+    let PolicyConfig { on_error, on_io_error, max_errors, max_consecutive_errors } = policy;
+    keywords.set_item("on_error", on_error)?;
+    keywords.set_item("on_io_error", on_io_error)?;
+    keywords.set_item("max_errors", *max_errors)?;
+    keywords.set_item("max_consecutive_errors", max_consecutive_errors)
 }
 
 /// The parameters that may be given by position, as keywords.

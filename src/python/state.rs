@@ -9,7 +9,7 @@ use pyo3::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{sources::pair, whole::int64};
+use super::{exclude, sources::pair, whole::int64};
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     pipeline::AudioPlan,
@@ -24,6 +24,7 @@ pub fn identity(
     audio: &AudioPlan,
     columns: [Option<&str>; 2],
     source: &ArrowSource,
+    exclude: &[u64],
 ) -> Identity {
     let resolved = config.resolved_order().map(|order| order.name()).unwrap_or_default();
     let mut parameters = Map::new();
@@ -66,6 +67,9 @@ pub fn identity(
     put("dtype", config.dtype.as_str().into());
     put("layout", config.layout.as_str().into());
     put("n_frames", audio.n_frames().into());
+    if let Some(rows) = exclude::identity(exclude) {
+        put("exclude", rows);
+    }
     let mut data = Map::new();
     data.insert("num_shards".into(), source.shards().len().into());
     data.insert("num_records".into(), source.n_rows().into());

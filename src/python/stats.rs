@@ -12,6 +12,9 @@ pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResu
     dict.set_item("records_read", stats.records_read)?;
     dict.set_item("records_decoded", stats.records_decoded)?;
     dict.set_item("records_failed", stats.records_failed)?;
+    dict.set_item("records_excluded", stats.records_excluded)?;
+    dict.set_item("records_lost", stats.records_lost)?;
+    dict.set_item("retries", stats.retries)?;
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;
     dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;

@@ -19,21 +19,23 @@ use serde_json::{Map, Value, json};
 use super::{
     arrays::array,
     errors::to_python,
+    exclude::{self, Exclude},
     face::{Face, shards},
     logging,
+    parameters::set_policy,
     side::on_the_side,
     state,
     vocabulary::{self, Given},
-    whole::{chosen, int64, int128, n_workers, optional_int64, prefetch_batches},
+    whole::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
     workers::check_share,
 };
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Ids, Packing, TokenBatch},
-    config::{TokenConfig, shown},
+    config::{PolicyConfig, TokenConfig, shown},
     decode::tokenizer::TokenizerOptions,
     order::{Groups, Place, Stride},
-    pipeline::{Engine, Position, TokenTask, epoch_out_of_range},
+    pipeline::{Engine, Losses, MaxErrors, Position, TokenTask, epoch_out_of_range},
     record::Standing,
     source::parquet::{ParquetOptions, ParquetSource, Split, list_files, split},
     state::{Identity, Share, merge},
@@ -104,6 +106,13 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///     Documents that may wait for the workers, and their bytes; one may always.
 /// cpu_budget : int, optional
 ///     The most threads of `n_workers="auto"`. None: the cores that the process may use.
+/// on_error, on_io_error : str
+///     What becomes of a document that is bad, or that the system fails to read after retries: `"skip"` leaves it out, `"raise"` raises
+///     `DecodeError` or `OSError` in its turn. Nothing stands in for it.
+/// max_errors, max_consecutive_errors : int or float, int, optional
+///     How many different documents may fail on this rank, or one after another, before `DecodeError` is raised; see `Loader`.
+/// exclude : path or sequence of int, optional
+///     Rows that are never read, as if they were bad, but not counted as errors; see `Loader`.
 ///
 /// Raises
 /// ------
@@ -136,7 +145,8 @@ impl TokenLoader {
         tokenizer_batch_size=128, n_workers=4, rank=0, world_size=1, seed=None, infinite=true, text_column="text", crop="drop",
         n_streams=None, stride=None, shuffle_min_size=None, drop_last=false, dtype="int64", extras=None, pattern=None,
         special_tokens=None, bos_id=None, prefetch_batches=3, raw_channel_size=256, cpu_budget=None,
-        raw_channel_bytes=536870912
+        raw_channel_bytes=536870912, on_error="skip", on_io_error="raise", max_errors=None, max_consecutive_errors=None,
+        exclude=None
     ))]
     fn new(
         py: Python<'_>,
@@ -168,6 +178,11 @@ impl TokenLoader {
         #[pyo3(from_py_with = int64)] raw_channel_size: i64,
         #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
         #[pyo3(from_py_with = int64)] raw_channel_bytes: i64,
+        on_error: &str,
+        on_io_error: &str,
+        #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
+        #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
+        exclude: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
         let raise = |error: Error| to_python(py, &error);
@@ -192,7 +207,14 @@ impl TokenLoader {
             raw_channel_size,
             cpu_budget,
             raw_channel_bytes,
+            policy: PolicyConfig {
+                on_error: on_error.to_owned(),
+                on_io_error: on_io_error.to_owned(),
+                max_errors,
+                max_consecutive_errors,
+            },
         };
+        let exclude = Exclude::extract(exclude)?;
         let paths =
             one_or_more::<PathBuf>(parquet_files, "parquet_files is", "a path or a sequence of paths")?;
         let val_names = val
@@ -211,7 +233,9 @@ impl TokenLoader {
             let groups = source.row_groups_of(shard).iter();
             groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
         });
-        let (plan, pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+        let (mut plan, pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+        plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
+        let exclude = plan.policy.exclude.clone();
         let groups = plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
         let extras = pack.extras;
         let task = TokenTask::new(pack, vocabulary);
@@ -229,10 +253,12 @@ impl TokenLoader {
             drop_last = drop_last, dtype = &config.dtype, extras = &config.extras, pattern = pattern,
             special_tokens = special_tokens, bos_id = bos_id, prefetch_batches = config.prefetch_batches,
             raw_channel_size = raw_channel_size, cpu_budget = cpu_budget, raw_channel_bytes = raw_channel_bytes,
+            exclude = (!exclude.is_empty()).then_some(&*exclude),
         }
+        set_policy(&arguments, &config.policy)?;
         Ok(Self {
             face: Face::new(engine),
-            identity: identity(&config, text_column, fingerprint, &source),
+            identity: identity(&config, text_column, fingerprint, &source, &exclude),
             source,
             task,
             config,
@@ -406,7 +432,7 @@ impl TokenLoader {
         self.face.take_back(py)
     }
 
-    /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows` and `damage`.
+    /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage`.
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         shards(py, self.source.shards())
@@ -513,12 +539,26 @@ impl TokenLoader {
             Standing { draws: (epoch - 1) * rows + before, held: Vec::new() }
         };
         let standings = (share.rank * each..(share.rank + 1) * each).map(standing).collect();
-        Ok(Position { epoch: 0, batch: 0, canon: now.canon, skip: Vec::new(), standings: Some(standings) })
+        let lost = Losses::new();
+        Ok(Position {
+            epoch: 0,
+            batch: 0,
+            canon: now.canon,
+            skip: Vec::new(),
+            standings: Some(standings),
+            lost,
+        })
     }
 }
 
 /// What fixes the batches of a loader of documents.
-fn identity(config: &TokenConfig, text_column: &str, tokenizer: u64, source: &ParquetSource) -> Identity {
+fn identity(
+    config: &TokenConfig,
+    text_column: &str,
+    tokenizer: u64,
+    source: &ParquetSource,
+    exclude: &[u64],
+) -> Identity {
     let mut parameters = Map::new();
     let mut put = |name: &str, value: Value| {
         parameters.insert(name.to_owned(), value);
@@ -535,6 +575,9 @@ fn identity(config: &TokenConfig, text_column: &str, tokenizer: u64, source: &Pa
     put("tokenizer_batch_size", config.tokenizer_batch_size.into());
     put("shuffle_min_size", config.window().max(1).into());
     put("stride", config.stride.as_deref().into());
+    if let Some(rows) = exclude::identity(exclude) {
+        put("exclude", rows);
+    }
     let mut data = Map::new();
     data.insert("num_shards".into(), source.shards().len().into());
     data.insert("num_documents".into(), source.n_rows().into());

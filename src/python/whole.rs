@@ -7,11 +7,11 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyBool, PyString},
+    types::{PyBool, PyFloat, PyString},
 };
 
 use super::errors::to_python;
-use crate::{Error, ErrorKind, config::Count};
+use crate::{Error, ErrorKind, config::Count, pipeline::MaxErrors};
 
 pub fn int64(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     let nearest = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
@@ -59,6 +59,27 @@ fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     }
     let message = format!("{name} is {}, must be a whole number or \"auto\"", text.repr()?);
     Err(to_python(object.py(), &Error::new(ErrorKind::Config, message)))
+}
+
+/// `max_errors`: a number, a share, or None.
+pub fn max_errors(object: &Bound<'_, PyAny>) -> PyResult<Option<MaxErrors>> {
+    match object.cast::<PyFloat>() {
+        Ok(share) => Ok(Some(MaxErrors::Share(share.extract()?))),
+        Err(_) => Ok(optional_int64(object)?.map(MaxErrors::Count)),
+    }
+}
+
+impl<'py> IntoPyObject<'py> for MaxErrors {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Count(n) => n.into_bound_py_any(py),
+            Self::Share(share) => share.into_bound_py_any(py),
+        }
+    }
 }
 
 impl<'py> IntoPyObject<'py> for Count {

@@ -13,6 +13,8 @@ pub struct Shard {
     pub first_row: u64,
     /// How many rows its headers promise.
     pub n_rows: u64,
+    /// The size of the file when it was opened.
+    pub n_bytes: u64,
     /// Why the shard ends before its end, if it does. Rows before still count.
     pub damage: Option<Error>,
 }
@@ -22,11 +24,11 @@ pub struct Shard {
 /// # Errors
 /// [`ErrorKind::Format`] if they claim more rows than an int64 counts.
 pub(crate) fn shards_of<'a>(
-    files: impl Iterator<Item = (&'a Arc<Path>, (u64, Option<Error>))>,
+    files: impl Iterator<Item = (&'a Arc<Path>, (u64, u64, Option<Error>))>,
 ) -> Result<(Vec<Shard>, u64)> {
     let (mut shards, mut first_row) = (Vec::new(), 0u64);
-    for (path, (n_rows, damage)) in files {
-        shards.push(Shard { path: Arc::clone(path), first_row, n_rows, damage });
+    for (path, (n_rows, n_bytes, damage)) in files {
+        shards.push(Shard { path: Arc::clone(path), first_row, n_rows, n_bytes, damage });
         first_row = first_row
             .checked_add(n_rows)
             .filter(|&n| i64::try_from(n).is_ok())

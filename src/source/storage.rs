@@ -5,14 +5,17 @@
 //! still the one that was indexed.
 //!
 //! Parallel file systems fail for moments (EIO, ESTALE, timeouts). Such a failure is tried again a few times, with a growing
-//! pause, and logged; only then is it an error. The pauses add up to well under half a second, the time in which a
+//! pause, logged and counted; only then is it an error. The pauses add up to well under half a second, the time in which a
 //! closing loader must be gone.
 
 use std::{
     fmt, fs, io,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, SystemTime},
 };
@@ -28,6 +31,34 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the system says; `InvalidInput` for anything that is not a regular file.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
+
+    /// Learns that a call failed for a moment, and is made again.
+    fn retried(&self) {}
+}
+
+/// Storage that counts what is tried again, for all who read from it.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    storage: Arc<dyn Storage>,
+    retries: Arc<AtomicU64>,
+}
+
+impl Counted {
+    /// The storage, and the count.
+    pub(crate) fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+        let retries: Arc<AtomicU64> = Arc::default();
+        (Arc::new(Self { storage, retries: retries.clone() }), retries)
+    }
+}
+
+impl Storage for Counted {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        self.storage.open(path)
+    }
+
+    fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// An open file that is read by offset, by several threads at a time.
@@ -159,7 +190,12 @@ fn is_transient(error: &io::Error) -> bool {
 }
 
 /// Runs `attempt` until it succeeds, fails for good, or has used up the pauses.
-fn retry<T>(path: &Path, doing: &str, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn retry<T>(
+    storage: &dyn Storage,
+    path: &Path,
+    doing: &str,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     let mut pauses = PAUSES.iter();
     loop {
         match attempt() {
@@ -167,6 +203,7 @@ fn retry<T>(path: &Path, doing: &str, mut attempt: impl FnMut() -> io::Result<T>
             Err(error) if is_transient(&error) => {
                 let Some(pause) = pauses.next() else { return Err(error) };
                 log::warn!("cannot {doing} {}: {error}; trying again in {pause:?}", path.display());
+                storage.retried();
                 thread::sleep(*pause);
             }
             result => return result,
@@ -192,7 +229,7 @@ impl fmt::Debug for StoredFile {
 impl StoredFile {
     /// Opens `path` and notes its version.
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
-        retry(path, "open", || {
+        retry(&**storage, path, "open", || {
             let file = storage.open(path)?;
             let version = file.version()?;
             let file = RwLock::new(Arc::from(file));
@@ -225,7 +262,7 @@ impl StoredFile {
         let mut filled = 0;
         while filled < buffer.len() {
             let from = at.checked_add(filled as u64).ok_or_else(|| past_the_end(u64::MAX, self.size()))?;
-            let n = retry(&self.path, "read", || {
+            let n = retry(&*self.storage, &self.path, "read", || {
                 self.fresh_if_stale(|file| file.read_at(&mut buffer[filled..], from))
             })
             .map_err(|error| self.unread(error, from))?;
@@ -251,7 +288,7 @@ impl StoredFile {
     /// # Errors
     /// As [`Self::read_exact`].
     pub(crate) fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
-        let mapped = retry(&self.path, "read", || {
+        let mapped = retry(&*self.storage, &self.path, "read", || {
             self.fresh_if_stale(|file| file.mapped(at, len, needed.clone()).transpose())
         });
         match mapped {

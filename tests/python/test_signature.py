@@ -32,6 +32,11 @@ KEYWORDS = {
     "audio_column": None,
     "label_column": None,
     "mmap": False,
+    "on_error": "skip",
+    "on_io_error": "raise",
+    "max_errors": None,
+    "max_consecutive_errors": None,
+    "exclude": None,
 }
 
 

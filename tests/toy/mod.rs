@@ -20,7 +20,7 @@ use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
     order::Order,
-    pipeline::{Auto, Engine, Plan, Step},
+    pipeline::{Auto, Engine, Plan, Policy, Step},
     record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed,
 };
@@ -141,6 +141,7 @@ pub fn plan() -> Plan {
         n_streams: None,
         infinite: false,
         drop_last: false,
+        policy: Policy::default(),
         buffer_size: 50,
         n_workers: 2,
         n_readers: 3,

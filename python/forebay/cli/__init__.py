@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from forebay._core import __version__
-from forebay.cli import download
+from forebay.cli import check, download
 
-COMMANDS = (download,)
+COMMANDS = (check, download)
 
 
 def parser() -> argparse.ArgumentParser:

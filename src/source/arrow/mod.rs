@@ -27,7 +27,10 @@ mod walk;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 pub use reader::ArrowReader;
@@ -39,7 +42,7 @@ use super::{
     mapped::MappedFiles,
     parallel,
     shard::{Shard, locate, shards_of},
-    storage::{LocalFiles, Rooted, Storage, StoredFile},
+    storage::{Counted, LocalFiles, Rooted, Storage, StoredFile},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -71,6 +74,7 @@ impl Default for ArrowOptions {
 #[derive(Debug)]
 pub struct ArrowSource {
     storage: Arc<dyn Storage>,
+    retries: Arc<AtomicU64>,
     shards: Vec<Shard>,
     indexes: Vec<Index>,
     blocks: Arc<BlockPool>,
@@ -138,9 +142,10 @@ impl ArrowSource {
                 "there are no files to read; name at least one Arrow shard",
             ));
         }
+        let (storage, retries) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let indexes = index_all(&storage, &paths, options, stop)?;
-        let rows = indexes.iter().map(|index| (index.n_rows, index.damage.clone()));
+        let rows = indexes.iter().map(|index| (index.n_rows, index.version.size, index.damage.clone()));
         let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
         for shard in &shards {
             if let Some(error) = &shard.damage {
@@ -152,6 +157,7 @@ impl ArrowSource {
         let groups = vec![shards.len()];
         Ok(Self {
             storage,
+            retries,
             open: OpenShards::new(shards.len()),
             shards,
             indexes,
@@ -279,6 +285,10 @@ impl Source for ArrowSource {
 
     fn bytes_in_use(&self) -> usize {
         self.blocks.bytes_in_use()
+    }
+
+    fn retries(&self) -> Arc<AtomicU64> {
+        self.retries.clone()
     }
 }
 

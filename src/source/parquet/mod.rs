@@ -30,7 +30,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -46,7 +46,7 @@ use super::{
     columns::{FeatureCache, Payload, common_class_names},
     parallel,
     shard::{Shard, locate, shards_of},
-    storage::{LocalFiles, Rooted, Storage, StoredFile, Version},
+    storage::{Counted, LocalFiles, Rooted, Storage, StoredFile, Version},
 };
 use crate::{Error, ErrorKind, Result, record::Source, seed::mix};
 
@@ -90,6 +90,7 @@ pub struct RowGroup {
 #[derive(Debug)]
 pub struct ParquetSource {
     storage: Arc<dyn Storage>,
+    retries: Arc<AtomicU64>,
     payload: Payload,
     label_column: Option<String>,
     features: FeatureCache,
@@ -147,6 +148,7 @@ impl ParquetSource {
             let message = "there are no files to read; name at least one Parquet file";
             return Err(Error::new(ErrorKind::Config, message));
         }
+        let (storage, retries) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let features = FeatureCache::default();
         let indexes = parallel::each(&paths, options.threads, |path| {
@@ -155,7 +157,7 @@ impl ParquetSource {
             }
             Index::read(&storage, path, options, &features).map_err(|error| error.in_shard(Arc::clone(path)))
         })?;
-        let rows = indexes.iter().map(|index| (index.group_rows.iter().sum(), None));
+        let rows = indexes.iter().map(|index| (index.group_rows.iter().sum(), index.version.size, None));
         let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
         let names = indexes.iter().map(|index| index.class_names.as_ref());
         let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
@@ -171,6 +173,7 @@ impl ParquetSource {
         let sizes = indexes.iter().map(|index| index.largest).enumerate();
         Ok(Self {
             storage,
+            retries,
             payload: options.payload.clone(),
             label_column: options.label_column.clone(),
             features,
@@ -279,6 +282,10 @@ impl Index {
 
 impl Source for ParquetSource {
     type Reader = ParquetReader;
+
+    fn retries(&self) -> Arc<AtomicU64> {
+        self.retries.clone()
+    }
 
     fn shard_rows(&self) -> Vec<u64> {
         self.shards.iter().map(|shard| shard.n_rows).collect()

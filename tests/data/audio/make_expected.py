@@ -46,7 +46,7 @@ OVERRIDES = {
     "made/empty.wav": "empty",
     "made/no_samples.wav": "empty",
     "made/no_samples.aiff": "empty",
-    "made/nan.wav": "non-finite",
+    "made/nan.wav": "non_finite",
     "wav-bw64/rect_24bit_nowave_first6000.wav": "unsupported",
 }
 LOSSY = {".m4a": "by-length", ".mp4": "by-length", ".aac": "by-length"}

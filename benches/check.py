@@ -1,0 +1,63 @@
+"""Recordings of a minute that `forebay check` decodes in a second, on all cores: a table in Markdown.
+
+    python benches/recordings.py
+    python benches/check.py
+
+Beside it the bare decoder: `forebay.decode` of the whole recording in memory, one thread for each core at a time, and
+the most memory that the process held. The shards lie in the page cache.
+"""
+
+import argparse
+import io
+import os
+import resource
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "python"))
+
+import forebay
+from forebay.cli import check
+from recordings import Row, write_shard
+
+FOLDER = Path(__file__).parents[1] / "target" / "bench-recordings"
+
+
+def bare(data: bytes, n: int, threads: int) -> float:
+    """Whole recordings a second that the decoder alone makes."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(forebay.decode, [data] * n))
+    return n / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=400, help="recordings of each kind")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    print(f"{cores} cores; the best of {arguments.rounds} rounds, in turn\n")
+    print("| recordings of 60 s | check, 1/s | decoder alone, 1/s | most memory, MB |")
+    print("|---|---:|---:|---:|")
+    for path in sorted(FOLDER.iterdir()):
+        data = path.read_bytes()
+        with tempfile.TemporaryDirectory() as folder:
+            shard = write_shard(Path(folder) / "a.arrow", [Row(data)] * arguments.records, rows_per_batch=50)
+            checked = alone = 0.0
+            for _ in range(arguments.rounds):
+                begin = time.perf_counter()
+                summary = check.check([shard], Path(folder) / "report", stream=io.StringIO())
+                checked = max(checked, arguments.records / (time.perf_counter() - begin))
+                assert (summary.records, summary.bad) == (arguments.records, 0)
+                alone = max(alone, bare(data, arguments.records // 2, cores))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        print(f"| {path.name} | {checked:.0f} | {alone:.0f} | {memory:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

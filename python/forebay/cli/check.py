@@ -1,0 +1,342 @@
+"""`forebay check`: decodes every recording of the shards from end to end, and reports what it found.
+
+The rows of the report are written as they come, in order, to `REPORT.csv.tmp`; an interrupted run leaves them, and the
+next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and `REPORT.json` the
+shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes.
+"""
+
+import argparse
+import csv
+import io
+import itertools
+import json
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from forebay._core import ConfigError, __version__, _Check
+from forebay.cli.progress import Progress, clock
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+COLUMNS = (
+    "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "peak", "clipping", "silence",
+    "nan", "kind", "reason",
+)  # fmt: skip
+"""Of the CSV file: a line for each recording."""
+VERSION = 1
+"""The layout of the JSON file; `src/report.rs` reads it."""
+SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+"""Where the classes of durations begin."""
+CLIPPED = 1e-3
+"""The share of values at full scale from which a recording counts as clipped."""
+BAR = 40
+"""Characters of the longest bar of a histogram."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Summary:
+    """What is counted over all recordings."""
+
+    records: int = 0
+    seconds: float = 0.0
+    clipped: int = 0
+    silent: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    durations: Counter[int] = field(default_factory=Counter)
+    rates: Counter[int] = field(default_factory=Counter)
+    codecs: Counter[str] = field(default_factory=Counter)
+    channels: Counter[int] = field(default_factory=Counter)
+
+    def add(self, row: Row) -> None:
+        """Counts a recording."""
+        self.records += 1
+        if row["kind"]:
+            self.kinds[row["kind"]] += 1
+            return
+        self.seconds += row["seconds"]
+        self.clipped += row["clipping"] >= CLIPPED
+        self.silent += row["silence"] == 1.0
+        self.durations[max(start for start in SECONDS if start <= row["seconds"])] += 1
+        self.rates[row["rate"]] += 1
+        self.codecs[row["codec"]] += 1
+        self.channels[row["channels"]] += 1
+
+    @property
+    def bad(self) -> int:
+        """How many cannot be decoded."""
+        return self.kinds.total()
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the JSON file has; durations by the seconds that a class begins with."""
+        return {
+            "records": self.records,
+            "bad": self.bad,
+            "kinds": dict(self.kinds.most_common()),
+            "seconds": round(self.seconds, 3),
+            "clipped": self.clipped,
+            "silent": self.silent,
+            "durations": {str(start): self.durations[start] for start in SECONDS if self.durations[start]},
+            "rates": {str(rate): count for rate, count in sorted(self.rates.items())},
+            "codecs": dict(self.codecs.most_common()),
+            "channels": {str(number): count for number, count in sorted(self.channels.items())},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people; histograms of what could be decoded."""
+        yield f"{self.records} recordings, {clock(self.seconds)} in all; {self.bad} are bad"
+        for kind, count in self.kinds.most_common():
+            yield f"  {kind:<12} {count}"
+        yield f"{self.clipped} are clipped ({CLIPPED:.1%} of their samples at full scale), {self.silent} are silent"
+        ends = dict(itertools.pairwise((*SECONDS, 0)))
+        spans = {f"{start} to {ends[start]} s" if ends[start] else f"from {start} s": start for start in SECONDS}
+        yield from histogram("durations", {name: self.durations[start] for name, start in spans.items()})
+        yield from histogram("rates", {f"{rate} Hz": count for rate, count in sorted(self.rates.items())})
+        yield from histogram("codecs", dict(self.codecs.most_common()))
+        yield from histogram("channels", {str(number): count for number, count in sorted(self.channels.items())})
+
+
+def histogram(title: str, counts: Mapping[str, int]) -> Iterator[str]:
+    """A line for each class that has any."""
+    yield f"{title}:"
+    most = max(counts.values(), default=0)
+    for name, count in counts.items():
+        if count:
+            yield f"  {name:>14} {count:>9} {'#' * max(1, BAR * count // most)}"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a report, partial and whole."""
+
+    stem: Path
+
+    def named(self, ending: str) -> Path:
+        """The file with that ending."""
+        return self.stem.with_name(self.stem.name + ending)
+
+    def start(self, shards: Sequence[Row], step: int, *, restart: bool) -> list[Row]:
+        """The rows that an earlier run over the same shards left, a multiple of `step`; what else it left is cut off.
+
+        Raises `ConfigError` if it was over other shards.
+        """
+        origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
+        rows: list[Row] = []
+        if origin.exists() and partial.exists() and not restart:
+            found = read_json(origin)
+            if problem := difference(found, shards):
+                raise ConfigError(
+                    f"{partial} was begun over other shards: {problem}; name another report with -o, or give --restart"
+                )
+            data = partial.read_bytes()
+            rows, end = whole_rows(data, step)
+            with partial.open("r+b") as file:
+                file.truncate(end)
+        else:
+            partial.write_text(",".join(COLUMNS) + "\n")
+            origin.write_text(json.dumps({"shards": list(shards)}))
+        return rows
+
+    def finish(self, shards: Sequence[Row], summary: Summary, bad: Sequence[Row]) -> None:
+        """Writes the report, and gives both files their names."""
+        report = {
+            "report": "forebay check",
+            "version": VERSION,
+            "forebay": __version__,
+            "shards": list(shards),
+            "summary": summary.as_dict(),
+            "bad": list(bad),
+        }
+        origin = self.named(".json.tmp")
+        with origin.open("w") as file:
+            json.dump(report, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        self.named(".csv.tmp").replace(self.named(".csv"))
+        origin.replace(self.named(".json"))
+
+
+def read_json(path: Path) -> Any:
+    """What a file holds; None if that is no JSON."""
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        return None
+
+
+def difference(found: Any, shards: Sequence[Row]) -> str | None:
+    """How the shards of an earlier run differ, if they do."""
+    before = found.get("shards") if isinstance(found, dict) else None
+    if not isinstance(before, list):
+        return "it does not say which"
+    if len(before) != len(shards):
+        return f"{len(before)} files, these are {len(shards)}"
+    for old, new in zip(before, shards, strict=True):
+        if old != new:
+            names = [name for name in ("path", "num_rows", "num_bytes", "damage") if old.get(name) != new[name]]
+            return f"{new['path']}, whose " + ", ".join(f"{name} was {old.get(name)}" for name in names)
+    return None
+
+
+def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
+    """The rows of a CSV file as far as they are whole and in order, a multiple of `step`, and where they end."""
+    lines = data.split(b"\n")[:-1]
+    header = ",".join(COLUMNS).encode()
+    if not lines or lines[0] != header:
+        raise ConfigError("the partial report does not begin as one does; give --restart")
+    rows: list[Row] = []
+    ends = [len(header) + 1]
+    for line in lines[1:]:
+        fields = next(csv.reader([line.decode(errors="replace")]), [])
+        if len(fields) != len(COLUMNS) or fields[0] != str(len(rows)):
+            break
+        rows.append(parsed(dict(zip(COLUMNS, fields, strict=True))))
+        ends.append(ends[-1] + len(line) + 1)
+    n = len(rows) // step * step
+    return rows[:n], ends[n]
+
+
+def parsed(fields: Mapping[str, str]) -> Row:
+    """A row of the CSV file as the core gives it."""
+    whole = {name: int(fields[name]) if fields[name] else None for name in ("bytes", "rate", "channels")}
+    real = {name: float(fields[name]) if fields[name] else None for name in ("seconds", "peak", "clipping", "silence")}
+    text = {name: fields[name] or None for name in ("path", "codec", "kind", "reason")}
+    return {
+        "index": int(fields["index"]), "shard": fields["shard"], "row": int(fields["row"]),
+        **whole, **real, **text, "nan": fields["nan"] == "True",
+    }  # fmt: skip
+
+
+def one_line(value: object) -> object:
+    """Texts without line breaks, so that a line of the file is a row."""
+    return value.replace("\r", "\\r").replace("\n", "\\n") if isinstance(value, str) else value
+
+
+class ToProgress(logging.Handler):
+    """Shows what the core logs above the bar."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.WARNING)
+        self.progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes the message as a line of its own."""
+        self.progress.say(record.getMessage())
+
+
+def check(
+    files: Sequence[Path],
+    stem: Path,
+    *,
+    audio_column: str | None = None,
+    restart: bool = False,
+    stream: TextIO | None = None,
+) -> Summary:
+    """Checks every recording of the shards, and writes the report; goes on where an earlier call was interrupted.
+
+    Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: what was written stays.
+    """
+    parquet = [path.suffix == ".parquet" for path in files]
+    if any(parquet) != all(parquet):
+        raise ConfigError("Arrow and Parquet files are mixed; check them apart")
+    settings: dict[str, Any] = {"parquet": any(parquet), "audio_column": audio_column}
+    opened = _Check(files, **settings)
+    shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
+    total = sum(shard["num_rows"] for shard in shards)
+    report = Files(stem)
+    rows = report.start(shards, opened.step, restart=restart)
+    summary, bad = Summary(), []
+    for row in rows:
+        summary.add(row)
+        if row["kind"]:
+            bad.append(entry(row, shards))
+    progress = Progress(total, "recordings", stream or sys.stderr, already=len(rows))
+    if rows:
+        progress.say(f"{len(rows)} of {total} recordings were checked before; going on")
+        progress.add(errors=summary.bad)
+        opened.close()
+        opened = _Check(files, first_row=len(rows), **settings)
+    handler = ToProgress(progress)
+    logging.getLogger("forebay").addHandler(handler)
+    try:
+        with report.named(".csv.tmp").open("a", newline="") as file:
+            for found in iter(opened.next, None):
+                write(file, found)
+                for row in found:
+                    summary.add(row)
+                    if row["kind"]:
+                        bad.append(entry(row, shards))
+                progress.add(done=len(found), errors=summary.bad - progress.errors)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        opened.close()
+        progress.close()
+        logging.getLogger("forebay").removeHandler(handler)
+    report.finish(shards, summary, bad)
+    return summary
+
+
+def entry(row: Row, shards: Sequence[Row]) -> Row:
+    """A bad recording as the JSON file has it, with the number of its shard."""
+    number = max(n for n, shard in enumerate(shards) if shard["first_row"] <= row["index"] and shard["num_rows"])
+    return {"shard_number": number, **{name: one_line(row[name]) for name in COLUMNS}}
+
+
+def write(file: TextIO, rows: Iterable[Row]) -> None:
+    """Writes whole lines, at once: an interrupt comes before or after."""
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerows([one_line(row[name]) for name in COLUMNS] for row in rows)
+    file.write(lines.getvalue())
+    file.flush()
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Adds the subcommand."""
+    parser = subparsers.add_parser(
+        "check",
+        help="decode every recording of the shards and report what is bad",
+        description="Decodes every recording of the shards from end to end, on all cores, and reports what is bad. "
+        "Interrupted, it goes on where it stopped when it is called again. The exit code is 1 if anything is bad.",
+    )
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="Arrow shards or save_to_disk folders, or Parquet files"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("forebay-check"), metavar="REPORT",
+        help="REPORT.json and REPORT.csv are written (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
+    parser.add_argument("--restart", action="store_true", help="forget what an interrupted run has checked")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Checks what the arguments name; the exit code is 1 if anything is bad, or the report cannot be written."""
+    stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
+    try:
+        summary = check(options.files, stem, audio_column=options.audio_column, restart=options.restart)
+    except ConfigError as error:
+        options.parser.error(str(error))
+    except OSError as error:
+        sys.stderr.write(f"forebay check: {error}\nWhat was checked so far is kept; run the same command to go on.\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\nWhat was checked so far is kept; run the same command to go on.")
+        raise
+    sys.stdout.write("\n".join(summary.lines()) + "\n")
+    report = json.loads(Files(stem).named(".json").read_text())
+    damaged = [shard for shard in report["shards"] if shard["damage"]]
+    for shard in damaged:
+        sys.stdout.write(f"damaged: {shard['path']}: {shard['damage']}\n")
+    sys.stdout.write(f"report: {Files(stem).named('.json')}, {Files(stem).named('.csv')}\n")
+    return 1 if summary.bad or damaged else 0

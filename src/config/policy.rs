@@ -1,0 +1,90 @@
+//! What a loader does about records that it cannot have, as the user said it: the same for recordings and documents.
+
+use std::sync::Arc;
+
+use super::shown;
+use crate::pipeline::{MaxErrors, Policy};
+
+/// Parameters about records that fail.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyConfig {
+    /// What becomes of a bad record: `skip` or `raise`.
+    pub on_error: String,
+    /// What becomes of a record that the system failed to read: `raise` or `skip`.
+    pub on_io_error: String,
+    /// How many different records may fail on this rank; no bound if not given.
+    pub max_errors: Option<MaxErrors>,
+    /// How many positions in a row may have a record that fails; no bound if not given.
+    pub max_consecutive_errors: Option<i64>,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self {
+            on_error: "skip".into(),
+            on_io_error: "raise".into(),
+            max_errors: None,
+            max_consecutive_errors: None,
+        }
+    }
+}
+
+impl PolicyConfig {
+    /// The policy, which excludes nothing yet.
+    pub(super) fn check(&self, problems: &mut Vec<String>) -> Policy {
+        let mut skips = |name: &str, value: &str| {
+            if !["skip", "raise"].contains(&value) {
+                problems.push(format!("{name} is {value:?}, must be \"skip\" or \"raise\""));
+            }
+            value == "skip"
+        };
+        let (skip_bad, skip_io) =
+            (skips("on_error", &self.on_error), skips("on_io_error", &self.on_io_error));
+        match self.max_errors {
+            Some(MaxErrors::Count(n)) if n < 0 => {
+                problems.push(format!("max_errors is {}, must be 0 or more", shown(n)));
+            }
+            // A share of 1.0 would bound nothing, and look like one error.
+            Some(MaxErrors::Share(share)) if !(share > 0.0 && share < 1.0) => problems.push(format!(
+                "max_errors is {share:?}, must be between 0.0 and 1.0 as a share of the records, or a whole number of them"
+            )),
+            _ => {}
+        }
+        if let Some(n) = self.max_consecutive_errors.filter(|&n| n < 1) {
+            problems.push(format!("max_consecutive_errors is {}, must be 1 or more", shown(n)));
+        }
+        Policy {
+            skip_bad,
+            skip_io,
+            max_errors: self.max_errors,
+            max_consecutive_errors: self.max_consecutive_errors.map(|n| n.max(1) as u64),
+            exclude: Arc::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_is_told() {
+        let config = PolicyConfig {
+            on_error: "ignore".into(),
+            on_io_error: "retry".into(),
+            max_errors: Some(MaxErrors::Share(1.0)),
+            max_consecutive_errors: Some(0),
+        };
+        let mut problems = Vec::new();
+        config.check(&mut problems);
+        assert_eq!(
+            problems,
+            [
+                "on_error is \"ignore\", must be \"skip\" or \"raise\"",
+                "on_io_error is \"retry\", must be \"skip\" or \"raise\"",
+                "max_errors is 1.0, must be between 0.0 and 1.0 as a share of the records, or a whole number of them",
+                "max_consecutive_errors is 0, must be 1 or more",
+            ]
+        );
+    }
+}

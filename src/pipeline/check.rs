@@ -1,0 +1,212 @@
+//! The task of checking recordings: each is decoded from its first sample to its last, and nothing is kept but what was found.
+//!
+//! A recording is decoded span by span, so that memory does not grow with its length. One that cannot be decoded is no failure here
+//! but a finding like others; only what cannot be read fails, as in any task.
+
+use super::{Plan, Policy, cores};
+use crate::{
+    Error, Result,
+    decode::{AudioDecoder, Info, Planes},
+    order::Order,
+    pipeline::Auto,
+    record::{Batches, Collate, Record, Stage, Task},
+};
+
+/// Records whose findings are handed out together.
+pub const CHECKED_TOGETHER: usize = 16;
+
+/// Values (samples times channels) that are decoded at a time, 4 MiB.
+const SPAN_VALUES: u64 = 1 << 20;
+/// The largest value of 16 bits: what reaches it was probably cut off.
+const FULL_SCALE: f32 = 32_767.0 / 32_768.0;
+/// One step of 16 bits: what stays below it is silence.
+const ONE_STEP: f32 = 1.0 / 32_768.0;
+
+/// What a recording turned out to be.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// The row number over the files as given.
+    pub index: u64,
+    /// Its encoded size.
+    pub n_bytes: u64,
+    /// What its container says; None if that cannot be read.
+    pub info: Option<Info>,
+    /// The largest magnitude, of the samples that were decoded.
+    pub peak: f32,
+    /// Values, of all channels, that were decoded.
+    pub n_values: u64,
+    /// Values at full scale.
+    pub n_clipped: u64,
+    /// Values below one step of 16 bits.
+    pub n_silent: u64,
+    /// Why it is bad, if it is.
+    pub error: Option<Error>,
+}
+
+impl Finding {
+    /// What is known of a record before it is decoded.
+    fn new(record: &Record) -> Self {
+        Self {
+            index: record.index,
+            n_bytes: record.bytes.len() as u64,
+            info: None,
+            peak: 0.0,
+            n_values: 0,
+            n_clipped: 0,
+            n_silent: 0,
+            error: None,
+        }
+    }
+
+    /// Takes decoded samples down.
+    fn listen(&mut self, samples: &[f32]) {
+        self.n_values += samples.len() as u64;
+        // Short enough for the counts of a loop over four lanes and more.
+        for part in samples.chunks(1 << 16) {
+            let (mut peak, mut clipped, mut silent) = (0.0f32, 0u32, 0u32);
+            for sample in part {
+                let size = sample.abs();
+                peak = if size > peak { size } else { peak };
+                clipped += u32::from(size >= FULL_SCALE);
+                silent += u32::from(size < ONE_STEP);
+            }
+            self.peak = self.peak.max(peak);
+            self.n_clipped += u64::from(clipped);
+            self.n_silent += u64::from(silent);
+        }
+    }
+}
+
+/// Decodes whole recordings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CheckTask;
+
+impl CheckTask {
+    /// A plan for one pass over all rows in order, on all cores.
+    pub fn plan() -> Plan {
+        let n_workers = cores();
+        Plan {
+            seed: 0,
+            order: Order::Sequential,
+            mixture: None,
+            groups: None,
+            window: 1,
+            batch_size: CHECKED_TOGETHER,
+            rank: 0,
+            world_size: 1,
+            n_streams: None,
+            infinite: false,
+            drop_last: false,
+            policy: Policy { skip_io: true, ..Policy::default() },
+            // Findings are small, and a long recording holds up those behind it.
+            buffer_size: 1024,
+            n_workers,
+            n_readers: 4,
+            channel_size: 4 * n_workers,
+            channel_bytes: 256 << 20,
+            prefetch_batches: 3,
+            auto: Auto::default(),
+        }
+    }
+}
+
+impl Task for CheckTask {
+    type Stage = CheckStage;
+    type Collate = CheckCollate;
+
+    fn stage(&self) -> CheckStage {
+        CheckStage { decoder: AudioDecoder::new(), planes: Planes::new() }
+    }
+
+    fn collate(&self, batches: Batches) -> CheckCollate {
+        CheckCollate { findings: vec![None; batches.size] }
+    }
+}
+
+/// One worker's part of a [`CheckTask`].
+#[derive(Debug)]
+pub struct CheckStage {
+    decoder: AudioDecoder,
+    planes: Planes,
+}
+
+impl CheckStage {
+    fn decode(&mut self, bytes: &[u8], finding: &mut Finding) -> Result<()> {
+        let recording = self.decoder.open(bytes)?;
+        let info = recording.info();
+        finding.info = Some(info);
+        let step = (SPAN_VALUES / u64::from(info.channels)).max(1);
+        let mut at = 0;
+        while at < info.n_samples {
+            let end = info.n_samples.min(at + step);
+            self.decoder.read(&recording, at..end, &mut self.planes)?;
+            for channel in 0..usize::from(info.channels) {
+                finding.listen(self.planes.channel(channel));
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+impl Stage for CheckStage {
+    type Example = Finding;
+
+    fn run(&mut self, record: &Record) -> Result<Finding> {
+        let mut finding = Finding::new(record);
+        finding.error = self.decode(&record.bytes, &mut finding).err();
+        Ok(finding)
+    }
+}
+
+/// Lists findings in the order of rows.
+#[derive(Debug)]
+pub struct CheckCollate {
+    findings: Vec<Option<Finding>>,
+}
+
+impl Collate for CheckCollate {
+    type Example = Finding;
+    type Batch = Vec<Finding>;
+
+    fn put(&mut self, _stream: usize, row: usize, finding: Finding) -> Result<()> {
+        self.findings[row] = Some(finding);
+        Ok(())
+    }
+
+    fn take(&mut self, rows: usize) -> Vec<Finding> {
+        self.findings.iter_mut().take(rows).filter_map(Option::take).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_heard() {
+        let record = Record { bytes: bytes::Bytes::from_static(b"no"), label: 0, index: 3, seed: 0 };
+        let mut finding = Finding::new(&record);
+        let samples: Vec<f32> = (0..200_000)
+            .map(|n| match n % 4 {
+                0 => 0.0,
+                1 => -0.5,
+                2 => 1.0 / 65_536.0,
+                _ => 0.25,
+            })
+            .collect();
+        finding.listen(&samples);
+        finding.listen(&[-1.0, FULL_SCALE, 0.999]);
+        assert_eq!((finding.peak, finding.n_values), (1.0, 200_003));
+        assert_eq!((finding.n_clipped, finding.n_silent), (2, 100_000));
+    }
+
+    #[test]
+    fn a_bad_one_is_a_finding() {
+        let record =
+            Record { bytes: bytes::Bytes::from_static(b"no recording"), label: 0, index: 3, seed: 0 };
+        let finding = CheckTask.stage().run(&record).unwrap();
+        assert_eq!(finding.error.unwrap().kind, crate::ErrorKind::Unsupported);
+        assert_eq!((finding.index, finding.n_bytes, finding.info), (3, 12, None));
+    }
+}

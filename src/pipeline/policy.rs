@@ -1,0 +1,186 @@
+//! What becomes of records that cannot be had: which ones are left out, how many may be, and which are not even asked for.
+//!
+//! In go the outcomes of a rank's draws, in the order of its positions; out comes whether the run goes on. Everything is decided on
+//! one thread and in that order, so that a loader which ends with an error ends at the same batch in every run, whatever the
+//! number of workers. A record that is left out moves no position: its place stays empty, or a substitute takes it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::ledger::LISTED;
+use crate::{Error, ErrorKind, Result};
+
+/// Which failures are passed over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Whether a bad record is left out or replaced; else it ends the run.
+    pub skip_bad: bool,
+    /// Whether a record that the system failed to read is; else it ends the run.
+    pub skip_io: bool,
+    /// How many different records may fail on this rank.
+    pub max_errors: Option<MaxErrors>,
+    /// How many positions in a row may have a record that fails.
+    pub max_consecutive_errors: Option<u64>,
+    /// Rows that are never read, in rising order: as if they were bad, but nobody's error.
+    pub exclude: Arc<[u64]>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            skip_bad: true,
+            skip_io: false,
+            max_errors: None,
+            max_consecutive_errors: None,
+            exclude: Arc::default(),
+        }
+    }
+}
+
+/// How many records may fail.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MaxErrors {
+    /// So many.
+    Count(i64),
+    /// That share of all records of the shards.
+    Share(f64),
+}
+
+impl MaxErrors {
+    /// The number that it means over so many rows.
+    fn over(self, rows: u64) -> u64 {
+        match self {
+            Self::Count(count) => count.max(0) as u64,
+            Self::Share(share) => (share * rows as f64) as u64,
+        }
+    }
+}
+
+impl Policy {
+    /// Whether the run goes on after such a failure.
+    pub(super) fn skips(&self, kind: ErrorKind) -> bool {
+        match kind {
+            ErrorKind::Excluded => true,
+            kind if kind.is_io() => self.skip_io,
+            kind => kind.is_record() && self.skip_bad,
+        }
+    }
+
+    /// That `row` is to be read.
+    pub(super) fn check(&self, row: u64) -> Result<()> {
+        match self.exclude.binary_search(&row) {
+            Err(_) => Ok(()),
+            Ok(_) => Err(Error::new(ErrorKind::Excluded, "the row is excluded")),
+        }
+    }
+
+    /// How many records are listed one by one, of so many.
+    pub(super) fn listed(&self, rows: u64) -> usize {
+        let most = self.max_errors.map_or(0, |most| most.over(rows).min(rows) as usize);
+        LISTED.max(most + 1)
+    }
+}
+
+/// Counts failures in the order of positions.
+#[derive(Debug)]
+pub(super) struct Tally {
+    most: Option<u64>,
+    most_consecutive: Option<u64>,
+    /// The different records that failed; empty if their number does not matter, else at most one more than may fail.
+    rows: HashSet<u64>,
+    consecutive: u64,
+}
+
+impl Tally {
+    /// A tally over so many rows, of which `failed` did before.
+    pub(super) fn new(policy: &Policy, rows: u64, failed: impl Iterator<Item = u64>) -> Self {
+        let most = policy.max_errors.map(|most| most.over(rows)).filter(|&most| most < rows);
+        Self {
+            most,
+            most_consecutive: policy.max_consecutive_errors,
+            rows: if most.is_some() { failed.collect() } else { HashSet::new() },
+            consecutive: 0,
+        }
+    }
+
+    /// The record of a position was had.
+    pub(super) fn good(&mut self) {
+        self.consecutive = 0;
+    }
+
+    /// A record failed: that of a position, or a substitute.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`], whose cause is `error`.
+    pub(super) fn bad(&mut self, error: &Error, is_substitute: bool) -> Result<()> {
+        if !is_substitute {
+            self.consecutive += 1;
+        }
+        let too_many = |message: String| {
+            let message = format!(
+                "{message}, the last one {}; see errors(), and list them all with `forebay check`",
+                error.kind
+            );
+            Err(Error::new(ErrorKind::TooMany, message).because(error.clone()))
+        };
+        if let Some(most) = self.most_consecutive.filter(|&most| self.consecutive > most) {
+            return too_many(format!(
+                "{} records one after another failed, max_consecutive_errors allows {most}",
+                self.consecutive
+            ));
+        }
+        let Some(most) = self.most else { return Ok(()) };
+        self.rows.extend(error.place.index);
+        match self.rows.len() as u64 {
+            n if n > most => too_many(format!("{n} records failed, max_errors allows {most}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(row: u64) -> Error {
+        let mut error = Error::new(ErrorKind::Corrupt, "a bad one");
+        error.place.index = Some(row);
+        error
+    }
+
+    #[test]
+    fn different_records_count_and_known_ones_do_not() {
+        let policy = Policy { max_errors: Some(MaxErrors::Count(2)), ..Policy::default() };
+        let mut tally = Tally::new(&policy, 100, [7].into_iter());
+        for row in [7, 3, 7, 3] {
+            tally.bad(&bad(row), row == 3).unwrap();
+        }
+        let error = tally.bad(&bad(4), false).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::TooMany);
+        assert!(error.message.starts_with("3 records failed, max_errors allows 2"), "{error}");
+    }
+
+    #[test]
+    fn a_share_is_of_all_records() {
+        let policy = |share| Policy { max_errors: Some(MaxErrors::Share(share)), ..Policy::default() };
+        let allowed = |share| {
+            let mut tally = Tally::new(&policy(share), 1000, std::iter::empty());
+            (0..1000).take_while(|&row| tally.bad(&bad(row), false).is_ok()).count()
+        };
+        assert_eq!([allowed(0.0005), allowed(0.001), allowed(0.0125), allowed(0.999)], [0, 1, 12, 999]);
+    }
+
+    #[test]
+    fn a_good_record_ends_a_row_of_bad_ones() {
+        let policy = Policy { max_consecutive_errors: Some(2), ..Policy::default() };
+        let mut tally = Tally::new(&policy, 100, std::iter::empty());
+        for row in 0..20 {
+            tally.bad(&bad(row), false).unwrap();
+            tally.bad(&bad(50), true).unwrap();
+            tally.bad(&bad(row), false).unwrap();
+            tally.good();
+        }
+        tally.bad(&bad(1), false).unwrap();
+        tally.bad(&bad(2), false).unwrap();
+        assert_eq!(tally.bad(&bad(3), false).unwrap_err().kind, ErrorKind::TooMany);
+    }
+}

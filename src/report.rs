@@ -1,0 +1,105 @@
+//! The report that `forebay check` wrote, as far as a loader reads it: which rows of which shards are bad.
+//!
+//! In go the report and the shards of a loader, out come rows over the files of the loader. The invariant: a report of other data is
+//! refused. Shards are found by their paths, else by their names, and have to have the size and the rows that they had, so that a
+//! loader may read some of the shards that were checked, in any order, on any machine.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use serde_json::Value;
+
+use crate::{Error, ErrorKind, Result, source::Shard};
+
+/// What the field `report` of a report says.
+pub const NAME: &str = "forebay check";
+/// The version of the layout that is written and read.
+pub const VERSION: u64 = 1;
+
+/// A shard of the report.
+struct Checked<'a> {
+    path: &'a Path,
+    n_rows: u64,
+    n_bytes: u64,
+}
+
+/// The bad rows of `shards` by the report at `path`.
+///
+/// # Errors
+/// [`ErrorKind::Io`] and [`ErrorKind::NotFound`] if it cannot be read; [`ErrorKind::Config`] if it is no report, or one of other
+/// shards, with what differs.
+pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
+    let text = fs::read_to_string(path).map_err(|cause| Error::io(path, "read the report", cause))?;
+    let wrong = |message: String| Error::new(ErrorKind::Config, message);
+    let no_report = || {
+        wrong(format!(
+            "{} is no report by `forebay check`, expected is the JSON file that it writes, of version {VERSION}",
+            path.display()
+        ))
+    };
+    let report: Value = serde_json::from_str(&text).map_err(|cause| no_report().because(cause))?;
+    if report["report"] != NAME || report["version"] != VERSION {
+        return Err(no_report());
+    }
+    let checked = report["shards"].as_array().ok_or_else(no_report)?;
+    let checked: Vec<_> = checked.iter().map(checked_shard).collect::<Option<_>>().ok_or_else(no_report)?;
+    let mut rows_of: HashMap<usize, Vec<u64>> = HashMap::new();
+    // What the system failed to read may be read another time.
+    let of_the_data =
+        |bad: &&Value| ![ErrorKind::Io, ErrorKind::NotFound].iter().any(|kind| bad["kind"] == kind.name());
+    for bad in report["bad"].as_array().ok_or_else(no_report)?.iter().filter(of_the_data) {
+        let number = bad["shard_number"].as_u64().filter(|&number| number < checked.len() as u64);
+        let (Some(number), Some(row)) = (number, bad["row"].as_u64()) else { return Err(no_report()) };
+        rows_of.entry(number as usize).or_default().push(row);
+    }
+    let (mut rows, mut problems) = (Vec::new(), Vec::new());
+    for shard in shards {
+        match find(&checked, shard) {
+            Ok(number) => {
+                let bad = rows_of.get(&number).into_iter().flatten();
+                rows.extend(bad.filter(|&&row| row < shard.n_rows).map(|row| shard.first_row + row));
+            }
+            Err(problem) => problems.push(format!("{}: {problem}", shard.path.display())),
+        }
+    }
+    if problems.is_empty() {
+        return Ok(rows);
+    }
+    const SHOWN: usize = 3;
+    let more = problems.len().saturating_sub(SHOWN);
+    problems.truncate(SHOWN);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Err(wrong(format!(
+        "the report {} belongs to other shards: {}{more}; run `forebay check` on these",
+        path.display(),
+        problems.join("; ")
+    )))
+}
+
+fn checked_shard(shard: &Value) -> Option<Checked<'_>> {
+    Some(Checked {
+        path: Path::new(shard["path"].as_str()?),
+        n_rows: shard["num_rows"].as_u64()?,
+        n_bytes: shard["num_bytes"].as_u64()?,
+    })
+}
+
+/// The number of a shard in the report, or how it differs.
+fn find(checked: &[Checked<'_>], shard: &Shard) -> Result<usize, String> {
+    let is_same = |it: &Checked<'_>| it.n_rows == shard.n_rows && it.n_bytes == shard.n_bytes;
+    let absolute = std::path::absolute(&shard.path).unwrap_or_else(|_| shard.path.to_path_buf());
+    let by_path = |(_, it): &(usize, &Checked<'_>)| it.path == absolute;
+    let by_name = |(_, it): &(usize, &Checked<'_>)| it.path.file_name() == shard.path.file_name();
+    let all = || checked.iter().enumerate();
+    let found = all().find(by_path).or_else(|| {
+        let named = || all().filter(by_name);
+        named().find(|(_, it)| is_same(it)).or_else(|| named().next())
+    });
+    match found {
+        None => Err("the report has no shard of that name".into()),
+        Some((number, it)) if is_same(it) => Ok(number),
+        Some((_, it)) if it.n_rows != shard.n_rows => {
+            Err(format!("it has {} rows, {} were checked", shard.n_rows, it.n_rows))
+        }
+        Some((_, it)) => Err(format!("it has {} bytes, {} were checked", shard.n_bytes, it.n_bytes)),
+    }
+}

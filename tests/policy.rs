@@ -1,0 +1,242 @@
+//! What becomes of records that cannot be had, on a toy source and a toy task: the same in every run, whatever the number of workers.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+
+mod toy;
+
+use std::sync::Arc;
+
+use forebay::{
+    ErrorKind,
+    order::Order,
+    pipeline::{Engine, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
+    seed,
+};
+use proptest::prelude::*;
+use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
+
+/// Rows that the toy's stage finds bad.
+fn is_bad(row: u64, in_100: u64) -> bool {
+    seed::mix(row) % 100 < in_100
+}
+
+/// Every 13th row is bad by itself, every 29th cannot be read.
+fn ailing(row: u64) -> Option<ErrorKind> {
+    match row {
+        row if row % 29 == 7 => Some(ErrorKind::Io),
+        row if row % 13 == 5 => Some(ErrorKind::Truncated),
+        _ => None,
+    }
+}
+
+/// Batches up to an error or the end, at most `n`, and how it ended: everything that a user sees.
+type Seen = (Vec<Vec<(u64, u64)>>, Option<String>, Vec<Option<u64>>, Losses);
+
+fn run(engine: &mut Engine<Toy, Work>, n: usize) -> Seen {
+    let (mut got, mut ended) = (Vec::new(), None);
+    while got.len() < n {
+        match engine.next(SOON) {
+            Ok(Step::Batch(_, batch)) => got.push(batch),
+            Ok(Step::End) => break,
+            Ok(Step::TimedOut) => panic!("no batch within {SOON:?}: a deadlock"),
+            Err(error) => {
+                assert_eq!(
+                    engine.next(SOON).unwrap_err().to_string(),
+                    error.to_string(),
+                    "told again and again"
+                );
+                ended = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    let listed = engine.errors().map(|error| error.place.index).collect();
+    (got, ended, listed, engine.position().lost)
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let max_errors = prop_oneof![
+        Just(None),
+        (0i64..30).prop_map(|n| Some(MaxErrors::Count(n))),
+        (0.001f64..0.5).prop_map(|share| Some(MaxErrors::Share(share)))
+    ];
+    let exclude = proptest::collection::btree_set(0u64..120, 0..12);
+    (any::<bool>(), any::<bool>(), max_errors, proptest::option::of(1u64..4), exclude).prop_map(
+        |(skip_bad, skip_io, max_errors, max_consecutive_errors, exclude)| Policy {
+            skip_bad,
+            skip_io,
+            max_errors,
+            max_consecutive_errors,
+            exclude: exclude.into_iter().collect(),
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn with_any_policy_a_rank_sees_the_same_whatever_its_workers(
+        policy in policies(), seed: u64, infinite: bool, rank in 0u64..3,
+        order in prop_oneof![Just(Order::Window), Just(Order::Global), Just(Order::Sequential)],
+    ) {
+        let mut expected = None;
+        for (n_workers, n_readers, channel_size) in [(1, 1, 1), (2, 3, 16), (8, 3, 256)] {
+            let source = Toy { unreadable: ailing, ..toy(&[50, 0, 70]) };
+            let work = Work { bad_in_100: 4, dawdles: n_workers > 1, ..QUICK };
+            let plan = Plan {
+                seed, order, infinite, rank, world_size: 3, policy: policy.clone(), n_workers, n_readers, channel_size, ..plan()
+            };
+            let seen = run(&mut engine(plan, source, work), 30);
+            prop_assert_eq!(expected.get_or_insert_with(|| seen.clone()), &seen);
+        }
+    }
+
+    #[test]
+    fn an_excluded_row_is_to_batches_what_a_bad_one_is(seed: u64, infinite: bool, window in 1u64..60) {
+        let base = Plan { seed, infinite, window, ..plan() };
+        let bad = run(&mut engine(base.clone(), toy(&[50, 70]), Work { bad_in_100: 10, ..QUICK }), 40);
+        let exclude = (0..120).filter(|&row| is_bad(row, 10)).collect();
+        let excluding = Plan { policy: Policy { exclude, ..Policy::default() }, ..base };
+        let mut engine = engine(excluding, toy(&[50, 70]), QUICK);
+        let excluded = run(&mut engine, 40);
+        prop_assert_eq!(&bad.0, &excluded.0);
+        prop_assert!(!bad.2.is_empty());
+        prop_assert!(excluded.2.is_empty(), "what the user leaves out is no error: {:?}", excluded.2);
+        prop_assert_eq!(engine.stats().records_failed, 0);
+        prop_assert!(engine.stats().records_excluded > 0);
+    }
+}
+
+#[test]
+fn excluded_rows_are_not_read() {
+    let exclude: Arc<[u64]> = (0..100).step_by(10).collect();
+    let policy = Policy { exclude, ..Policy::default() };
+    let source = Arc::new(toy(&[100]));
+    let given = Plan { order: Order::Sequential, policy, ..plan() };
+    let mut engine = Engine::new(source.clone(), QUICK, given).unwrap();
+    let passed = batches(&mut engine, 100);
+    assert_eq!(rows(&passed), (0..100).filter(|row| row % 10 > 0).collect::<Vec<_>>());
+    assert_eq!(source.reads.load(std::sync::atomic::Ordering::Relaxed), 90);
+    let replayed = engine.replay(3).unwrap().run(|| true).unwrap().unwrap();
+    assert_eq!(replayed, passed[3]);
+}
+
+#[test]
+fn one_that_excludes_everything_is_refused() {
+    let policy = Policy { exclude: (0..30).collect(), ..Policy::default() };
+    let error = Engine::new(Arc::new(toy(&[10, 20])), QUICK, Plan { policy, ..plan() }).err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Config);
+    assert!(error.message.contains("30 rows, and all of them are excluded"), "{error}");
+}
+
+#[test]
+fn a_bad_record_raises_in_its_turn_where_it_is_told_to() {
+    let first = (0..100).find(|&row| is_bad(row, 5)).unwrap();
+    for n_workers in [1, 2, 8] {
+        let policy = Policy { skip_bad: false, ..Policy::default() };
+        let given = Plan { order: Order::Sequential, policy, n_workers, ..plan() };
+        let mut engine = engine(given, toy(&[40, 60]), Work { bad_in_100: 5, dawdles: true, ..QUICK });
+        let (got, ended, listed, _) = run(&mut engine, 100);
+        assert_eq!(rows(&got), (0..first / 8 * 8).collect::<Vec<_>>(), "all batches before it");
+        assert_eq!(ended.unwrap(), format!("a bad one in toy, row {first}"));
+        assert_eq!(listed, [Some(first)]);
+        assert_eq!(engine.batch(), first / 8, "it stands before the batch that could not be");
+    }
+}
+
+#[test]
+fn what_the_system_loses_is_told_by_the_state() {
+    let lossy = |row| (row % 40 == 3).then_some(ErrorKind::Io);
+    let ailing = |skip_io| {
+        let policy = Policy { skip_io, ..Policy::default() };
+        let source = Toy { unreadable: lossy, ..toy(&[40, 60]) };
+        engine(Plan { order: Order::Sequential, policy, ..plan() }, source, QUICK)
+    };
+    let error = run(&mut ailing(false), 100).1.unwrap();
+    assert_eq!(error, "cannot be read in toy, row 3", "it raises unless told otherwise");
+    let mut engine = ailing(true);
+    let passed = batches(&mut engine, 7);
+    assert_eq!(rows(&passed), (0..56).filter(|row| row % 40 != 3).collect::<Vec<_>>());
+    let position = engine.position();
+    assert_eq!(position.lost, Losses::from([(0, Lost { records: 2, rows: vec![3, 43] })]));
+    // Row 83 may be among what is made ahead.
+    assert!((2..=3).contains(&engine.stats().records_lost));
+    let mut other = ailing(true);
+    other.restore(position).unwrap();
+    assert_eq!(other.errors().map(|error| error.place.index.unwrap()).collect::<Vec<_>>(), [3, 43]);
+    let rest = batches(&mut other, 100);
+    assert_eq!(rows(&rest), (56..100).filter(|row| row % 40 != 3).collect::<Vec<_>>());
+    assert_eq!(other.position().lost[&0], Lost { records: 3, rows: vec![3, 43, 83] });
+}
+
+#[test]
+fn more_than_allowed_raise() {
+    let bad: Vec<u64> = (0..100).filter(|&row| is_bad(row, 20)).collect();
+    let with = |max_errors, infinite| {
+        let policy = Policy { max_errors: Some(max_errors), ..Policy::default() };
+        let given = Plan { order: Order::Sequential, infinite, policy, ..plan() };
+        engine(given, toy(&[40, 60]), Work { bad_in_100: 20, ..QUICK })
+    };
+    for allowed in [0, 1, 5, bad.len() - 1] {
+        let (got, ended, listed, _) = run(&mut with(MaxErrors::Count(allowed as i64), false), 100);
+        assert_eq!(got.len() as u64, bad[allowed] / 8);
+        let message =
+            format!("{} records failed, max_errors allows {allowed}, the last one corrupt", allowed + 1);
+        assert!(ended.as_ref().unwrap().starts_with(&message), "{ended:?}");
+        assert_eq!(listed, bad[..=allowed].iter().copied().map(Some).collect::<Vec<_>>());
+    }
+    // As many as there are, over any number of epochs: the same ones do not count twice.
+    let n_bad = bad.len() as i64;
+    assert_eq!(run(&mut with(MaxErrors::Count(n_bad), true), 60).0.len(), 60);
+    assert_eq!(run(&mut with(MaxErrors::Share(n_bad as f64 / 100.0 + 0.001), true), 60).0.len(), 60);
+    assert!(run(&mut with(MaxErrors::Share(n_bad as f64 / 100.0 - 0.009), false), 60).1.is_some());
+}
+
+#[test]
+fn too_many_in_a_row_raise() {
+    let outage = |row| (20..30).contains(&row).then_some(ErrorKind::Truncated);
+    let with = |max_consecutive_errors| {
+        let policy = Policy { max_consecutive_errors, ..Policy::default() };
+        let given = Plan { order: Order::Sequential, policy, ..plan() };
+        engine(given, Toy { unreadable: outage, ..toy(&[40, 60]) }, QUICK)
+    };
+    assert_eq!(run(&mut with(Some(10)), 100).0.len(), 13);
+    let (got, ended, _, _) = run(&mut with(Some(9)), 100);
+    assert_eq!(got.len(), 3);
+    assert!(
+        ended
+            .as_ref()
+            .unwrap()
+            .starts_with("10 records one after another failed, max_consecutive_errors allows 9"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn ranks_have_as_many_batches_as_each_other_whoever_fails() {
+    let exclude: Arc<[u64]> = (0..37).collect();
+    for order in [Order::Sequential, Order::Global, Order::Window] {
+        let count = |rank| {
+            let policy = Policy { skip_io: true, exclude: exclude.clone(), ..Policy::default() };
+            let given = Plan { order, rank, world_size: 3, policy, ..plan() };
+            let mut engine = engine(given, Toy { unreadable: ailing, ..toy(&[50, 70]) }, QUICK);
+            std::iter::from_fn(|| next(&mut engine)).count()
+        };
+        assert_eq!([count(0), count(1), count(2)], [5, 5, 5], "{order:?}");
+    }
+}
+
+#[test]
+fn the_list_is_bounded() {
+    let hopeless = Work { bad_in_100: 100, ..QUICK };
+    let n = LISTED as u64 + 500;
+    let given = Plan { batch_size: 256, n_workers: 2, buffer_size: 2000, order: Order::Sequential, ..plan() };
+    let mut engine = engine(given, toy(&[n]), hopeless);
+    let passed = batches(&mut engine, 1000);
+    assert!(passed.iter().all(Vec::is_empty));
+    assert_eq!(engine.stats().records_failed, n);
+    assert_eq!(engine.errors().count(), LISTED);
+    assert_eq!(engine.take_errors().len(), LISTED);
+    assert_eq!(engine.errors().count(), 0);
+}

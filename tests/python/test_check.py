@@ -1,0 +1,259 @@
+"""`forebay check`: every recording decoded, what is bad reported, and that report taken by loaders."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import forebay
+from digests import digest
+from forebay import cli
+from forebay.cli import check
+from recordings import TINY, Row, tiny_rows, write_shard
+
+AUDIO = Path(__file__).parents[1] / "data" / "audio"
+
+
+def expected() -> dict[str, str]:
+    """The bundled files, and what is wrong with them: the kind, or nothing."""
+    with (AUDIO / "expected.tsv").open() as file:
+        return {line.split("\t")[0]: line.rstrip("\n").split("\t")[1] for line in file if not line.startswith("#")}
+
+
+def report(stem: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Both files of a report."""
+    with stem.with_suffix(".csv").open(newline="") as file:
+        return json.loads(stem.with_suffix(".json").read_text()), list(csv.DictReader(file))
+
+
+def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of good and bad recordings, in two shards."""
+    wav = tiny_rows(1)[0].audio
+    assert wav is not None
+    flat = wav[:44] + b"\0" * (len(wav) - 44)
+    loud = wav[:44] + b"\xff\x7f" * ((len(wav) - 44) // 2)
+    added = [Row(b"no recording", 0, "bad.wav"), Row(None, 0, "gone.wav"), Row(b"", 0), Row(flat), Row(loud)]
+    files = [write_shard(tmp_path / "a.arrow", rows), write_shard(tmp_path / "b.arrow", added)]
+    stem = tmp_path / "found"
+    assert cli.main(["check", *map(str, files), "-o", str(stem)]) == 1
+    found, lines = report(stem)
+    assert [int(line["index"]) for line in lines] == list(range(len(rows) + 5))
+    assert tuple(lines[0]) == check.COLUMNS
+    n = len(rows)
+    kinds = [line["kind"] for line in lines]
+    assert kinds == [""] * n + ["unsupported", "unreadable", "empty", "", ""]
+    assert [(bad["shard_number"], bad["row"], bad["kind"]) for bad in found["bad"]] == [
+        (1, 0, "unsupported"), (1, 1, "unreadable"), (1, 2, "empty"),
+    ]  # fmt: skip
+    assert lines[n]["path"] == "bad.wav"
+    assert (float(lines[n + 3]["peak"]), float(lines[n + 3]["silence"])) == (0.0, 1.0)
+    assert float(lines[n + 4]["peak"]) == pytest.approx(1, abs=1e-4)
+    assert float(lines[n + 4]["clipping"]) == 1.0
+    for line, row in zip(lines, rows, strict=False):
+        assert row.audio is not None
+        waveform, rate = forebay.decode(row.audio)
+        assert (int(line["rate"]), int(line["channels"])) == (rate, waveform.shape[0] if waveform.ndim > 1 else 1)
+        assert float(line["seconds"]) == pytest.approx(waveform.shape[-1] / rate)
+        assert float(line["peak"]) == pytest.approx(float(abs(waveform).max()))
+        assert int(line["bytes"]) == len(row.audio)
+    summary = found["summary"]
+    good = [line for line in lines if not line["kind"]]
+    assert (summary["records"], summary["bad"]) == (n + 5, 3)
+    assert summary["clipped"] == sum(float(line["clipping"]) >= check.CLIPPED for line in good) >= 1
+    assert summary["silent"] == sum(float(line["silence"]) == 1.0 for line in good) >= 1
+    assert sum(summary["codecs"].values()) == sum(summary["durations"].values()) == n + 2
+    assert summary["codecs"] == dict(Counter(line["codec"] for line in good).most_common())
+    out = capsys.readouterr().out
+    assert f"{n + 5} recordings" in out
+    assert "3 are bad" in out
+    assert "codecs:\n" in out
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_parquet(rows: list[Row], tmp_path: Path) -> None:
+    """The same findings for the same recordings."""
+    audio = [{"bytes": row.audio, "path": row.path} for row in [*rows[:4], Row(b"bad", 0, "bad.wav")]]
+    pq.write_table(pa.table({"audio": audio}), tmp_path / "a.parquet", row_group_size=2)
+    write_shard(tmp_path / "a.arrow", [*rows[:4], Row(b"bad", 0, "bad.wav")])
+    assert cli.main(["check", str(tmp_path / "a.parquet"), "-o", str(tmp_path / "p")]) == 1
+    assert cli.main(["check", str(tmp_path / "a.arrow"), "-o", str(tmp_path / "q")]) == 1
+    apart = ("shard", "path")
+    of = [[{k: v for k, v in line.items() if k not in apart} for line in report(tmp_path / name)[1]] for name in "pq"]
+    assert of[0] == of[1]
+    assert report(tmp_path / "p")[1][4]["path"] == "bad.wav"
+
+
+def test_loaders_take_the_report(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """Excluded by it, rows are to batches what they were; in any order of the shards, or some of them."""
+    stem = tmp_path / "report"
+    summary = check.check(tiny_shards, stem, stream=io.StringIO())
+    assert (summary.records, summary.bad) == (300, 15)
+    path = stem.with_suffix(".json")
+    settings: Any = {**TINY, "batch_size": 16, "shuffle_min_size": 50}
+    for shards in (tiny_shards, tiny_shards[::-1], tiny_shards[1:3]):
+        with forebay.Loader(shards, **settings) as plain, forebay.Loader(shards, **settings, exclude=path) as spared:
+            batches = [[digest(batch) for batch in islice(loader, 20)] for loader in (plain, spared)]
+            assert batches[0] == batches[1]
+            assert plain.errors()
+            assert spared.errors() == []
+
+
+def test_a_report_of_other_shards_is_refused(tiny_shards: list[Path], tmp_path: Path) -> None:
+    stem = tmp_path / "report"
+    check.check(tiny_shards[:2], stem, stream=io.StringIO())
+    path = stem.with_suffix(".json")
+    with pytest.raises(forebay.ConfigError, match=r"2\.arrow: the report has no shard of that name"):
+        forebay.Loader(tiny_shards, exclude=path)
+    other = write_shard(tmp_path / "0.arrow", tiny_rows(61))
+    with pytest.raises(forebay.ConfigError, match="it has 61 rows, 60 were checked"):
+        forebay.Loader(other, exclude=path)
+    longer = write_shard(tmp_path / "1.arrow", [*tiny_rows(59), Row(b"x" * 99)])
+    with pytest.raises(forebay.ConfigError, match=r"it has \d+ bytes, \d+ were checked"):
+        forebay.Loader(longer, exclude=path)
+    for text in ("", "{}", '{"report": "forebay check", "version": 2}', "[1, 2]"):
+        wrong = tmp_path / "wrong.json"
+        wrong.write_text(text)
+        with pytest.raises(forebay.ConfigError, match="is no report by `forebay check`"):
+            forebay.Loader(tiny_shards, exclude=wrong)
+    with pytest.raises(FileNotFoundError):
+        forebay.Loader(tiny_shards, exclude=tmp_path / "nowhere.json")
+
+
+def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """At any byte of the partial report."""
+    whole = tmp_path / "whole"
+    check.check(tiny_shards, whole, stream=io.StringIO())
+    text = whole.with_suffix(".csv").read_bytes()
+    shards = report(whole)[0]["shards"]
+    for cut in (0, 10, len(text) // 3, len(text) // 2 + 1, len(text) - 1, len(text)):
+        stem = tmp_path / f"cut{cut}"
+        stem.with_name(stem.name + ".json.tmp").write_text(json.dumps({"shards": shards}))
+        stem.with_name(stem.name + ".csv.tmp").write_bytes(text[:cut])
+        if cut < 100:
+            with pytest.raises(forebay.ConfigError, match="does not begin as one does"):
+                check.check(tiny_shards, stem, stream=io.StringIO())
+        stream = io.StringIO()
+        check.check(tiny_shards, stem, restart=cut < 100, stream=stream)
+        assert ("going on" in stream.getvalue()) == (cut >= 100)
+        assert stem.with_suffix(".csv").read_bytes() == text
+        assert stem.with_suffix(".json").read_bytes() == whole.with_suffix(".json").read_bytes()
+
+
+def test_what_was_begun_over_other_shards_is_not_gone_on_with(tiny_shards: list[Path], tmp_path: Path) -> None:
+    stem = tmp_path / "report"
+    stem.with_name("report.json.tmp").write_text(json.dumps({"shards": [{"path": "elsewhere"}]}))
+    stem.with_name("report.csv.tmp").write_text(",".join(check.COLUMNS) + "\n")
+    with pytest.raises(forebay.ConfigError, match="begun over other shards: 1 files, these are 5"):
+        check.check(tiny_shards, stem, stream=io.StringIO())
+    check.check(tiny_shards, stem, restart=True, stream=io.StringIO())
+    assert report(stem)[0]["summary"]["records"] == 300
+
+
+def test_interrupted_again_and_again(tmp_path: Path) -> None:
+    """Ctrl-C on a terminal, with a bar: 130 each time, and in the end the report that one run writes."""
+    shard = write_shard(tmp_path / "long.arrow", [*tiny_rows(30_000), Row(b"bad")], rows_per_batch=1000)
+    whole, stem = tmp_path / "whole", tmp_path / "report"
+    check.check([shard], whole, stream=io.StringIO())
+    command = [sys.executable, "-m", "forebay.cli", "check", str(shard), "-o", str(stem)]
+    partial = stem.with_name("report.csv.tmp")
+    codes, drawn = [], bytearray()
+    for interrupts in (True, True, True, False):
+        before = partial.stat().st_size if partial.exists() else 0
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+            os.close(theirs)
+            listener = threading.Thread(target=listen, args=(ours, drawn))
+            listener.start()
+            while interrupts and process.poll() is None:
+                if partial.exists() and partial.stat().st_size > before + 4000:
+                    process.send_signal(signal.SIGINT)
+                    break
+                time.sleep(0.005)
+            begin = time.monotonic()
+            codes.append(process.wait(60))
+            assert not interrupts or time.monotonic() - begin < 5
+            listener.join()
+        os.close(ours)
+        if codes[-1] != 130:
+            break
+    assert codes[-1] == 1, "a bad recording is there"
+    assert codes[0] == 130, codes
+    assert b"recordings/s" in drawn
+    assert b"Traceback" not in drawn
+    assert stem.with_suffix(".csv").read_bytes() == whole.with_suffix(".csv").read_bytes()
+    assert stem.with_suffix(".json").read_bytes() == whole.with_suffix(".json").read_bytes()
+
+
+def listen(terminal: int, heard: bytearray) -> None:
+    """Takes what is written to a terminal until nobody has it open."""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 1 << 16):
+            heard += chunk
+
+
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write_shard(tmp_path / "a.arrow", tiny_rows(20))
+    assert cli.main(["check", str(good), "-o", str(tmp_path / "good")]) == 0
+    cut = tmp_path / "cut.arrow"
+    cut.write_bytes(good.read_bytes()[: good.stat().st_size // 2])
+    assert cli.main(["check", str(cut), "-o", str(tmp_path / "cut")]) == 1
+    assert "damaged: " in capsys.readouterr().out
+    for wrong in ([], [str(tmp_path / "nothing.json.tmp"), str(tmp_path / "b.parquet")]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *wrong])
+        assert ended.value.code == 2
+    assert cli.main(["check", str(tmp_path / "gone.arrow"), "-o", str(tmp_path / "gone")]) == 1
+    assert "gone.arrow" in capsys.readouterr().err
+
+
+def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is told, and nothing that has a report's name is torn."""
+    stem = tmp_path / "report"
+    written = 0
+    write = check.write
+
+    def full(file: Any, rows: Any) -> None:
+        nonlocal written
+        written += 1
+        if written == 5:
+            raise OSError(28, "No space left on device", str(stem))
+        write(file, rows)
+
+    monkeypatch.setattr(check, "write", full)
+    assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.csv.tmp", "report.json.tmp"]
+    assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
+    assert report(stem)[0]["summary"]["records"] == 300
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "report.json.tmp").symlink_to("/dev/full")
+    assert cli.main(["check", *map(str, tiny_shards), "-o", str(tmp_path / "report"), "--restart"]) == 1
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_every_bundled_file(tmp_path: Path) -> None:
+    """Good ones are good from end to end, bad ones bad for the reason that is known."""
+    files = expected()
+    rows = [Row((AUDIO / name).read_bytes(), 0, name) for name in files]
+    shard = write_shard(tmp_path / "all.arrow", rows)
+    check.check([shard], tmp_path / "all", stream=io.StringIO())
+    for line in report(tmp_path / "all")[1]:
+        known = files[line["path"]]
+        assert line["kind"] == (known if not known.isdigit() else ""), line
