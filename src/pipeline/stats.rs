@@ -178,7 +178,7 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(super) fn new(plan: &Plan, n_readers: usize) -> Self {
+    pub(super) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2]) -> Self {
         let first = Pace::first(plan.auto, plan.numbers());
         Self {
             records_read: AtomicU64::new(0),
@@ -194,7 +194,7 @@ impl Counters {
             prefetch: AtomicUsize::new(first.prefetch),
             setting: Setting {
                 n_readers,
-                is_scattered: plan.order.is_scattered(),
+                most_readers,
                 n_workers: plan.n_workers,
                 most_workers: plan.n_workers,
                 is_auto: plan.auto.workers,
