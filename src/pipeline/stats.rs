@@ -179,7 +179,7 @@ pub struct Report {
 
 impl Counters {
     pub(super) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2]) -> Self {
-        let first = Pace::first(plan.auto, plan.numbers());
+        let first = Pace::first(plan.auto, plan.numbers(), cores());
         Self {
             records_read: AtomicU64::new(0),
             records_decoded: AtomicU64::new(0),

@@ -125,7 +125,7 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             percent(most)
         )
     } else if most == decoding {
-        let remedy = if n_workers < most_workers {
+        let remedy = if n_workers < most_workers.min(cores) {
             format!("{n_workers} workers are at work, up to {most_workers} are added while cores are free")
         } else if n_workers < cores {
             let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
