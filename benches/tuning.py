@@ -1,11 +1,12 @@
 """The tables of docs/tuning.md: what workers and batches ahead buy, and what they cost, as Markdown.
 
-    python benches/tuning.py [--seconds 4] [--rounds 3] [--asleep] [--only workers prefetch step]
+    python benches/tuning.py [--seconds 4] [--rounds 3] [--asleep] [--only workers prefetch step] [--loops none fast]
 
 Recordings are the bundled ones, again and again, in one shard of a temporary folder. Each figure is the median over
 rounds; in a round each setting runs once, in a process of its own, one after the other. The loop is one that sleeps:
 what a step on an accelerator is to the cores. Times of steps are multiples of t, what a batch takes the loader on all
-cores. With `--asleep` the workers sleep as well: a machine that has eight cores for them, whoever else is using it.
+cores. Ratios are medians of those of each round, since a shared machine is not as fast from one minute to the next.
+With `--asleep` the workers sleep as well: a machine that has eight cores for them, whoever else is using it.
 """
 
 import argparse
@@ -35,6 +36,7 @@ LOOPS: dict[str, list[float]] = {
     "slow": [4.0],
     "uneven": [0.1, 0.1, 0.1, 3.3],
 }
+WORKERS_LOOPS = ["none", "fast", "slow", "changing"]
 TABLES = ["workers", "prefetch", "step"]
 # With --asleep, a record of a short clip takes a worker so long.
 SLEEP_MS, SLEEPERS = 10, 8
@@ -96,12 +98,15 @@ def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[st
         # The window is full then, and a loader that adapts has seen the loop.
         pauses = steps(loop, t)
         take(loader, pauses, lambda n, elapsed: n >= 10 and elapsed >= 0.5 * seconds)
+        before = time.process_time()
         elapsed, waits = take(loader, pauses, lambda _, elapsed: elapsed >= seconds)
+        cpu = time.process_time() - before
         stats = loader.stats()
         waits.sort()
         status = Path("/proc/self/status").read_text()
         return {
             "examples_per_s": LOADER["batch_size"] * len(waits) / elapsed,
+            "cpu_ms": 1e3 * cpu / (LOADER["batch_size"] * len(waits)),
             "wait_share": sum(waits) / elapsed,
             "wait_p50_ms": 1e3 * waits[len(waits) // 2],
             "wait_p99_ms": 1e3 * waits[len(waits) * 99 // 100],
@@ -161,33 +166,38 @@ def table(*columns: str) -> None:
 
 def workers(shard: str, t: float, options: argparse.Namespace) -> None:
     print("\n### n_workers\n\nExamples per second, by the loop's step: `none`, 0.8 t, 4 t, and both in turn.\n")
-    loops = ["none", "fast", "slow", "changing"]
-    found = medians(
-        [
-            {
-                (loop, n): run("measure", shard, loop, t, options.seconds, {"n_workers": n, "asleep": options.asleep})
-                for loop in loops
-                for n in WORKERS
-            }
-            for _ in range(options.rounds)
-        ]
-    )
-    table("n_workers", *loops, "next() waits (none, fast)", "resident MB")
+    loops = options.loops
+    rounds = [
+        {
+            (loop, n): run("measure", shard, loop, t, options.seconds, {"n_workers": n, "asleep": options.asleep})
+            for loop in loops
+            for n in WORKERS
+        }
+        for _ in range(options.rounds)
+    ]
+    found = medians(rounds)
+
+    def ratio(loop: str, n: Any, of: Any) -> float:
+        """How much faster it is with `n` than with `of` workers."""
+        return statistics.median(one[loop, n]["examples_per_s"] / one[loop, of]["examples_per_s"] for one in rounds)
+
+    table("n_workers", *loops, "next() waits", "CPU ms an example", "resident MB")
     for n in WORKERS:
         at_work = ", ".join(f"{found[loop, n]['n_workers']:.0f}" for loop in loops)
         row(
             f"auto ({at_work})" if n == "auto" else n,
             *(f"{found[loop, n]['examples_per_s']:.0f}" for loop in loops),
-            ", ".join(f"{found[loop, n]['wait_share']:.0%}" for loop in loops[:2]),
-            f"{found['none', n]['resident_mb']:.0f}",
+            ", ".join(f"{found[loop, n]['wait_share']:.0%}" for loop in loops),
+            f"{found[loops[0], n]['cpu_ms']:.2f}",
+            f"{found[loops[0], n]['resident_mb']:.0f}",
         )
-    best = {loop: max(found[loop, n]["examples_per_s"] for n in WORKERS if n != "auto") for loop in loops}
-    row("auto / best", *(f"{found[loop, 'auto']['examples_per_s'] / best[loop]:.2f}" for loop in loops), "", "")
-    beyond = [n for n in WORKERS if n != "auto" and n > options.cores]
+    fixed = [n for n in WORKERS if n != "auto"]
+    best = {loop: max(fixed, key=lambda n, loop=loop: found[loop, n]["examples_per_s"]) for loop in loops}
+    row("auto / best", *(f"{ratio(loop, 'auto', best[loop]):.2f}" for loop in loops), "", "", "")
+    within, beyond = ([n for n in fixed if (n <= options.cores) == is_within] for is_within in (True, False))
     if beyond:
-        fits = max(found["none", n]["examples_per_s"] for n in WORKERS if n != "auto" and n <= options.cores)
-        worst = min(found["none", n]["examples_per_s"] for n in beyond)
-        print(f"\nMore workers than cores, at worst: {worst / fits:.2f} of the best number within.")
+        ratios = [f"{n}: {ratio(loops[0], n, within[-1]):.2f}" for n in beyond]
+        print(f"\nMore workers than cores, `{loops[0]}`, of {within[-1]}: {', '.join(ratios)}")
 
 
 def prefetch(shard: str, t: float, options: argparse.Namespace) -> None:
@@ -240,6 +250,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--asleep", action="store_true")
     parser.add_argument("--only", nargs="+", choices=TABLES, default=TABLES)
+    parser.add_argument("--loops", nargs="+", choices=WORKERS_LOOPS, default=WORKERS_LOOPS, help="of the first table")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

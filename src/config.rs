@@ -16,7 +16,7 @@ pub use tokens::TokenConfig;
 use crate::{
     Error, ErrorKind, Result,
     dtype::Dtype,
-    memory::{self, RAW_CHANNEL_BYTES},
+    memory::{self, MOST_READERS, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stage, Stop},
     pipeline::{AUTO_PREFETCH, AudioPlan, Auto, MixturePlan, Plan, cores},
     transform::{CropMode, Form, Layout, SpectrogramConfig},
@@ -305,7 +305,7 @@ impl LoaderConfig {
         whole("prefetch_batches", prefetch_batches, 1, 1024);
         whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
         whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
-        whole("n_readers", self.n_readers, 1, 256);
+        whole("n_readers", self.n_readers, 1, MOST_READERS as i64);
         whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
         let form = self.form(&mut problems);
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);

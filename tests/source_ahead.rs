@@ -35,6 +35,8 @@ const SOON: Duration = Duration::from_secs(30);
 struct Far {
     mapped: bool,
     latency: Duration,
+    /// And up to so much more, another time each time.
+    jitter: Duration,
     /// Bytes of any shard that cannot be read.
     broken: Range<u64>,
     /// Reads from here on wait until the gate is opened.
@@ -62,7 +64,7 @@ impl FarFile {
     fn wait(&self, at: u64, len: usize) -> io::Result<()> {
         let far = &*self.1;
         far.n_reads.fetch_add(1, Relaxed);
-        thread::sleep(far.latency);
+        thread::sleep(far.latency + far.jitter.mul_f64(rand::random()));
         if far.stalls_from.is_some_and(|from| at >= from) {
             far.n_stalled.fetch_add(1, Relaxed);
             let mut is_open = far.is_open.lock().unwrap();
@@ -211,14 +213,27 @@ fn next(engine: &mut Engine<ArrowSource, Sum>) -> Result<Option<Vec<(u64, u64)>>
     }
 }
 
+/// Shards of small and large rows, and one that was cut off: 571 rows, of which the last ones are bad.
+fn shards(folder: &Path) -> [PathBuf; 4] {
+    let paths = [(0, 230, 9000), (230, 40, 300_000), (270, 1, 50), (271, 300, 20_000)]
+        .map(|(first, n, len)| shard(&folder.join(format!("{first}.arrow")), first, n, len));
+    let cut = File::options().write(true).open(&paths[3]).unwrap();
+    cut.set_len(cut.metadata().unwrap().len() / 3 * 2).unwrap();
+    paths
+}
+
+/// The rest of a pass, and what was found bad.
+type Rest = (Vec<Vec<(u64, u64)>>, Vec<(ErrorKind, Option<u64>)>);
+
+fn rest(engine: &mut Engine<ArrowSource, Sum>) -> Rest {
+    let batches = std::iter::from_fn(|| next(engine).unwrap()).collect();
+    (batches, engine.errors().map(|error| (error.kind, error.place.index)).collect())
+}
+
 #[test]
 fn batches_do_not_know_who_read_ahead() {
     let folder = tempfile::tempdir().unwrap();
-    let paths = [(0, 230, 9000), (230, 40, 300_000), (270, 1, 50), (271, 300, 20_000)]
-        .map(|(first, n, len)| shard(&folder.path().join(format!("{first}.arrow")), first, n, len));
-    // The last rows of a shard are cut off: bad records, which are left out.
-    let cut = File::options().write(true).open(&paths[3]).unwrap();
-    cut.set_len(cut.metadata().unwrap().len() / 3 * 2).unwrap();
+    let paths = shards(folder.path());
     for order in [Order::Sequential, Order::Window, Order::Global] {
         let mut expected = None;
         for (n_readers, mapped, latency) in
@@ -226,17 +241,56 @@ fn batches_do_not_know_who_read_ahead() {
         {
             let latency = Duration::from_millis(latency);
             let far = Arc::new(Far { mapped, latency, ..Far::default() });
-            let mut engine = engine(&far, &paths, plan(order, n_readers));
-            let batches: Vec<_> = std::iter::from_fn(|| next(&mut engine).unwrap()).collect();
-            let bad: Vec<_> = engine.errors().map(|error| (error.kind, error.place.index)).collect();
+            let got = rest(&mut engine(&far, &paths, plan(order, n_readers)));
+            let (batches, bad) = &got;
             assert!(bad.len() > 50 && bad.iter().all(|(kind, _)| *kind == ErrorKind::Truncated), "{bad:?}");
             assert_eq!(batches.iter().map(Vec::len).sum::<usize>() + bad.len(), 571);
-            let got = (batches, bad);
             assert!(
                 *expected.get_or_insert_with(|| got.clone()) == got,
                 "{order:?}, {n_readers} readers, mapped {mapped}"
             );
         }
+    }
+}
+
+/// 15 passes, times `FOREBAY_SOAK`, each left somewhere and gone on with.
+#[test]
+fn any_readers_with_any_bounds_and_latencies() {
+    let soak: usize = std::env::var("FOREBAY_SOAK").map_or(1, |times| times.parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let paths = shards(folder.path());
+    let orders = [Order::Sequential, Order::Window, Order::Global];
+    let near = Arc::new(Far::default());
+    let expected = orders.map(|order| rest(&mut engine(&near, &paths, plan(order, 1))));
+    for round in 0..15 * soak {
+        let (order, (batches, bad)) = (orders[round % 3], &expected[round % 3]);
+        let far = Arc::new(Far {
+            mapped: rand::random(),
+            jitter: Duration::from_micros(rand::random_range(0..4000)),
+            ..Far::default()
+        });
+        // Bytes from less than a record on.
+        let plan = Plan {
+            n_workers: rand::random_range(1..=4),
+            channel_size: rand::random_range(1..=64),
+            channel_bytes: 1 << rand::random_range(10..=22),
+            prefetch_batches: rand::random_range(1..=4),
+            buffer_size: rand::random_range(60..=300),
+            ..plan(order, rand::random_range(1..=40))
+        };
+        let mut left = engine(&far, &paths, plan.clone());
+        let at = rand::random_range(0..batches.len());
+        for batch in &batches[..at] {
+            assert_eq!(next(&mut left).unwrap().as_ref(), Some(batch), "{plan:?}, {far:?}");
+        }
+        let mut other = if rand::random() { engine(&far, &paths, plan.clone()) } else { left };
+        other.seek(at as u64).unwrap();
+        let (found, mut found_bad) = rest(&mut other);
+        assert!(found == batches[at..], "{plan:?}, {far:?}, from {at}");
+        // Those of the part that was passed over are told by whoever passed it.
+        found_bad.retain(|row| !bad.contains(row));
+        assert!(found_bad.is_empty(), "{found_bad:?}, {plan:?}, {far:?}");
+        other.close();
     }
 }
 

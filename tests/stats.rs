@@ -47,7 +47,7 @@ fn slow_storage_is_io_bound() {
     let mut engine = toy::engine(reading_first, Toy { unreadable: slow, ..toy(&[1000]) }, QUICK);
     batches(&mut engine, 30);
     let verdict = report(&engine).verdict;
-    assert!(verdict.starts_with("I/O-bound") && verdict.contains("n_readers (3)"), "{verdict}");
+    assert!(verdict.starts_with("I/O-bound") && verdict.contains("raise n_readers (3;"), "{verdict}");
 }
 
 #[test]

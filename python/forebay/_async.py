@@ -8,7 +8,7 @@ that dropping these ends them.
 import math
 import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from forebay._buffers import MOST, FieldMemory, check
+from forebay._buffers import FieldMemory, Spec
+from forebay._checks import MOST, check, truth
 from forebay._core import ConfigError, ForebayError, StateError, _permutation
 from forebay._workers import Order, Scale, Workers
 
@@ -61,7 +62,7 @@ class Pipeline(Protocol):
     """
 
     @property
-    def output_specs(self) -> Mapping[str, tuple[Sequence[int], DTypeLike]]:
+    def output_specs(self) -> Mapping[str, Spec]:
         """By field, shape and type of one row."""
 
     def __call__(
@@ -124,12 +125,12 @@ class AsyncDataLoader:
         self._scale = Scale(self._buffers_ahead) if isinstance(num_workers, str) else None
         self._num_workers = 1 if isinstance(num_workers, str) else operator.index(num_workers)
         self._schedule = _Schedule(
-            len(dataset_reader), operator.index(batch_size), operator.index(seed) if shuffle else None
+            len(dataset_reader), operator.index(batch_size), operator.index(seed) if truth("shuffle", shuffle) else None
         )
         self._seed = operator.index(seed)
         self._fields = {
-            name: FieldMemory(name, self._schedule.batch_size, shape, dtype, self._buffers_ahead + 2)
-            for name, (shape, dtype) in pipeline.output_specs.items()
+            name: FieldMemory(name, self._schedule.batch_size, spec, self._buffers_ahead + 2)
+            for name, spec in pipeline.output_specs.items()
         }
         self._position = (0, 0)  # epoch and batch that come next
         self._goes_on = False  # the next pass begins there, and not with batch 0

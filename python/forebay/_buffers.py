@@ -7,16 +7,18 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, SupportsIndex
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from forebay._checks import MOST, check
 from forebay._core import ConfigError, StateError
 
 __all__ = ["BufferPool"]
 
-MOST = 2**31 - 1
+Spec: TypeAlias = tuple[Sequence[int], DTypeLike]
+"""Shape and type of one row of a field."""
 
 
 class BufferPool:
@@ -24,7 +26,14 @@ class BufferPool:
 
     def __init__(self, num_buffers: int, buffer_shape: Sequence[int] | int, dtype: DTypeLike) -> None:
         check(num_buffers=(num_buffers, 1, MOST))
-        self._buffers = [np.empty(buffer_shape, dtype) for _ in range(num_buffers)]
+        shape = buffer_shape if isinstance(buffer_shape, Sequence) else (buffer_shape,)
+        for length in shape:
+            check(buffer_shape=(length, 0, 2**62))
+        try:
+            given = np.dtype(dtype)
+        except TypeError as error:
+            raise TypeError(f"argument 'dtype': {error}") from None
+        self._buffers = [np.empty(shape, given) for _ in range(num_buffers)]
         self._lent: set[int] = set()
         self._free: SimpleQueue[int] = SimpleQueue()
         for buffer_id in range(num_buffers):
@@ -64,17 +73,22 @@ class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
 class FieldMemory:
     """The memory of one field: lent as arrays, and again when nothing refers to such an array or a view of it."""
 
-    def __init__(self, name: str, batch_size: int, shape: Sequence[int], dtype: DTypeLike, most_resting: int) -> None:
-        given = np.dtype(dtype)
+    def __init__(self, name: str, batch_size: int, spec: Spec, most_resting: int) -> None:
+        try:
+            shape, dtype = spec
+            given = np.dtype(dtype)
+            self._shape = (*map(operator.index, shape), *given.shape)
+            is_possible = not given.base.hasobject and given.base.itemsize and min(self._shape, default=0) >= 0
+        except (TypeError, ValueError):
+            is_possible = False
+        if not is_possible:
+            raise ConfigError(
+                f"output_specs[{name!r}] is {spec!r}, expected (shape, dtype): the shape of one row, lengths "
+                "from 0 on, and a type of fixed size without Python objects"
+            )
         self._dtype = given.base
-        self._shape = (*map(operator.index, shape), *given.shape)
         self._bytes = batch_size * math.prod(self._shape) * self._dtype.itemsize
         self._resting: deque[_Block] = deque(maxlen=most_resting)
-        if self._dtype.hasobject or not self._dtype.itemsize or min(self._shape, default=0) < 0:
-            raise ConfigError(
-                f"output_specs[{name!r}] is {(shape, dtype)}, expected the shape of one row, lengths from 0 on, "
-                "and a type of fixed size without Python objects"
-            )
 
     def lend(self, rows: int) -> NDArray[Any]:
         """An array `[rows, *shape]`, of whatever is in its memory."""
@@ -87,15 +101,3 @@ class FieldMemory:
         # and that keeps the callback.
         block.loan = weakref.ref(loan, partial(next, map(self._resting.append, (block,))))
         return loan
-
-
-def check(**parameters: tuple[SupportsIndex, int, int]) -> None:
-    """Raises `ConfigError` with all parameters (value, least, most) that are out of range."""
-    problems = []
-    for name, (value, least, most) in parameters.items():
-        if isinstance(value, bool):
-            raise TypeError(f"{name}: a whole number is expected, not a bool")
-        if not least <= operator.index(value) <= most:
-            problems.append(f"{name} is {value}, must be {least} to {most}")
-    if problems:
-        raise ConfigError("; ".join(problems))

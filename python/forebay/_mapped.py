@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay._checks import as_path
 from forebay._core import ConfigError
 
 __all__ = ["MappedReader"]
@@ -29,7 +30,7 @@ class MappedReader:
     """What was given."""
 
     def __init__(self, path: str | PathLike[str], metadata: Any = None) -> None:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(as_path("path", path), mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.memmap) or not array.ndim or not array.flags.c_contiguous:
             raise ConfigError(
                 f"{path} has no rows that lie one behind the other, expected a .npy file in C order, not of a number"

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from forebay._checks import MOST, check
 from forebay._converted import Converted
 from forebay._core import ConfigError, Loader, TokenLoader
 
@@ -71,6 +72,8 @@ def batches(
     No batch is taken ahead, so `loader.state_dict()` is that of the last batch returned. Without `jax_enable_x64`
     integers become int32; `OverflowError` tells of one that does not fit.
     """
+    if pad_to is not None:
+        check(pad_to=(pad_to, 1, MOST))
     if sharding is not None and pad_to is None and _is_finite(loader):
         raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
     return Converted(lambda batch: _to_device(_padded(_typed(batch), pad_to), sharding), loader)

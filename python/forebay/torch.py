@@ -20,6 +20,7 @@ import torch
 import torch.distributed
 import torch.utils.data
 
+from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, resumable
 from forebay._core import ConfigError, Loader, TokenLoader
 from forebay._token_batches import token_batches
@@ -92,7 +93,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
 
     def __init__(self, loader: Loader | TokenLoader, *, pin_memory: bool = False) -> None:
         self.loader = loader
-        self.pin_memory = pin_memory and torch.cuda.is_available()
+        self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
 
@@ -184,8 +185,7 @@ class DevicePrefetcher:
         self._device = torch.device(device)
         if self._device.type not in ("cpu", "cuda"):
             raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
-        if depth < 1:
-            raise ConfigError(f"depth is {depth}, must be at least 1")
+        check(depth=(depth, 1, MOST))
         self._depth = 0
         self._begin: Any = None  # states of the source: where this pass began, and after the last batch returned
         self._state: Any = None

@@ -1,4 +1,4 @@
-//! How many workers are at work and how many batches lie ahead, where the user left that to the loader.
+//! How many workers are at work, and how many batches lie ahead where the user left that to the loader.
 //!
 //! The collator asks between batches, and while it waits for examples ([`Pace::decide`]); nobody else does, and no thread is there
 //! for it. What it goes by is what the meters measure: how long the loop starved, how long batches piled up, how much the workers
@@ -9,6 +9,9 @@
 //! - *One worker less* after [`SLOW`] in which the loop did not starve, batches piled up, and the others would have had to work at most
 //!   [`LOAD`] of the time.
 //! - *More batches ahead*, by half, after [`SLOW`] in which the loop starved and batches piled up: what comes is enough, but not steady.
+//!
+//! Where the user said how many workers there are, as many as there are cores work at once, more by the first rule, and none goes:
+//! workers that take turns on a core drive each other's data out of its cache, and those that sleep leave it to the next.
 //!
 //! How many there are changes no batch. Source: own.
 
@@ -94,10 +97,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// What a loader begins with.
-    pub(super) fn first(auto: Auto, most: Numbers) -> Numbers {
+    /// What a loader begins with, where the process may use so many cores.
+    pub(super) fn first(auto: Auto, most: Numbers, cores: usize) -> Numbers {
         Numbers {
-            workers: if auto.workers { FIRST_WORKERS.min(most.workers) } else { most.workers },
+            workers: if auto.workers { FIRST_WORKERS } else { cores }.min(most.workers),
             prefetch: if auto.prefetch { AUTO_PREFETCH[0].min(most.prefetch) } else { most.prefetch },
         }
     }
@@ -116,7 +119,8 @@ impl Pace {
 
     /// Whether there is something to look at; costs nothing.
     pub(super) fn is_due(&self, at: Instant) -> bool {
-        (self.auto.workers || self.auto.prefetch) && at.duration_since(self.quick.0) >= QUICK
+        let has_choice = self.auto.workers || self.auto.prefetch || self.now.workers < self.most.workers;
+        has_choice && at.duration_since(self.quick.0) >= QUICK
     }
 
     /// The numbers from now on, given the sums so far and the number of records that wait for a worker; `None` if they stay.
@@ -125,7 +129,7 @@ impl Pace {
         let (elapsed, spent) = since(&self.quick, at, sums);
         let is_starved = spent.starved_s >= STARVED[0] * elapsed;
         let has_cpu = spent.cpu_s <= (self.cores - SPARE) * elapsed;
-        if self.auto.workers && is_starved && waiting > 0 && has_cpu {
+        if is_starved && waiting > 0 && has_cpu {
             self.now.workers = more(self.now.workers).min(self.most.workers);
         }
         self.quick = (at, sums);
@@ -183,7 +187,8 @@ mod tests {
     const MOST: Numbers = Numbers { workers: 8, prefetch: 8 };
 
     /// A loader whose workers make `rate` batches a second each on `cores` cores, of which reading allows `io` at most, before a
-    /// loop that wants `wanted` a second; `jitter`: the share of the time in which batches pile up all the same.
+    /// loop that wants `wanted` a second; `jitter`: the share of the time in which batches pile up all the same; `cpu`: the share of
+    /// their work for which workers need a core.
     #[derive(Clone, Copy)]
     struct Loader {
         rate: f64,
@@ -191,9 +196,10 @@ mod tests {
         io: f64,
         wanted: f64,
         jitter: f64,
+        cpu: f64,
     }
 
-    const LOADER: Loader = Loader { rate: 10.0, cores: 8, io: 1e9, wanted: 1e9, jitter: 0.0 };
+    const LOADER: Loader = Loader { rate: 10.0, cores: 8, io: 1e9, wanted: 1e9, jitter: 0.0, cpu: 1.0 };
 
     struct Run {
         pace: Pace,
@@ -204,7 +210,8 @@ mod tests {
 
     fn run(most: Numbers, cores: usize) -> Run {
         let (at, sums) = (Instant::now(), Sums::default());
-        Run { pace: Pace::new(AUTO, most, cores, Pace::first(AUTO, most), at, sums), at, sums, made: 0.0 }
+        let first = Pace::first(AUTO, most, cores);
+        Run { pace: Pace::new(AUTO, most, cores, first, at, sums), at, sums, made: 0.0 }
     }
 
     impl Run {
@@ -221,12 +228,13 @@ mod tests {
                     starved_s: self.sums.starved_s + step * starved.max(loader.jitter),
                     piled_s: self.sums.piled_s + step * (1.0 - made / able).max(2.0 * loader.jitter),
                     busy_s: self.sums.busy_s + step * made / loader.rate,
-                    cpu_s: self.sums.cpu_s + step * made / loader.rate,
+                    cpu_s: self.sums.cpu_s + step * made / loader.rate * loader.cpu,
                 };
                 self.at += Duration::from_millis(50);
-                assert!(self.pace.is_due(self.at));
                 let waiting = if able < loader.io && made == able { 5 } else { 0 };
-                self.pace.decide(self.at, self.sums, waiting);
+                if self.pace.is_due(self.at) {
+                    self.pace.decide(self.at, self.sums, waiting);
+                }
             }
             self.pace.now
         }
@@ -260,6 +268,26 @@ mod tests {
                 assert_eq!(run.after(0.5, Loader { wanted, ..LOADER }).workers, settled.workers, "{wanted}");
             }
         }
+    }
+
+    #[test]
+    fn workers_beyond_the_cores_are_called_if_these_are_not_used() {
+        let fixed = |cores| {
+            let (auto, at, sums) = (Auto::default(), Instant::now(), Sums::default());
+            let first = Pace::first(auto, MOST, cores);
+            Run { pace: Pace::new(auto, MOST, cores, first, at, sums), at, sums, made: 0.0 }
+        };
+        let mut busy = fixed(2);
+        assert_eq!(busy.pace.now, Numbers { workers: 2, prefetch: 8 });
+        assert_eq!(busy.after(20.0, Loader { cores: 2, ..LOADER }).workers, 2);
+        // Whoever sleeps uses none.
+        let mut asleep = fixed(2);
+        for expected in [3, 5, 8] {
+            assert_eq!(asleep.after(0.05, Loader { cpu: 0.0, ..LOADER }).workers, expected);
+        }
+        // They stay, whatever the loop does.
+        assert_eq!(asleep.after(20.0, Loader { wanted: 5.0, ..LOADER }).workers, 8);
+        assert!(!fixed(8).pace.is_due(Instant::now() + SLOW[1]), "nothing to choose");
     }
 
     #[test]

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    memory::MOST_READERS,
     order::{Assignment, Schedule},
     record::{Held, RawRecord, ReadRecords, Record, Source, Stage, Task},
     shuffle::ConcurrentShuffleBuffer,
@@ -171,7 +172,7 @@ impl<E: Send + 'static> Run<E> {
     where
         K::Stage: Stage<Example = E>,
     {
-        let Reading { n_readers, first_runs, most_runs, in_turn } = Reading::new(plan, source);
+        let Reading { n_readers, first_runs, most_runs, in_turn, .. } = Reading::new(plan, source);
         let look_ahead = 3 * schedule.per_batch() as usize;
         let demand_first = source.random_access();
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
@@ -291,23 +292,33 @@ pub(super) struct Reading {
     most_runs: usize,
     /// Whether what they read goes on in the order of the runs.
     in_turn: bool,
+    /// How many threads could read all the time.
+    most_readers: usize,
 }
 
 impl Reading {
     pub(super) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
         if plan.order.is_scattered() {
             let Plan { n_readers, .. } = *plan;
-            return Self { n_readers, first_runs: usize::MAX, most_runs: usize::MAX, in_turn: false };
+            let most_runs = usize::MAX;
+            return Self {
+                n_readers,
+                first_runs: most_runs,
+                most_runs,
+                in_turn: false,
+                most_readers: MOST_READERS,
+            };
         }
-        let blocks = source.most_blocks();
-        let n_readers = if blocks > 1 { plan.n_readers } else { 1 };
-        let most_runs = blocks.min(n_readers);
-        Self { n_readers, first_runs: most_runs.min(FIRST_RUNS), most_runs, in_turn: n_readers > 1 }
+        let most_readers = source.most_blocks();
+        let n_readers = if most_readers > 1 { plan.n_readers } else { 1 };
+        let most_runs = most_readers.min(n_readers);
+        let first_runs = most_runs.min(FIRST_RUNS);
+        Self { n_readers, first_runs, most_runs, in_turn: n_readers > 1, most_readers }
     }
 
-    /// How many threads read all the time, once a pass has begun.
-    pub(super) fn steady(&self) -> usize {
-        self.n_readers.min(self.most_runs)
+    /// How many threads read all the time, once a pass has begun, and how many could.
+    pub(super) fn steady(&self) -> [usize; 2] {
+        [self.n_readers.min(self.most_runs), self.most_readers]
     }
 }
 

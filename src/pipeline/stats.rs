@@ -187,8 +187,8 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(super) fn new(plan: &Plan, n_readers: usize, retries: Arc<AtomicU64>) -> Self {
-        let first = Pace::first(plan.auto, plan.numbers());
+    pub(super) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2], retries: Arc<AtomicU64>) -> Self {
+        let first = Pace::first(plan.auto, plan.numbers(), cores());
         Self {
             records_read: AtomicU64::new(0),
             records_decoded: AtomicU64::new(0),
@@ -206,7 +206,7 @@ impl Counters {
             prefetch: AtomicUsize::new(first.prefetch),
             setting: Setting {
                 n_readers,
-                is_scattered: plan.order.is_scattered(),
+                most_readers,
                 n_workers: plan.n_workers,
                 most_workers: plan.n_workers,
                 is_auto: plan.auto.workers,

@@ -43,10 +43,10 @@ impl Figures {
 /// What the verdict must know of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// I/O threads.
+    /// I/O threads, once a pass has begun.
     pub n_readers: usize,
-    /// Whether each record is a read of its own.
-    pub is_scattered: bool,
+    /// How many of them there could be.
+    pub most_readers: usize,
     /// Workers at work.
     pub n_workers: usize,
     /// Worker threads.
@@ -125,7 +125,7 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             percent(most)
         )
     } else if most == decoding {
-        let remedy = if n_workers < most_workers {
+        let remedy = if n_workers < most_workers.min(cores) {
             format!("{n_workers} workers are at work, up to {most_workers} are added while cores are free")
         } else if n_workers < cores {
             let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
@@ -141,10 +141,17 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             percent(decoding)
         )
     } else if most == reading {
-        let remedy = if setting.is_scattered {
-            format!("raise n_readers ({})", setting.n_readers)
-        } else {
-            "shards without compression or on a faster disk, arrow_files on local storage".into()
+        let Setting { n_readers, most_readers, .. } = *setting;
+        let remedy = match n_readers < most_readers {
+            true => format!(
+                "raise n_readers ({n_readers}; up to {most_readers} can read at once), or read from faster storage"
+            ),
+            false if most_readers == 1 => {
+                "one thread reads such shards: use Arrow files without compression, or faster storage".into()
+            }
+            false => {
+                format!("n_readers ({n_readers}) are as many as can read at once: read from faster storage")
+            }
         };
         format!(
             "I/O-bound: reading takes {} of the time, workers work {}, next() waits {waits}; {remedy}",
@@ -164,14 +171,8 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
 mod tests {
     use super::*;
 
-    const SETTING: Setting = Setting {
-        n_readers: 1,
-        is_scattered: false,
-        n_workers: 4,
-        most_workers: 4,
-        is_auto: false,
-        cores: 16,
-    };
+    const SETTING: Setting =
+        Setting { n_readers: 1, most_readers: 1, n_workers: 4, most_workers: 4, is_auto: false, cores: 16 };
 
     /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for `starved` of it.
     fn figures(read: f64, decode: f64, collate: f64, starved: f64) -> Figures {
@@ -191,8 +192,8 @@ mod tests {
         for (numbers, limit, remedy) in [
             ((0.1, 0.5, 0.1, 0.02), "consumer-bound: ", "fewer n_workers (4)"),
             ((0.1, 0.97, 0.1, 0.6), "CPU-bound (decoding): ", "raise n_workers (4, of 16 cores)"),
-            ((0.95, 0.9, 0.1, 0.6), "I/O-bound: ", "faster disk"),
-            ((0.99, 0.03, 0.01, 0.99), "I/O-bound: ", "faster disk"),
+            ((0.95, 0.9, 0.1, 0.6), "I/O-bound: ", "without compression"),
+            ((0.99, 0.03, 0.01, 0.99), "I/O-bound: ", "without compression"),
             ((0.2, 0.6, 0.95, 0.3), "CPU-bound (collating): ", "n_mels"),
             ((0.1, 0.2, 0.1, 0.5), "buffer-bound: ", "raise shuffle_buffer_size"),
         ] {
@@ -214,8 +215,11 @@ mod tests {
         assert!(said.contains("4 workers are at work, up to 8"), "{said}");
         let said = verdict(true, &figures(0.1, 0.5, 0.1, 0.01), &auto);
         assert!(said.contains("4 workers are at work") && !said.contains("fewer"), "{said}");
-        let scattered = Setting { is_scattered: true, n_readers: 1, ..SETTING };
-        assert!(verdict(true, &figures(0.97, 0.2, 0.1, 0.6), &scattered).contains("raise n_readers (1)"));
+        let few = Setting { most_readers: 16, ..SETTING };
+        let said = verdict(true, &figures(0.97, 0.2, 0.1, 0.6), &few);
+        assert!(said.contains("raise n_readers (1; up to 16 can read at once)"), "{said}");
+        let said = verdict(true, &figures(16.0 * 0.97, 0.2, 0.1, 0.6), &Setting { n_readers: 16, ..few });
+        assert!(said.contains("faster storage") && !said.contains("raise"), "{said}");
     }
 
     #[test]

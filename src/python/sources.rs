@@ -9,7 +9,7 @@ use pyo3::{
     types::{PyByteArray, PyBytes, PyDict, PyMapping},
 };
 
-use super::whole::int64;
+use super::whole::{int64, named};
 use crate::config::MixtureConfig;
 
 /// Groups of files; with names if they are to be mixed.
@@ -32,7 +32,7 @@ impl Sources {
         let (mut names, mut groups) = (Vec::new(), Vec::new());
         for item in mapping.items()? {
             let (name, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-            names.push(name.extract()?);
+            names.push(named(files.py(), "arrow_files", name.extract().map_err(Into::into))?);
             groups.push(paths(&format!("arrow_files[{}]", name.repr()?), &files)?);
         }
         Ok(Self { names: Some(names), groups })
@@ -58,7 +58,10 @@ impl Sources {
         stages
             .map(|stage| {
                 let [from, weights] = pair(&stage?).ok_or_else(expected)?;
-                Ok((int64(&from)?, by_name(names, weights.cast().map_err(|_| expected())?)?))
+                Ok((
+                    named(from.py(), "weights", int64(&from))?,
+                    by_name(names, weights.cast().map_err(|_| expected())?)?,
+                ))
             })
             .collect()
     }
@@ -109,7 +112,7 @@ fn by_name(names: &[String], weights: &Bound<'_, PyMapping>) -> PyResult<Vec<f64
         .iter()
         .map(|name| {
             if weights.contains(name)? {
-                return weights.get_item(name)?.extract();
+                return named(weights.py(), "weights", weights.get_item(name)?.extract());
             }
             Err(PyValueError::new_err(format!("weights lack the source {name:?}; give 0 to leave it out")))
         })

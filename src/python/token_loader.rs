@@ -1,7 +1,6 @@
 //! `forebay.TokenLoader`.
 
 use std::{
-    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -25,8 +24,9 @@ use super::{
     parameters::set_policy,
     side::on_the_side,
     state,
+    tokenizer::{id, ids_of},
     vocabulary::{self, Given},
-    whole::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
+    whole::{chosen, int64, int128, max_errors, n_workers, named, optional_int64, prefetch_batches},
     workers::check_share,
 };
 use crate::{
@@ -172,8 +172,8 @@ impl TokenLoader {
         dtype: &str,
         extras: Option<Vec<String>>,
         pattern: Option<String>,
-        special_tokens: Option<BTreeMap<String, u32>>,
-        bos_id: Option<u32>,
+        special_tokens: Option<Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = optional_int64)] bos_id: Option<i64>,
         #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
         #[pyo3(from_py_with = int64)] raw_channel_size: i64,
         #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
@@ -220,10 +220,11 @@ impl TokenLoader {
         let val_names = val
             .map(|val| one_or_more::<String>(val, "val is", "a name or a sequence of names"))
             .transpose()?;
+        let special_tokens = special_tokens.map(|tokens| ids_of(&tokens)).transpose()?;
         let options = TokenizerOptions {
             pattern: pattern.clone(),
             special_tokens: special_tokens.clone().unwrap_or_default(),
-            bos_id,
+            bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
         };
         let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(tokenizer, options)?;
         // Before any file is opened: what is wrong in itself.
@@ -588,7 +589,7 @@ fn identity(
 
 /// The seed as Python gave it.
 fn whole_seed(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
-    u64::try_from(int128(seed)?).map_err(|_| {
+    u64::try_from(named(seed.py(), "seed", int128(seed))?).map_err(|_| {
         let message = format!("seed is {seed}, must be 0 to {}", u64::MAX);
         to_python(seed.py(), &Error::new(ErrorKind::Config, message))
     })

@@ -8,7 +8,7 @@ use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::Py
 use super::{
     errors::to_python,
     side::on_the_side,
-    whole::{int64, optional_int64},
+    whole::{int64, named, optional_int64},
 };
 use crate::{
     Error, ErrorKind,
@@ -49,14 +49,9 @@ impl Tokenizer {
         special_tokens: Option<Bound<'_, PyDict>>,
         #[pyo3(from_py_with = optional_int64)] bos_id: Option<i64>,
     ) -> PyResult<Self> {
-        let special_tokens = special_tokens.iter().flatten().map(|(text, token)| {
-            let text: String = text.extract()?;
-            let token = id(py, &format!("special_tokens[{text:?}]"), int64(&token)?)?;
-            Ok((text, token))
-        });
         let options = TokenizerOptions {
             pattern,
-            special_tokens: special_tokens.collect::<PyResult<BTreeMap<_, _>>>()?,
+            special_tokens: special_tokens.as_ref().map(ids_of).transpose()?.unwrap_or_default(),
             bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
         };
         let made = {
@@ -135,8 +130,20 @@ impl Tokenizer {
     }
 }
 
+/// `special_tokens` as ids, or the error that says what they must be.
+pub fn ids_of(tokens: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, u32>> {
+    let py = tokens.py();
+    let of = |(text, token): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let text: String = named(py, "special_tokens", text.extract())?;
+        let name = format!("special_tokens[{text:?}]");
+        let token = id(py, &name, named(py, &name, int64(&token))?)?;
+        Ok((text, token))
+    };
+    tokens.iter().map(of).collect()
+}
+
 /// `value` as an id, or the `ConfigError` that says what it must be.
-fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
+pub fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
     u32::try_from(value).ok().filter(|&id| i32::try_from(id).is_ok()).ok_or_else(|| {
         let message = format!("{name} is {}, must be 0 to {}", shown(value), i32::MAX);
         to_python(py, &Error::new(ErrorKind::Config, message))

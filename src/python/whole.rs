@@ -23,8 +23,9 @@ pub fn optional_int64(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 }
 
 pub fn int128(object: &Bound<'_, PyAny>) -> PyResult<i128> {
-    if object.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err("a whole number is expected, not a bool"));
+    if object.is_instance_of::<PyBool>() || !object.hasattr("__index__")? {
+        let found = object.get_type();
+        return Err(PyTypeError::new_err(format!("a whole number is expected, not {}", found.name()?)));
     }
     let whole = object.py().import("operator")?.call_method1("index", (object,))?;
     match whole.extract() {
@@ -32,6 +33,14 @@ pub fn int128(object: &Bound<'_, PyAny>) -> PyResult<i128> {
         Err(_) if whole.lt(0)? => Ok(i128::MIN),
         Err(_) => Ok(i128::MAX),
     }
+}
+
+/// Names the parameter that is of a wrong type, as pyo3 does where it is the argument itself.
+pub fn named<T>(py: Python<'_>, name: &str, extracted: PyResult<T>) -> PyResult<T> {
+    extracted.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
+        true => PyTypeError::new_err(format!("argument '{name}': {}", error.value(py))),
+        false => error,
+    })
 }
 
 /// What `"auto"` is between the signature, where a default must be a literal number, and [`chosen`].

@@ -1,4 +1,19 @@
-"""`AsyncDataLoader`: order, state, memory, errors."""
+"""`AsyncDataLoader`: order, state, memory, errors.
+
+What a simple loader with threads and a pool of buffers gets wrong is numbered; tests name what they hold against it,
+here and in `test_async_threads`, `test_async_scaling`, `test_buffers` and `test_mapped`.
+
+A1  The order depends on how often `iter()` was called, so that nothing can be resumed.
+A2  Batches come as they are done.
+A3  A batch is overwritten when the next one is taken: `list(loader)` has one batch many times.
+A4  The last batch has all rows, of which some are those of another batch.
+A5  An exception in a thread is lost with its batch, and the loop waits for ever.
+A6  After a pass that was left early the next one yields the rest of it, or hangs; threads and memory pile up.
+A7  A thread that waits for a buffer does not hear of the end, and a `join` with a timeout gives up in silence.
+A8  The storage is not told of batches to come; or for pages that are not aligned, or beyond the file.
+A9  Nobody can tell what was waited for; threads do not come and go with the need, or change the order when they do.
+A10 One buffer, or several fields, are a deadlock.
+"""
 
 import contextlib
 import gc
@@ -57,6 +72,7 @@ def test_permutation_refuses_what_is_not_there(part: tuple[int, int]) -> None:
 @pytest.mark.parametrize("num_workers", [1, 4, 16])
 @pytest.mark.parametrize("buffers_ahead", [1, 3, 9])
 def test_batches_come_in_schedule_order(num_workers: int, buffers_ahead: int) -> None:
+    """A2, A10: whoever is done first, and with one buffer for two fields."""
     pipeline = Pipeline(jitter_s=0.002)
     batches = loader(num_workers=num_workers, buffers_ahead=buffers_ahead, pipeline=pipeline)
     assert len(batches) == 26
@@ -75,13 +91,15 @@ def test_without_shuffle_rows_are_as_they_are() -> None:
     ("n", "batch_size", "sizes"), [(0, 4, []), (1, 4, [1]), (4, 4, [4]), (5, 4, [4, 1]), (3, 1, [1] * 3)]
 )
 def test_sizes(n: int, batch_size: int, sizes: list[int]) -> None:
+    """A1, A4: ceil(n / batch_size) batches, the last one sliced."""
     batches = loader(n, batch_size)
     assert len(batches) == len(sizes)
     for _ in range(2):
-        assert [len(batch.indices) for batch in batches] == sizes
+        assert [[len(batch.indices), *map(len, batch.data.values())] for batch in batches] == [[n] * 3 for n in sizes]
 
 
 def test_epochs() -> None:
+    """A1: a function of (seed, epoch), however often `iter()` was called."""
     batches = loader()
     assert [rows(batches) for _ in range(3)] == [expected(epoch=epoch) for epoch in range(3)]
     assert expected(epoch=0) != expected(epoch=1)
@@ -92,6 +110,7 @@ def test_epochs() -> None:
 
 
 def test_a_pass_that_was_left_begins_anew() -> None:
+    """A6: nothing of the pass before comes in the next one."""
     batches = loader(pipeline=Pipeline(jitter_s=0.002))
     for _ in range(5):
         assert rows(islice(batches, 7)) == expected()[:7]
@@ -160,6 +179,7 @@ def address(array: NDArray[Any]) -> int:
 
 @pytest.mark.parametrize("buffers_ahead", [1, 3])
 def test_batches_that_are_kept_do_not_change(buffers_ahead: int) -> None:
+    """A3: `list(loader)` has no array twice."""
     batches = list(loader(buffers_ahead=buffers_ahead))
     assert rows(batches) == expected()
     assert len({address(batch.data["x"]) for batch in batches}) == 26
@@ -257,6 +277,7 @@ def test_types_and_shapes() -> None:
 @pytest.mark.parametrize("error", [ValueError("bad row"), SystemExit(3), KeyError("x")])
 @pytest.mark.parametrize("number", [0, 5, 25])
 def test_an_error_comes_in_its_place(error: BaseException, number: int) -> None:
+    """A5: with the batch and its indices; nobody waits, no thread is left."""
     bad = expected()[number]
     pipeline = Pipeline(jitter_s=0.002, bad={bad[1]: error})
     batches = loader(pipeline=pipeline)
@@ -334,8 +355,8 @@ def test_specs_that_no_memory_can_hold(spec: Any) -> None:
 
 
 def test_types_of_parameters() -> None:
-    with pytest.raises(TypeError, match="num_workers: a whole number is expected, not a bool"):
+    with pytest.raises(TypeError, match="argument 'num_workers': a whole number is expected, not bool"):
         loader(num_workers=True)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="argument 'batch_size': a whole number is expected, not float"):
         loader(batch_size=1.5)  # type: ignore[arg-type]
     assert rows(loader(batch_size=np.int64(4), num_workers=np.uint8(2))) == expected()  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("little_to_collect", "no_threads_left")
 
 
 def test_stats_of_a_loop_that_starves() -> None:
+    """A9: how long was waited for each batch."""
     batches = loader(40, pipeline=Pipeline(jitter_s=0.01), num_workers=1)
     assert set(batches.stats().values()) == {0}
     for _batch in batches:
@@ -33,6 +34,7 @@ def test_stats_of_a_loop_that_starves() -> None:
 
 
 def test_stats_of_a_loop_that_takes_its_time() -> None:
+    """A9: how long each batch lay ready."""
     batches = loader(40)
     for _batch in batches:
         time.sleep(0.01)
@@ -79,6 +81,7 @@ class Gated(Pipeline):
 
 
 def test_threads_are_added_while_the_loop_starves() -> None:
+    """A9: up to one for each buffer."""
     batches = loader(400, pipeline=Pipeline(jitter_s=0.005), num_workers="auto", buffers_ahead=3)
     seen = [len(threads()) for _ in batches]
     assert seen[:3] == [1, 1, 1]
@@ -87,6 +90,7 @@ def test_threads_are_added_while_the_loop_starves() -> None:
 
 
 def test_threads_are_taken_away_while_all_lies_ready() -> None:
+    """A9: down to one."""
     batches = loader(1000, pipeline=(pipeline := Gated()), num_workers="auto", buffers_ahead=4)
     iterator, seen = iter(batches), []
     for _ in range(40):
@@ -121,7 +125,7 @@ def test_the_next_pass_begins_with_as_many_threads() -> None:
 
 
 def test_threads_that_come_and_go_change_nothing() -> None:
-    """Those that went are not kept, either."""
+    """A9. Those that went are not kept, either."""
     pipeline = Pipeline()
     batches = loader(4000, pipeline=pipeline, num_workers="auto", buffers_ahead=5)
     iterator: Any = iter(batches)
@@ -199,6 +203,7 @@ class Telling(Pipeline):
 @pytest.mark.parametrize("buffers_ahead", [1, 3])
 @pytest.mark.parametrize("first", [0, 5, 25])
 def test_storage_is_told_of_each_batch_once_and_ahead(num_workers: Any, buffers_ahead: int, first: int) -> None:
+    """A8: in place of a look into the queue."""
     batches = AsyncDataLoader(reader := Reader(103), Telling(), 4, num_workers, buffers_ahead)
     reader.storage_state = storage = Told()
     batches.load_state_dict(batches.state_dict() | {"batch": first})

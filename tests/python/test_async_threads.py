@@ -14,10 +14,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import forebay
-from numbered import END_LIMIT_S, Pipeline, expected, loader, rows, seconds_to_end, threads
+from forebay import BufferPool
+from numbered import END_LIMIT_S, ROW, Pipeline, expected, loader, rows, seconds_to_end, threads
 
 pytestmark = pytest.mark.usefixtures("little_to_collect", "no_threads_left")
 
@@ -25,6 +27,7 @@ INTERRUPT_LIMIT_S = 3 * 0.15
 
 
 def test_threads_end_with_the_loop() -> None:
+    """A6, A7: at its end, when it is left, and at `close()`."""
     batches = loader()
     for _batch in batches:
         assert len(threads()) == 3
@@ -57,6 +60,7 @@ def test_dropping_the_loader_alone_ends_nothing() -> None:
 
 
 def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None:
+    """A7: and says that it did."""
     go_on = threading.Event()
 
     class Busy(Pipeline):
@@ -83,6 +87,30 @@ def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None
     assert "closed" in str(*raised)
     assert "3 threads are still in the pipeline" in caplog.text
     go_on.set()
+
+
+@pytest.mark.parametrize("buffers_ahead", [1, 3])
+def test_threads_that_wait_for_scratch_memory(buffers_ahead: int) -> None:
+    """A7, A10: four threads share two buffers of each of two pools, and after the end none of them is lent."""
+    pools = [BufferPool(2, (4, *ROW), np.float64) for _ in range(2)]
+
+    class Scratched(Pipeline):
+        def __call__(self, *arguments: Any) -> None:
+            lent = [pool.acquire(timeout=20) for pool in pools]
+            super().__call__(*arguments)
+            x = arguments[3]["x"]
+            for _number, scratch in lent:
+                scratch[: len(x)] = x
+            x[:] = sum(scratch[: len(x)] for _number, scratch in lent) / 2
+            for pool, (number, _scratch) in zip(pools, lent, strict=True):
+                pool.release(number)
+
+    batches = loader(pipeline=Scratched(jitter_s=0.002), buffers_ahead=buffers_ahead)
+    for left_after in (1, 5, 26):
+        assert rows(islice(batches, left_after)) == expected()[:left_after]
+        assert seconds_to_end() < END_LIMIT_S
+    for pool in pools:
+        assert sorted(pool.acquire(timeout=0)[0] for _ in range(2)) == [0, 1]
 
 
 def test_the_pipeline_may_close_the_loader() -> None:
@@ -131,6 +159,7 @@ def play(scene: str, *arguments: object) -> dict[str, Any]:
 
 
 def test_interrupt_in_next() -> None:
+    """A6: within 150 ms, and the pass goes on."""
     scene = """
         gate = threading.Event()
         class Gated(Pipeline):

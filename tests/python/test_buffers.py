@@ -11,6 +11,7 @@ from forebay import BufferPool
 
 
 def test_pool_lends_and_takes_back() -> None:
+    """A7: and a wait for a buffer has an end."""
     pool = BufferPool(2, (3, 4), np.float32)
     lent = [pool.acquire(), pool.acquire(timeout=1)]
     assert sorted(number for number, _ in lent) == [0, 1]

@@ -17,6 +17,7 @@ import pytest
 import forebay
 from digests import digest
 from recordings import TINY
+from wrong import assert_named
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_num_cpu_devices", 2)
@@ -98,6 +99,9 @@ def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> Non
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
         with pytest.raises(forebay.ConfigError, match="pad_to is None"):
             batches(loader, sharding)
+        with pytest.raises(forebay.ConfigError, match="pad_to is 0, must be 1 to"):
+            batches(loader, pad_to=0)
+        assert_named(batches, "pad_to", loader=loader)
         with pytest.raises(forebay.ConfigError, match="pad_to is 3, must be batch_size, and there is a batch of 1"):
             list(batches(loader, pad_to=3))
         expected, found = list(loader), list(batches(loader, sharding, pad_to=16))

@@ -80,7 +80,7 @@ def test_a_loader_of_mapped_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row_bytes", [1, 100, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE + 17])
 @pytest.mark.parametrize("n", [1, 2, 64])
 def test_pages_of_rows_and_no_others(tmp_path: Path, row_bytes: int, n: int) -> None:
-    """Byte by byte: pages of which a row has part, each once, aligned, in pieces that do not touch."""
+    """A8. Byte by byte: pages of which a row has part, each once, aligned, in pieces that do not touch."""
     path = saved(tmp_path, np.zeros((n, row_bytes), np.uint8))
     reader, size = MappedReader(path), path.stat().st_size
     header = size - n * row_bytes

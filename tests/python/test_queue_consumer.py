@@ -20,6 +20,7 @@ import torch
 import forebay
 from forebay.queue import DatasetConsumer
 from queues import consumer, eventually, expected, filled, first, meta, names, numbers, path_of, take, write
+from wrong import assert_named, parameters
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -63,6 +64,12 @@ def test_parameters(tmp_path: Path, parameters: dict[str, Any], message: str) ->
     filled(tmp_path, 1)
     with pytest.raises(forebay.ConfigError, match=message):
         DatasetConsumer(tmp_path, **{"device_type": "cpu", **parameters})
+
+
+@pytest.mark.parametrize("parameter", parameters(DatasetConsumer))
+def test_wrong_types_are_named(tmp_path: Path, parameter: str) -> None:
+    filled(tmp_path, 1)
+    assert_named(DatasetConsumer, parameter, data_dir=tmp_path, device_type="cpu")
 
 
 def test_meta_is_checked_at_start(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import forebay
 from forebay.queue import DataProviderBase, read_meta
 from forebay.queue.files import FileName
 from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, running, take
+from wrong import assert_named, parameters
 
 
 def test_signature() -> None:
@@ -45,6 +46,11 @@ def test_signature() -> None:
 def test_parameters(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(forebay.ConfigError, match=message):
         Numbers(tmp_path, **{"batch_size": 4, **parameters})
+
+
+@pytest.mark.parametrize("parameter", parameters(DataProviderBase))
+def test_wrong_types_are_named(tmp_path: Path, parameter: str) -> None:
+    assert_named(Numbers, parameter, data_dir=tmp_path, batch_size=4)
 
 
 def test_a_file(tmp_path: Path) -> None:

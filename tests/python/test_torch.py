@@ -22,6 +22,7 @@ import pytest
 import forebay
 from digests import digest
 from recordings import TINY
+from wrong import assert_named
 
 torch = pytest.importorskip("torch")
 
@@ -183,6 +184,62 @@ def test_a_plain_loader_in_one_worker_or_by_shares(tiny_shards: list[Path], n: i
     for _ in range(2):
         rows = np.concatenate([batch["index"] for batch in batches])
         assert sorted(rows) == sorted(set(range(300)) - set(range(7, 300, 20)))
+
+
+class Kept(Made):
+    """One that keeps its loader, for as long as its process lives."""
+
+    loader: forebay.Loader | None = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self.loader is None:
+            made = super().__iter__()
+            assert isinstance(made, forebay.Loader)
+            self.loader = made
+        return iter(self.loader)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+@pytest.mark.parametrize("kind", [Made, Kept])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_worker_processes_that_stay(tiny_shards: list[Path], kind: type[Made], persistent: bool) -> None:
+    """Who keeps a loader in a process that stays goes on with its next pass; else each pass is the first."""
+    batches = DataLoader(
+        kind(tiny_shards, False),
+        batch_size=None,
+        num_workers=1,
+        multiprocessing_context="fork",
+        persistent_workers=persistent,
+        prefetch_factor=3,
+    )
+    n = 19
+    expected = digests(tiny_shards, 3 * n, infinite=False)
+    goes_on = persistent and kind is Kept
+    assert [of(batch) for batch in islice(batches, 5)] == expected[:5]
+    for number in range(3):
+        start = n * number if goes_on else 0
+        assert [of(batch) for batch in batches] == expected[start : start + n]
+
+
+def test_a_dataloader_that_pins(loader: forebay.Loader, tiny_shards: list[Path]) -> None:
+    """`pin_memory` of torch's own; without a GPU torch says that it does nothing."""
+    has_gpu = torch.cuda.is_available()
+    batches = DataLoader(IterableDataset(loader), batch_size=None, pin_memory=True)
+    with nullcontext() if has_gpu else pytest.warns(UserWarning, match="pin_memory"):
+        found = list(islice(batches, 5))
+    assert all(tensor.is_pinned() == has_gpu for batch in found for tensor in batch.values())
+    assert [of(batch) for batch in found] == digests(tiny_shards, 5, infinite=is_infinite(loader))
+
+
+def test_workers_that_stay_are_refused(finite: forebay.Loader) -> None:
+    """By torch without workers, by us with some."""
+    with pytest.raises(ValueError, match="persistent_workers"):
+        DataLoader(IterableDataset(finite), batch_size=None, persistent_workers=True)
+    spawned = DataLoader(
+        IterableDataset(finite), None, num_workers=1, multiprocessing_context="spawn", persistent_workers=True
+    )
+    with pytest.raises(forebay.ConfigError, match="num_workers is 1, must be 0"):
+        next(iter(spawned))
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")  # torchdata 0.11 calls it
@@ -422,6 +479,11 @@ def test_interrupts_lose_nothing(depth: int) -> None:
         signal.signal(signal.SIGUSR1, before)
     assert [batch["x"].item() for batch in found] == list(range(n))
     assert interrupts > 10
+
+
+def test_wrong_types_are_named(loader: forebay.Loader) -> None:
+    assert_named(DevicePrefetcher, "depth", batches=loader, device="cpu")
+    assert_named(IterableDataset, "pin_memory", loader=loader)
 
 
 def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 import torch
 
+from forebay._checks import as_path, truth, whole
 from forebay._core import ConfigError, ForebayError, StateError
 from forebay.queue import meta as metas
 from forebay.queue.ahead import Ahead
@@ -72,14 +73,17 @@ class DatasetConsumer:
         archive: bool = False,
         rank: int | None = None,
     ) -> None:
+        self.data_dir = as_path("data_dir", data_dir)
+        truth("prefer_queue", prefer_queue)
+        truth("archive", archive)
         problems = []
         if device_type not in ("cpu", "cuda"):
             problems.append(f"device_type is {device_type!r}, must be 'cpu' or 'cuda'")
         elif device_type == "cuda" and not torch.cuda.is_available():
             problems.append("device_type is 'cuda', but torch finds no CUDA device: give device_type='cpu'")
-        if cache_files < 1:
+        if whole("cache_files", cache_files) < 1:
             problems.append(f"cache_files is {cache_files}, must be at least 1")
-        if not 0 <= low_watermark < high_watermark:
+        if not 0 <= whole("low_watermark", low_watermark) < whole("high_watermark", high_watermark):
             problems.append(
                 f"low_watermark is {low_watermark} and high_watermark {high_watermark}, must be 0 <= low < high"
             )
@@ -87,7 +91,6 @@ class DatasetConsumer:
             problems.append(f"delete is {delete!r}, must be 'consumed' or 'on_state'")
         if problems:
             raise ConfigError("; ".join(problems))
-        self.data_dir = Path(data_dir)
         self._layout = Layout(self.data_dir, rank)
         self._meta = metas.read_meta(self.data_dir)
         has_legacy = bool(list_legacy_files(self.data_dir))

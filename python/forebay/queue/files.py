@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from forebay._checks import whole
 from forebay._core import ConfigError, StateError
 
 TEMPORARY = ".tmp-"
@@ -59,7 +60,7 @@ class Layout:
     rank: int | None = None
 
     def __post_init__(self) -> None:
-        if self.rank is not None and self.rank < 0:
+        if self.rank is not None and whole("rank", self.rank) < 0:
             raise ConfigError(f"rank is {self.rank}, must be None or at least 0")
 
     def name(self, split: str) -> str:

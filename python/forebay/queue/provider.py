@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from forebay._checks import as_path, truth
 from forebay._core import ConfigError
 from forebay.queue import meta as metas
 from forebay.queue.files import (
@@ -105,7 +106,7 @@ class DataProviderBase(ABC):
             problems.append(f"sleep_seconds is {sleep_seconds!r}, must be a number from 0 on")
         if problems:
             raise ConfigError("; ".join(problems))
-        self.data_dir = Path(data_dir)
+        self.data_dir = as_path("data_dir", data_dir)
         self.batch_size = batch_size
         self.block_size = block_size
         self.target_size = target_size
@@ -113,7 +114,7 @@ class DataProviderBase(ABC):
         self.max_backlog_files = max_backlog_files
         self.sleep_seconds = sleep_seconds
         self.seed = seed
-        self.verbose = verbose
+        self.verbose = truth("verbose", verbose)
         self.rank = rank
         self._layout = Layout(self.data_dir, rank)
         self._meta: metas.Meta | None = None

@@ -1,0 +1,87 @@
+"""Each parameter of each constructor is named where it is of a wrong type; those that need torch: with its tests."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay import AsyncDataLoader, BufferPool, MappedReader
+from forebay.tokens import Tokenizer
+from numbered import Pipeline, Reader, loader
+from wrong import Odd, assert_named, parameters
+
+ASYNC: dict[str, Any] = {"dataset_reader": Reader(8), "pipeline": Pipeline(), "batch_size": 4}
+
+
+@pytest.mark.parametrize("parameter", parameters(forebay.Loader))
+def test_loader(tiny_shard: Path, parameter: str) -> None:
+    assert_named(forebay.Loader, parameter, arrow_files={"one": tiny_shard})
+
+
+@pytest.mark.parametrize("parameter", parameters(forebay.TokenLoader))
+def test_token_loader(parameter: str) -> None:
+    assert_named(forebay.TokenLoader, parameter, parquet_files="a.parquet", tokenizer=len, bos_id=0)
+
+
+@pytest.mark.parametrize("parameter", parameters(forebay.SpectrogramTransform))
+def test_spectrogram_transform(parameter: str) -> None:
+    assert_named(forebay.SpectrogramTransform, parameter)
+
+
+@pytest.mark.parametrize("parameter", parameters(Tokenizer))
+def test_tokenizer(parameter: str) -> None:
+    assert_named(Tokenizer, parameter, path="gpt2.tiktoken")
+
+
+@pytest.mark.parametrize("parameter", parameters(AsyncDataLoader, "dataset_reader", "pipeline"))
+def test_async_loader(parameter: str) -> None:
+    assert_named(AsyncDataLoader, parameter, **ASYNC)
+
+
+@pytest.mark.parametrize("parameter", parameters(BufferPool))
+def test_buffer_pool(parameter: str) -> None:
+    assert_named(BufferPool, parameter, num_buffers=1, buffer_shape=(2, 3), dtype="f4")
+
+
+def test_mapped_reader() -> None:
+    assert_named(MappedReader, "path")
+
+
+def test_what_lies_inside_is_named(tiny_shard: Path) -> None:
+    sources: Any = {"one": tiny_shard, "two": tiny_shard}
+    weights: list[Any] = [{"one": "much", "two": 1}, [("soon", {"one": 1, "two": 1})]]
+    for wrong in weights:
+        with pytest.raises(TypeError, match="weights"):
+            forebay.Loader(sources, weights=wrong)
+    with pytest.raises(TypeError, match="arrow_files"):
+        forebay.Loader({1: tiny_shard})  # type: ignore[dict-item]
+    encode: Any = len
+    tokens: list[Any] = [{"special_tokens": {"<|bos|>": "1"}}, {"special_tokens": {1: 1}}, {"bos_id": -1}]
+    for wrong in tokens:
+        [name] = wrong
+        with pytest.raises((TypeError, forebay.ConfigError), match=name):
+            forebay.TokenLoader("a.parquet", encode, **wrong)
+        with pytest.raises((TypeError, forebay.ConfigError), match=name):
+            Tokenizer("gpt2.tiktoken", **wrong)
+
+
+@pytest.mark.parametrize("spec", [3, ((2,),), ((2.5,), "f4"), (2, "f4"), ((2,), "no type"), Odd()])
+def test_specs_of_fields(spec: Any) -> None:
+    class Wrong(Pipeline):
+        output_specs = {"x": spec}  # noqa: RUF012
+
+    with pytest.raises(forebay.ConfigError, match=r"output_specs\['x'\] is .*, expected \(shape, dtype\)"):
+        loader(pipeline=Wrong())
+
+
+def test_what_is_as_good_as_the_type() -> None:
+    class Two:
+        def __index__(self) -> int:
+            return 2
+
+    batches: Any = AsyncDataLoader(Reader(8), Pipeline(), Two(), np.uint8(2), shuffle=np.True_)  # type: ignore[arg-type]
+    assert len(batches) == 4
+    pool = BufferPool(Two(), np.int64(3), np.float32)  # type: ignore[arg-type]
+    assert pool.acquire()[1].shape == (3,)
