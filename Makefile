@@ -1,6 +1,6 @@
 # make demo   build and install the package in .venv, run the demo, write demo.png
 # make test   everything that CI runs, fastest first, in a virtual environment of its own
-# make test-torch  after it, the tests of forebay.torch and forebay.queue; fetches some GB
+# make test-torch  after it, the tests of forebay.torch and forebay.queue; fetches 5.4 GB
 # make soak   the same tests with 20 times the repetitions
 # make bench  criterion benches of each stage
 # make bench-peers  the loaders that a user would pick instead, on the same files
@@ -32,6 +32,7 @@ demo:
 
 # In this order, also under `make -j`.
 test:
+	@echo "forebay.torch and forebay.queue are tested by make test-torch, which fetches 5.4 GB"
 	$(MAKE) rust
 	$(MAKE) models
 	$(MAKE) wheel
@@ -70,7 +71,8 @@ examples:
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
 	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20 --reach 0.5
 
-# After `make wheel`, in the same environment; what needs a GPU is skipped without one.
+# After `make wheel`, in the same environment; what needs a GPU is skipped without one. Not part of `make test`: the index
+# has torch for Linux with CUDA only, and of its 5.4 GB all but the 1 GB of triton are linked by `import torch`.
 test-torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
 	$(OFFLINE) $(BIN)/python -m pytest tests/python/test_torch.py tests/python/test_queue_*.py

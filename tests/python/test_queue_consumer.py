@@ -73,6 +73,7 @@ def test_wrong_types_are_named(tmp_path: Path, parameter: str) -> None:
 
 
 def test_meta_is_checked_at_start(tmp_path: Path) -> None:
+    """Q3: no meta is an error at once, not a wait."""
     with pytest.raises(forebay.ConfigError, match=r"meta.pkl does not exist: start the provider"):
         consumer(tmp_path)
     from forebay.queue.meta import write_meta
@@ -83,6 +84,7 @@ def test_meta_is_checked_at_start(tmp_path: Path) -> None:
 
 
 def test_tuples_and_dicts(tmp_path: Path) -> None:
+    """Q15: (x, y) if these are the fields, else a dict."""
     filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         x, y = queue.get_batch("train", torch.device("cpu"))
@@ -119,7 +121,7 @@ def test_batches_are_views(tmp_path: Path) -> None:
 
 
 def test_order_is_that_of_numbers(tmp_path: Path) -> None:
-    """(timestamp, seq), not the text; what is no final name is left alone."""
+    """Q1: (timestamp, seq), not the text; what is no final name is left alone."""
     provider = filled(tmp_path, 0)
     found = {}
     for timestamp, seq in [(10, 2), (9, 11), (10, 10), (9, 100), (100, 1)]:
@@ -134,6 +136,7 @@ def test_order_is_that_of_numbers(tmp_path: Path) -> None:
 
 
 def test_a_file_goes_at_the_call_after_its_last_batch(tmp_path: Path) -> None:
+    """Q5: not before the step that uses that batch."""
     provider = filled(tmp_path, 2)
     one, two = names(tmp_path)
     with consumer(tmp_path) as queue:
@@ -154,7 +157,7 @@ def test_a_file_goes_at_the_call_after_its_last_batch(tmp_path: Path) -> None:
 
 
 def test_a_file_that_sorts_earlier_comes_later(tmp_path: Path) -> None:
-    """The file in hand is held by path: exactly that is removed, and the other one is read."""
+    """Q10: the file in hand is held by path: exactly that is removed, and the other one is read."""
     provider = filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         found = take(queue, 1)
@@ -170,6 +173,7 @@ def test_a_file_that_sorts_earlier_comes_later(tmp_path: Path) -> None:
 
 
 def test_a_file_removed_by_others_is_served_to_its_end(tmp_path: Path) -> None:
+    """Q11: nothing is looked for while there are batches in memory."""
     provider = filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         found = take(queue, 1)
@@ -183,6 +187,7 @@ def test_a_file_removed_by_others_is_served_to_its_end(tmp_path: Path) -> None:
 
 
 def test_waiting(tmp_path: Path) -> None:
+    """Q6: `get_batch` and `wait_for_data`, with timeouts and without."""
     provider = filled(tmp_path, 0)
     with consumer(tmp_path) as queue:
         start = time.monotonic()
@@ -206,7 +211,7 @@ def test_waiting(tmp_path: Path) -> None:
 
 
 def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks at the folder often at first, then ever more rarely, but not never."""
+    """Q6: looks at the folder often at first, then ever more rarely, but not never."""
     from forebay.queue import feed
 
     filled(tmp_path, 0)
@@ -228,7 +233,7 @@ def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(12, 5), (12, 8), (12, 12), (12, 20), (12, 1), (12, 11)])
 def test_a_short_last_slice_repeats_its_own_rows(tmp_path: Path, rows: int, batch_size: int) -> None:
-    """Never the next file's."""
+    """Q5: never the next file's."""
     provider = filled(tmp_path, 2)
     files = [torch.cat([batch["x"] for batch in provider.sample_file("train", seq)]) for seq in range(2)]
     with consumer(tmp_path) as queue:
@@ -244,7 +249,7 @@ def test_a_short_last_slice_repeats_its_own_rows(tmp_path: Path, rows: int, batc
 
 
 def test_the_batch_size_changes_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In the middle of a file, and for files that were read ahead; a warning says that it is not the provider's."""
+    """Q6, Q13: in the middle of a file, and for files that were read ahead; a warning says that it is another."""
     provider = filled(tmp_path, 2)
     x = torch.cat([batch["x"] for seq in range(2) for batch in provider.sample_file("train", seq)])
     with consumer(tmp_path) as queue:
@@ -264,6 +269,7 @@ def test_the_batch_size_changes_at_once(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_files_of_another_batch_size_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Q13."""
     filled(tmp_path, 0)
     write(tmp_path, batch_size=2, num_batches=4, name="1-0-4.pt")
     write(tmp_path, batch_size=2, num_batches=4, name="2-0-4.pt")
@@ -277,7 +283,7 @@ def test_files_of_another_batch_size_warn(tmp_path: Path, caplog: pytest.LogCapt
 def test_removal_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While another process has the file open, as on Windows: it is not read twice, and goes in the end."""
+    """Q6: while another process has the file open, as on Windows: it is not read twice, and goes in the end."""
     provider = filled(tmp_path, 2)
     name = names(tmp_path)[0]
     replace, failures = Path.replace, 4
@@ -311,6 +317,7 @@ def test_removal_is_tried_again(
 
 
 def test_archive(tmp_path: Path) -> None:
+    """Q6: consumed files move to `archives/`."""
     provider = filled(tmp_path, 2)
     all_names = names(tmp_path)
     with consumer(tmp_path, archive=True) as queue:
@@ -390,7 +397,7 @@ def opens(queue: DatasetConsumer) -> bool:
 
 
 def test_watermarks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One line when the backlog reaches high, and one when it falls to low."""
+    """Q5: one line when the backlog reaches high, and one when it falls to low."""
     caplog.set_level("INFO", "forebay.queue")
     provider = filled(tmp_path, 6)
     with consumer(tmp_path, high_watermark=4, low_watermark=1) as queue:
@@ -517,6 +524,7 @@ def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
 
 @needs_gpu
 def test_on_a_gpu(tmp_path: Path) -> None:
+    """Q15: out of pinned memory."""
     provider = filled(tmp_path, 4)
     with DatasetConsumer(tmp_path) as queue:
         assert queue.get_batch("train", "cpu")[0].is_pinned()

@@ -46,6 +46,7 @@ KINDS = ("bit", "cut", "empty", "junk", "compressed", "old format", "code", "lis
 def test_corrupt_files_go_to_quarantine(
     tmp_path: Path, kind: str, which: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Q7, Q16: and the next is taken; code in a file is damage."""
     provider = filled(tmp_path, 3)
     bad = names(tmp_path)[which]
     damaged(kind, path_of(tmp_path, which))
@@ -99,7 +100,7 @@ def test_files_that_contradict_themselves(
 def test_another_schema_is_an_error(
     tmp_path: Path, tensors: dict[str, Any], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In its turn, at each call, and the file stays; without it things go on."""
+    """Q6: in its turn, at each call, and the file stays; without it things go on."""
     provider = filled(tmp_path, 1)
     wrong = write(tmp_path, "9700000000000-000001-2.pt", tensors=tensors)
     with consumer(tmp_path, cache_files=2) as queue:

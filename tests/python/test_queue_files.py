@@ -23,6 +23,7 @@ from queues import consumer, filled, meta, names, numbers
 
 
 def test_names_of_files(tmp_path: Path) -> None:
+    """Q1: order is that of the numbers, timestamp before sequence, not that of text."""
     name = FileName(1_700_000_000_123, 7, 100)
     assert str(name) == "1700000000123-000007-100.pt"
     assert name.temporary == ".tmp-1700000000123-000007.pt"
@@ -44,6 +45,7 @@ def list_of(folder: Path, *present: str) -> list[str]:
 
 
 def test_layout(tmp_path: Path) -> None:
+    """Q1, Q2: folders, and all that a file says of itself, its schema included."""
     provider = filled(tmp_path, 1)
     provider.produce_one_file("val", 0)
     with consumer(tmp_path, archive=True) as queue:
@@ -208,6 +210,7 @@ def test_a_file_system_without_locks_is_said(
 
 
 def test_a_complete_meta() -> None:
+    """Q3: optional keys pass."""
     metas.check_meta(meta())
     extra: Any = {"stoi": {"a": 0}, "itos": {0: "a"}, "label_map": {0: "x"}, "cls_token_id": 1, "pad_token_id": 2}
     metas.check_meta(meta(**extra, mask_token_id=3, anything=[1, (2.0, None, b"x", True)]))
@@ -219,6 +222,7 @@ def test_a_complete_meta() -> None:
 
 @pytest.mark.parametrize("key", [*metas.REQUIRED, "vocab_size", "block_size"])
 def test_what_meta_must_have(key: str) -> None:
+    """Q3: every required key is asked for."""
     changes: Any = {key: None}
     with pytest.raises(forebay.ConfigError, match=f"{key} is missing"):
         metas.check_meta(meta(**changes))
@@ -262,6 +266,7 @@ def test_sizes_where_they_apply() -> None:
 
 
 def test_meta_is_written_and_read(tmp_path: Path) -> None:
+    """Q3: with a `meta.json` beside it, and nothing half written."""
     written = meta(itos={0: "a"}, nested=[(1, 2), {"x": {3, 4}}, b"\x00\xff", None, True, 1e300, "ü"])
     metas.write_meta(tmp_path, written)
     assert read_meta(tmp_path) == written
@@ -290,6 +295,7 @@ class Evil:
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("value", [Evil(), {"a": [Evil()]}, OrderedDict(a=1), print, Path("x"), np.int64(1)], ids=repr)
 def test_untrusted_meta(tmp_path: Path, value: Any, protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q16: a pickle runs no code."""
     data = pickle.dumps(value, protocol=protocol)
     monkeypatch.setattr(os, "system", pytest.fail)
     (tmp_path / "meta.pkl").write_bytes(data)
@@ -338,7 +344,7 @@ def test_damaged_pickles(tmp_path: Path) -> None:
 
 
 def test_seeds_are_the_same_everywhere() -> None:
-    """Numbers that must never change, in this process and one with other hashes of strings."""
+    """Q8: numbers that must never change, in this process and one with other hashes of strings."""
     expected = [file_seed(1337, "train", 0), file_seed(1337, "train", 1), file_seed(2**64 - 1, "val_rank3", 10**6)]
     assert expected == [1573082574, 3222169393, 3985980168]
     code = "from forebay.queue.seeds import *; print([file_seed(1337, 'train', 0), file_seed(1337, 'train', 1)])"

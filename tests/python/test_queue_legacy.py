@@ -54,7 +54,7 @@ def test_round_and_round(tmp_path: Path) -> None:
 
 
 def test_when_they_are_read(tmp_path: Path) -> None:
-    """Without queue/, or with prefer_queue=False."""
+    """Q14: without queue/, or with prefer_queue=False."""
     make(tmp_path, 1, batch_size=4)
     with consumer(tmp_path) as queue:
         queue.get_batch("train", "cpu", timeout=1)
@@ -145,3 +145,29 @@ def test_ranks_are_refused(tmp_path: Path) -> None:
     make(tmp_path, 1)
     with pytest.raises(forebay.ConfigError, match="rank is 0, but files"):
         consumer(tmp_path, rank=0)
+
+
+def test_one_file(tmp_path: Path) -> None:
+    """Q14: it follows itself, whatever the batch size leaves over."""
+    make(tmp_path, 1, batch_size=4)
+    with consumer(tmp_path, cache_files=3) as queue:
+        for _ in range(5):
+            assert [int(queue.get_batch("train", "cpu", timeout=5)[0][0, 0]) for _ in range(2)] == [0, 16]
+        queue.set_batch_size(3)
+        for _ in range(3):
+            batches = [queue.get_batch("train", "cpu", timeout=5)[0] for _ in range(3)]
+        assert torch.equal(torch.cat(batches), x_of(0)[[0, 1, 2, 3, 4, 5, 6, 7, 6]])
+
+
+def test_a_file_that_was_removed(tmp_path: Path) -> None:
+    """The circle goes on without it; without any there is an error."""
+    make(tmp_path, 3, batch_size=8)
+    with consumer(tmp_path) as queue:
+        assert int(queue.get_batch("train", "cpu")[0][0, 0]) == 0
+        (tmp_path / "train_batches_0002.pt").unlink()
+        found = [int(queue.get_batch("train", "cpu")[0][0, 0]) for _ in range(6)]
+        assert found[-4:] in ([0, 1000, 0, 1000], [1000, 0, 1000, 0])
+        for path in tmp_path.glob("*.pt"):
+            path.unlink()
+        with pytest.raises(forebay.ConfigError, match="none of 0 files"):
+            [queue.get_batch("train", "cpu") for _ in range(9)]

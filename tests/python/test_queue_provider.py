@@ -54,6 +54,7 @@ def test_wrong_types_are_named(tmp_path: Path, parameter: str) -> None:
 
 
 def test_a_file(tmp_path: Path) -> None:
+    """Q2: what is in it, and its name."""
     before = time.time_ns() // 10**6
     path = numbers(tmp_path).produce_one_file("train", 41)
     key = FileName.parse(path.name)
@@ -71,6 +72,8 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_is_a_function_of_seed_split_and_number(tmp_path: Path) -> None:
+    """Q8."""
+
     def digest(folder: str, seq: int, split: str = "train", **parameters: Any) -> bytes:
         path = numbers(tmp_path / folder, **parameters).produce_one_file(split, seq)
         return torch.load(path, weights_only=True)["tensors"]["x"].numpy().tobytes()  # type: ignore[no-any-return]
@@ -84,7 +87,7 @@ def test_a_file_is_a_function_of_seed_split_and_number(tmp_path: Path) -> None:
 
 
 def test_backpressure(tmp_path: Path) -> None:
-    """At most `max_backlog_files`; a full split never holds up the other."""
+    """Q4: at most `max_backlog_files`; a full split never holds up the other."""
     provider = numbers(tmp_path, max_backlog_files=3)
     with running(provider):
         eventually(lambda: provider.backlog_size("train") == 3 and provider.backlog_size("val") == 3)
@@ -99,7 +102,7 @@ def test_backpressure(tmp_path: Path) -> None:
 
 
 def test_the_number_survives_when_all_is_consumed(tmp_path: Path) -> None:
-    """No data is made twice, however often a provider starts over an empty queue."""
+    """Q9: no data is made twice, however often a provider starts over an empty queue."""
     found: list[int] = []
     for _ in range(3):
         provider = numbers(tmp_path)
@@ -129,7 +132,7 @@ def test_a_finished_file_is_published_by_the_next(
 
     filled(tmp_path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr("forebay.queue.provider.move", killed)
+        patch.setattr("forebay.queue.numbering.move", killed)
         with pytest.raises(KeyboardInterrupt):
             numbers(tmp_path).produce_one_file("train", 1)
     if not rename_failed:
@@ -143,6 +146,7 @@ def test_a_finished_file_is_published_by_the_next(
 
 
 def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Q12."""
     caplog.set_level("INFO", "forebay.queue")
     filled(tmp_path, 1)
     for name in (".tmp-1700000000000-000000.pt", ".tmp-1700000000000-000007.pt"):
@@ -154,7 +158,7 @@ def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files stay in the order of their numbers, also over a restart."""
+    """Q10: files stay in the order of their numbers, also over a restart."""
     now = 1_700_000_000_000
     provider = filled(tmp_path, 0)
     for seq in range(6):
@@ -195,7 +199,7 @@ class Wrong(Numbers):
     ("change", "message"),
     [
         (lambda b: {"x": b["x"]}, r"batch 0 of file 0 of train is not .*: 'y' is missing"),
-        (lambda b: {**b, "z": b["x"]}, "'z' is not in batch_schema"),
+        (lambda b: {**b, "z": b["x"]}, "'z' is not in the schema"),
         (lambda b: {**b, "x": b["x"].int()}, r"'x' is int32 \[4, 4\], must be int64 \[4, 4\]"),
         (lambda b: {**b, "x": b["x"][:3]}, r"'x' is int64 \[3, 4\], must be int64 \[4, 4\]"),
         (lambda b: {**b, "x": b["x"][:, :3]}, r"'x' is int64 \[4, 3\], must be int64 \[4, 4\]"),
@@ -248,7 +252,7 @@ def test_meta_is_checked_and_written(tmp_path: Path) -> None:
 
 
 def test_an_existing_meta_that_differs(tmp_path: Path) -> None:
-    """An error that names the keys, before anything is produced; the same meta is none."""
+    """Q3: an error that names the keys, before anything is produced; the same meta is none."""
     filled(tmp_path, 0)
     numbers(tmp_path).write_meta()
     provider = Says(tmp_path, 8)
@@ -310,6 +314,7 @@ def test_two_providers_for_one_queue(tmp_path: Path) -> None:
 
 
 def test_purge(tmp_path: Path) -> None:
+    """Q6: what `--force_regenerate` does."""
     provider = filled(tmp_path, 2)
     (tmp_path / "mine.txt").touch()
     provider.purge()
@@ -348,6 +353,7 @@ def test_verbose_is_debug(tmp_path: Path) -> None:
 
 
 def test_ranks_have_queues_of_their_own(tmp_path: Path) -> None:
+    """Q16."""
     providers = [filled(tmp_path, 2, rank=rank) for rank in range(2)]
     assert names(tmp_path, ".") == [
         *(".state", "train_rank0", "train_rank1", "val_rank0", "val_rank1"),

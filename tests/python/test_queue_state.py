@@ -10,6 +10,8 @@ import pytest
 import forebay
 from queues import consumer, eventually, expected, filled, names, numbers, running, take
 
+NOTHING: dict[str, Any] = {"queue": "0", "done": [], "finished": 0}
+
 
 def kept(folder: Path, **parameters: Any) -> Any:
     return consumer(folder, delete="on_state", **parameters)
@@ -197,12 +199,12 @@ def test_the_batch_size_is_part_of_the_state(tmp_path: Path) -> None:
         ({"splits": None}, "no batch_size or splits"),
         ({"batch_size": -1}, "no batch_size or splits"),
         ({"splits": {"train": {}}}, "the state is damaged"),
-        ({"splits": {"train": {"file": "../../x.pt", "row": 0, "done": [], "finished": 0}}}, "the state is damaged"),
+        ({"splits": {"train": {"file": "../../x.pt", "row": 0, **NOTHING}}}, "the state is damaged"),
         (
-            {"splits": {"train": {"file": None, "row": 0, "done": ["/etc/passwd"], "finished": 0}}},
+            {"splits": {"train": {"file": None, "row": 0, **NOTHING, "done": ["/etc/passwd"]}}},
             "the state is damaged",
         ),
-        ({"splits": {"train": {"file": None, "row": -1, "done": [], "finished": 0}}}, "the state is damaged"),
+        ({"splits": {"train": {"file": None, "row": -1, **NOTHING}}}, "the state is damaged"),
     ],
 )
 def test_other_states(tmp_path: Path, change: dict[str, Any], message: str) -> None:

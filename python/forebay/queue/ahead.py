@@ -53,14 +53,14 @@ class Ahead:
         _live.add(self)
         self._thread.start()
 
-    def first(self, timeout: float | None) -> Loaded:
-        """The next file, which stays the next one until it is dropped.
+    def first(self, timeout: float | None) -> Loaded | None:
+        """The next file, which stays the next one until it is dropped; None if there was none for `timeout` seconds.
 
-        `TimeoutError` if the queue had none for `timeout` seconds; one that is there is waited for, however long
-        reading it takes. An error of the feed is raised in its turn, and after it the feed is asked again.
+        One that is there is waited for, however long reading it takes. An error of the feed is raised in its turn, and
+        after it the feed is asked again.
         """
-        if not self._ready:
-            self._wait(timeout)
+        if not self._ready and not self._wait(timeout):
+            return None
         item = self._ready[0]
         if isinstance(item, Exception):
             self._inbox.put("again")
@@ -75,7 +75,7 @@ class Ahead:
             self._inbox.put("more")
             self._ready.popleft()
 
-    def _wait(self, timeout: float | None) -> None:
+    def _wait(self, timeout: float | None) -> bool:
         searches, until = self._searches, None if timeout is None else time.monotonic() + timeout
         self._inbox.put("now")
         while not self._ready:
@@ -86,7 +86,8 @@ class Ahead:
                 raise ForebayError("the consumer is closed, or the interpreter is about to end")
             late = until is not None and time.monotonic() >= until
             if late and self._found_nothing and self._searches > searches and not self._ready:
-                raise TimeoutError
+                return False
+        return True
 
     def do(self, task: Task) -> None:
         """Has a task done soon, on the thread; again and again, ever later, until it says that it is done."""

@@ -1,7 +1,7 @@
 """The training side: hands out the batches of a queue, one file after the other, and removes what was consumed.
 
 The trainer's thread takes slices of a file in memory, and renames at a file's end. Reading, removing and notes on the
-disk are up to the thread of `Ahead`.
+disk are up to the thread of `Ahead`. What is known of a split is in `Split`.
 """
 
 import logging
@@ -15,14 +15,12 @@ import torch
 from forebay._checks import as_path, truth, whole
 from forebay._core import ConfigError, ForebayError, StateError
 from forebay.queue import meta as metas
-from forebay.queue.ahead import Ahead
-from forebay.queue.feed import Loaded, QueueFeed
-from forebay.queue.files import Layout, list_files
+from forebay.queue.feed import Loaded, QueueFeed, Watermarks
+from forebay.queue.files import Layout
 from forebay.queue.legacy import LegacyFeed, legacy_schema, list_legacy_files
 from forebay.queue.lock import QueueLock
-from forebay.queue.split import Removal, Split, Watermarks
-from forebay.queue.tensors import CorruptFileError
-from forebay.queue.waiting import wait_until
+from forebay.queue.queue_split import QueueSplit
+from forebay.queue.split import Place, Split, check_place
 
 _log = logging.getLogger("forebay.queue")
 
@@ -113,6 +111,7 @@ class DatasetConsumer:
         self._batch_size: int | None = self._meta.get("batch_size")
         self._warned: set[tuple[int, int]] = set()
         self._splits: dict[str, Split] = {}
+        self._locks: dict[str, QueueLock] = {}
         self._devices: dict[Any, Any] = {}
         self._process = os.getpid()
         self._closed = False
@@ -134,28 +133,30 @@ class DatasetConsumer:
 
         Waits for the provider; after `timeout` seconds without a file raises `TimeoutError`.
         """
-        state = self._splits.get(split) or self._open(split)
-        number = state.number
-        if number >= state.end or state.covered or self._process != os.getpid():
-            self._advance(state, timeout)
-            number = state.number
-        batch = state.batches[number]
+        at = self._splits.get(split) or self._open(split)
+        number = at.number
+        if number >= at.end or at.covered or self._process != os.getpid():
+            self._advance(at, timeout)
+            number = at.number
+        batch = at.batches[number]
         if (target := self._devices.get(device, self)) is self:
             target = self._devices[device] = self._checked(device)
         if target is not None:
             batch = _moved(batch, target)
         # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or comes next.
-        state.number = number + 1
+        at.number = number + 1
         return batch
 
     def wait_for_data(self, split: str, timeout: float | None = None) -> bool:
-        """Waits until there is something for `get_batch`; False if that takes longer than `timeout` seconds."""
-        state = self._splits.get(split)
-        if self._legacy or (state and state.number < state.end):
+        """Waits until `get_batch` need not wait; False if that takes longer than `timeout` seconds.
+
+        Raises what `get_batch` would.
+        """
+        at = self._splits.get(split) or self._open(split)
+        if at.number < at.end:
             return True
-        done = {*state.done, state.file.name if state.file else ""} if state else set()
-        folder = self._layout.files(split)
-        return wait_until(lambda: any(name not in done for name in list_files(folder)), timeout)
+        at.ahead.drop(at.file)
+        return at.ahead.first(timeout) is not None
 
     def set_batch_size(self, new_bs: int) -> None:
         """Changes the batch size from the next batch on; warns if files are made for another."""
@@ -168,10 +169,10 @@ class DatasetConsumer:
             )
             self._warned.add((new_bs, made))
         self._batch_size = new_bs
-        for state in self._splits.values():
-            state.ahead.feed.batch_size = new_bs
-            if state.file and state.number < state.end:
-                self._cut(state, state.file, state.row())
+        for at in self._splits.values():
+            at.feed.batch_size = new_bs
+            if at.file and at.number < at.end:
+                self._cut(at, at.file, at.row())
 
     def reset_state(self, split: str | None = None) -> None:
         """Forgets what was read: the next batch is the first of the oldest file. For one split, or for all."""
@@ -180,28 +181,21 @@ class DatasetConsumer:
                 self._restart(name, None)
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """By split: counters since the start, the backlog in files, and the current file and batch."""
-        return {name: state.stats() for name, state in self._splits.items()}
+        """By split: `batches`, `files`, `quarantined` since the start; files in `backlog`, `held`; `file` and `batch`.
+
+        Files that are held were consumed and wait for a state; `batch` counts those taken of the current `file`.
+        """
+        return {name: at.stats() for name, at in self._splits.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Where the consumer stands, as a dict that JSON can hold: behind the last batch that was returned.
 
         With `delete="on_state"` save it before the next `get_batch`, which removes the files that it no longer needs.
         """
-        splits = {}
-        for name, state in self._splits.items():
-            file, done, finished = state.file, list(state.done), state.finished
-            if file and state.number >= state.end and not self._legacy:
-                done, finished, file = [*done, file.name], finished + 1, None
-            splits[name] = {
-                "file": file.name if file else None,
-                "row": state.row() if file else 0,
-                "done": done,
-                "finished": finished,
-            }
-            if self._on_state:
-                state.covered = set(done)
-        return {**self._identity(), "batch_size": self._batch_size, "splits": splits}
+        places = {name: at.place() for name, at in self._splits.items()}
+        for name, place in places.items():
+            self._splits[name].cover(place)
+        return {**self._identity(), "batch_size": self._batch_size, "splits": places}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on behind the last batch that the consumer of `state` returned.
@@ -217,7 +211,7 @@ class DatasetConsumer:
         if not (batch_size is None or (isinstance(batch_size, int) and batch_size > 0)) or not isinstance(splits, dict):
             raise StateError("the state is damaged: it has no batch_size or splits")
         for place in splits.values():
-            _check_place(place)
+            check_place(place)
         self._batch_size = batch_size
         for name in {*self._splits, *splits}:
             self._restart(name, splits.get(name))
@@ -225,12 +219,14 @@ class DatasetConsumer:
     def close(self) -> None:
         """Ends the threads and lets go of the queue. Removes nothing: the last batch may not have been used."""
         self._closed = True
-        for state in self._splits.values():
-            state.ahead.stop()
-        for state in self._splits.values():
-            state.ahead.join()
-            state.leave()
+        for at in self._splits.values():
+            at.ahead.stop()
+        for at in self._splits.values():
+            at.ahead.join()
+        for lock in self._locks.values():
+            lock.release()
         self._splits.clear()
+        self._locks.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -239,8 +235,8 @@ class DatasetConsumer:
         self.close()
 
     def __del__(self) -> None:
-        for state in getattr(self, "_splits", {}).values():
-            state.ahead.stop()
+        for at in getattr(self, "_splits", {}).values():
+            at.ahead.stop()
 
     def __repr__(self) -> str:
         kind = "legacy files" if self._legacy else "queue"
@@ -262,70 +258,43 @@ class DatasetConsumer:
         self._restart(split, None)
         return self._splits[split]
 
-    def _restart(self, name: str, place: Mapping[str, Any] | None) -> None:
+    def _restart(self, name: str, place: Place | None) -> None:
         """A split at its beginning, or where a state has it."""
         if self._closed:
             raise ForebayError("this consumer is closed")
         if before := self._splits.pop(name, None):
             before.ahead.stop()
             before.ahead.join()
-        lock = before.lock if before else self._locked(name)
-        state = Split(name, lock, self._layout, self._on_state, self._archive)
+        at = self._legacy_split(name) if self._legacy else self._queue_split(name)
         try:
-            self._start(state, place)
-            self._splits[name] = state
+            at.feed.batch_size = self._batch_size
+            if file := at.resume(place):
+                self._cut(at, file, place["row"] if place else 0)
+            at.start()
+            self._splits[name] = at
         except BaseException:
-            state.leave()
+            at.ahead.stop()
             raise
 
-    def _locked(self, split: str) -> QueueLock | None:
-        if self._legacy:
-            return None
-        folder = self._layout.files(split)
-        if not folder.exists() and self._layout.rank is None and any(folder.parent.glob(f"{split}_rank*")):
+    def _legacy_split(self, name: str) -> Split:
+        return Split(name, LegacyFeed(self.data_dir, name, self._pin), self._cache_files)
+
+    def _queue_split(self, name: str) -> Split:
+        if differing := metas.differences(metas.read_meta(self.data_dir), self._meta):
+            raise ConfigError(
+                f"{self.data_dir / 'meta.pkl'} has changed since this consumer was made, in {', '.join(differing)}: "
+                "make a new one"
+            )
+        folder = self._layout.files(name)
+        if not folder.exists() and self._layout.rank is None and any(folder.parent.glob(f"{name}_rank*")):
             raise ConfigError(f"{folder.parent} is divided among ranks: give rank=")
-        return QueueLock(self._layout.state(split, "consumer.lock"), "consumer")
+        if name not in self._locks:
+            self._locks[name] = QueueLock(self._layout.state(name, "consumer.lock"), "consumer")
+        watermarks = Watermarks(name, *self._watermarks)
+        feed = QueueFeed(self._layout, name, self.schema(name), self._pin, watermarks)
+        return QueueSplit(name, feed, self._cache_files, self._layout, on_state=self._on_state, archive=self._archive)
 
-    def _start(self, state: Split, place: Mapping[str, Any] | None) -> None:
-        name = state.name
-        feed: LegacyFeed | QueueFeed
-        if self._legacy:
-            feed, folder = LegacyFeed(self.data_dir, name, self._pin), self.data_dir
-        else:
-            state.recall(place)
-            feed, folder = QueueFeed(self._layout, name, self.schema(name), state.done, self._pin), state.folder
-            feed.watch = Watermarks(name, *self._watermarks)
-            state.feed = feed
-        feed.batch_size = self._batch_size
-        file = None
-        if place and place["file"]:
-            file = self._needed(feed, place["file"], folder)
-            if place["row"] > file.rows:
-                raise StateError(f"the state stands at row {place['row']} of {file.name}, which has {file.rows}")
-            self._cut(state, file, place["row"])
-            _log.info("%s: goes on in %s at row %d", name, file.name, place["row"])
-        if isinstance(feed, LegacyFeed):
-            feed.after = file.name if file else None
-        else:
-            feed.taken = {*state.done, *([file.name] if file else ())}
-        state.ahead = Ahead(feed, self._cache_files, name)
-        state.ahead.start()
-        if not self._legacy:
-            state.ahead.do(state.note)
-            for gone in state.left_behind():
-                state.ahead.do(gone)
-
-    def _needed(self, feed: QueueFeed | LegacyFeed, name: str, folder: Path) -> Loaded:
-        try:
-            return feed.load(name)
-        except (FileNotFoundError, CorruptFileError) as error:
-            why = "is gone" if isinstance(error, FileNotFoundError) else f"is corrupt: {error}"
-            raise StateError(
-                f"the state stands in {folder / name}, which {why}. It was consumed after this state was taken, or "
-                "removed; load a later state, and use delete='on_state' to keep files until one exists"
-            ) from error
-
-    def _cut(self, state: Split, file: Loaded, row: int) -> None:
+    def _cut(self, at: Split, file: Loaded, row: int) -> None:
         """Makes a file the current one, from a row on."""
         if self._batch_size is None:
             if file.batch_size is None:
@@ -334,49 +303,23 @@ class DatasetConsumer:
         pair = (self._batch_size, file.batch_size or self._batch_size)
         if pair[0] != pair[1] and pair not in self._warned:
             self._warned.add(pair)
-            _log.warning("%s: %s has batches of %d, the batch size is %d", state.name, file.name, pair[1], pair[0])
-        state.begin(file, row, self._batch_size)
+            _log.warning("%s: %s has batches of %d, the batch size is %d", at.name, file.name, pair[1], pair[0])
+        at.begin(file, row, self._batch_size)
 
-    def _advance(self, state: Split, timeout: float | None) -> None:
+    def _advance(self, at: Split, timeout: float | None) -> None:
         """Leaves a file that is through, removes what may go, and takes the next file if there is need."""
         if self._process != os.getpid():
             raise ForebayError("this consumer was made before a fork: make one in each process, with rank=")
-        through = state.number >= state.end
+        through = at.number >= at.end
         if through:
-            state.ahead.drop(state.file)  # if Ctrl-C came before that was done
-        if through and not self._legacy:
-            state.finish()
-            if self._on_state:
-                state.ahead.do(state.note)  # that it is no backlog, for which the provider may be waiting
-            else:
-                state.covered.update(state.done)
-        if state.covered:
-            self._release(state)
+            at.finish()
+        at.release()
         if not through:
             return
-        try:
-            file = state.ahead.first(timeout)
-        except TimeoutError:
-            raise TimeoutError(
-                f"no file in {self._layout.files(state.name)} for {timeout} s: does its provider run?"
-            ) from None
-        self._cut(state, file, 0)
-        state.ahead.drop(file)
-        state.files += 1
-        if file.name in state.interrupted:
-            state.interrupted.discard(file.name)
-            _log.warning("%s: %s was interrupted before, and starts again from its first batch", state.name, file.name)
-        _log.info("%s: opened %s, %d rows", state.name, file.name, file.rows)
-        if not self._legacy:
-            state.ahead.do(state.note)
-
-    def _release(self, state: Split) -> None:
-        """Removes files, or moves them to the archive."""
-        names, state.covered = sorted(state.covered), set()
-        if self._on_state:
-            state.note(leaving=names)  # so that an older state is not loaded, whatever comes next
-        for name in names:
-            state.remove(Removal(state, name, keep=self._archive))
+        if (file := at.ahead.first(timeout)) is None:
+            raise TimeoutError(f"no file in {at.feed.folder} for {timeout} s: does its provider run?")
+        self._cut(at, file, 0)
+        at.opened(file)
 
 
 def _moved(batch: Any, device: Any) -> Any:
@@ -384,18 +327,3 @@ def _moved(batch: Any, device: Any) -> Any:
     if isinstance(batch, tuple):
         return tuple(tensor.to(device, non_blocking=True) for tensor in batch)
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-
-
-def _check_place(place: Any) -> None:
-    """Raises `StateError` unless this is what `state_dict` says of a split."""
-    right = (
-        isinstance(place, dict)
-        and {"file", "row", "done", "finished"} <= place.keys()
-        and all(isinstance(place[key], int) and place[key] >= 0 for key in ("row", "finished"))
-        and isinstance(place["done"], list)
-        and all(isinstance(name, str) and "/" not in name and "\\" not in name for name in place["done"])
-        and (place["file"] is None or (isinstance(place["file"], str) and place["file"].endswith(".pt")))
-        and not any(sign in (place["file"] or "") for sign in "/\\:")
-    )
-    if not right:
-        raise StateError(f"the state is damaged: it says {place!r} of a split")

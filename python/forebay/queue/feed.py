@@ -1,22 +1,18 @@
 """Which file of a queue comes next, read whole and checked."""
 
 import contextlib
-import errno
 import logging
-import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from forebay._core import ConfigError
-from forebay.queue.files import FileName, Layout, list_files, move
-from forebay.queue.meta import Field
+from forebay.queue.files import FileName, Layout, list_files, move, patiently
+from forebay.queue.meta import Field, compare
 from forebay.queue.tensors import CorruptFileError, Tensors, check_tensors, cut, describe, own, read
 
 _log = logging.getLogger("forebay.queue")
-
-_READ_ATTEMPTS = 4
 
 _METADATA = ("batch_size", "num_batches", "file_idx", "split", "produced_at", "schema")
 
@@ -51,47 +47,53 @@ class Loaded:
 class Feed(Protocol):
     """What `Ahead` asks for files."""
 
+    folder: Path
     batch_size: int | None
     """What batches the trainer wants, if that is known: files are cut for it ahead of time."""
 
     def next_file(self) -> Loaded | None:
         """The next file, or None if there is none yet."""
 
+    def load(self, name: str, /) -> Loaded:
+        """One file, checked."""
+
 
 class QueueFeed:
-    """The files of a queue, oldest first, each once; corrupt ones go to quarantine.
+    """The files of a queue, oldest first, each once; corrupt ones go to quarantine."""
 
-    What is `done` is still there, but not of the backlog.
-    """
-
-    def __init__(self, layout: Layout, split: str, schema: Sequence[Field], done: Container[str], pin: bool) -> None:
-        self.schema = list(schema)
-        self.taken: set[str] = set()  # handed out, and perhaps still there
+    def __init__(
+        self, layout: Layout, split: str, schema: Sequence[Field], pin: bool, watch: Callable[[int], None]
+    ) -> None:
+        self.folder = layout.files(split)
         self.batch_size: int | None = None
+        self.done: dict[str, None] = {}  # files that are through and still there, but not of the backlog
+        self.taken: set[str] = set()  # handed out, and perhaps still there
         self.quarantined = 0
-        self.backlog = 0
-        self.watch: Callable[[int], None] | None = None
-        self._layout = layout
+        self._quarantine = layout.quarantine(split)
         self._split = split
-        self._folder = layout.files(split)
-        self._done = done
+        self._schema = list(schema)
         self._pin = pin
+        self._watch = watch
+        self._backlog = 0
 
     def next_file(self) -> Loaded | None:
         """Raises `ConfigError` if the next file doesn't have the schema of meta; it stays, and so does the error."""
-        names = list_files(self._folder)
+        names = list_files(self.folder)
         self.taken.intersection_update(names)
-        self._observe(sum(name not in self._done for name in names))
+        self._observe(sum(name not in self.done for name in names))
         for name in names:
             if name in self.taken:
                 continue
+            why = None
             try:
-                loaded = _retried(lambda name=name: self.load(name))  # type: ignore[misc]
+                loaded = patiently(lambda name=name: self.load(name))  # type: ignore[misc]
             except FileNotFoundError:
                 _log.warning("%s: %s was removed by somebody else before it was read", self._split, name)
                 continue
             except CorruptFileError as error:
-                self._quarantine(name, error)
+                why = str(error)
+            if why is not None:  # and the error is gone, which had the file open: Windows moves none that is
+                self._put_away(name, why)
                 continue
             self.taken.add(name)
             return loaded
@@ -99,7 +101,7 @@ class QueueFeed:
 
     def load(self, name: str) -> Loaded:
         """One file, checked."""
-        path = self._folder / name
+        path = self.folder / name
         content = read(path)
         metadata: Any = content.get("metadata") if isinstance(content, dict) else None
         if not isinstance(metadata, dict):
@@ -118,11 +120,11 @@ class QueueFeed:
             raise CorruptFileError(f"it has {num_batches} batches, and its name says otherwise")
         self._check_schema(path, tensors, metadata["schema"])
         _log.debug("%s: read %s, %d rows", self._split, name, rows)
-        owned = {field["name"]: own(tensors[field["name"]], self._pin) for field in self.schema}
+        owned = {field["name"]: own(tensors[field["name"]], self._pin) for field in self._schema}
         return Loaded(name, owned, rows, batch_size, self._pin).cut_ahead(self.batch_size)
 
     def _check_schema(self, path: Path, tensors: Tensors, stated: Any) -> None:
-        expected = {field["name"]: (field["dtype"], list(field["shape"])) for field in self.schema}
+        expected = {field["name"]: (field["dtype"], list(field["shape"])) for field in self._schema}
         found = {name: (field["dtype"], field["shape"]) for name in tensors if (field := describe(name, tensors[name]))}
         wrong = compare(found, expected)
         if not wrong:
@@ -133,46 +135,40 @@ class QueueFeed:
         if wrong:
             message = f"{path} does not have the schema of meta.pkl: {'; '.join(wrong)}"
             _log.warning("%s", message)
-            raise ConfigError(f"{message}. Remove it, or purge the queue and start its provider again")
+            raise ConfigError(
+                f"{message}. Remove it, or purge the queue and start its provider again; if meta.pkl was written anew, "
+                "make a new consumer"
+            )
 
-    def _quarantine(self, name: str, why: CorruptFileError) -> None:
-        folder = self._layout.quarantine(self._split)
-        folder.mkdir(parents=True, exist_ok=True)
+    def _put_away(self, name: str, why: str) -> None:
+        self._quarantine.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            move(self._folder / name, folder / name)
+            move(self.folder / name, self._quarantine / name)
         self.quarantined += 1
-        _log.warning("%s: %s is corrupt and went to %s: %s", self._split, name, folder, why)
+        _log.warning("%s: %s is corrupt and went to %s: %s", self._split, name, self._quarantine, why)
 
     def _observe(self, backlog: int) -> None:
-        if backlog == self.backlog:
+        if backlog == self._backlog:
             return
-        _log.info("%s: backlog is %d files, was %d", self._split, backlog, self.backlog)
-        self.backlog = backlog
-        if self.watch:
-            self.watch(backlog)
+        _log.info("%s: backlog is %d files, was %d", self._split, backlog, self._backlog)
+        self._backlog = backlog
+        self._watch(backlog)
 
 
-def compare(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """How fields `{name: (dtype, shape)}` differ, in words."""
-    wrong = [f"{name!r} is missing" for name in expected if name not in found]
-    wrong += [f"{name!r} is not in the schema" for name in found if name not in expected]
-    for name in expected:
-        if name in found and tuple(found[name]) != tuple(expected[name]):
-            (dtype, shape), (want_dtype, want_shape) = found[name], expected[name]
-            wrong.append(f"{name!r} is {dtype} {shape}, must be {want_dtype} {want_shape}")
-    return wrong
+class Watermarks:
+    """A line when the backlog has reached `high`, and one when it has fallen to `low`."""
 
+    def __init__(self, name: str, low: int, high: int) -> None:
+        self._name = name
+        self._low = low
+        self._high = high
+        self._is_high = False
 
-def _retried(load: Callable[[], Loaded]) -> Loaded:
-    """Again, for a moment, after errors that network file systems and Windows have now and then."""
-    pause = 0.01
-    for _ in range(_READ_ATTEMPTS - 1):
-        try:
-            return load()
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT, errno.EACCES, errno.EBUSY):
-                raise
-            _log.debug("reading again after: %s", error)
-        time.sleep(pause)
-        pause *= 3
-    return load()
+    def __call__(self, backlog: int) -> None:
+        """Is told of each change."""
+        if not self._is_high and backlog >= self._high:
+            self._is_high = True
+            _log.info("%s: backlog has reached the high watermark, %d files", self._name, self._high)
+        elif self._is_high and backlog <= self._low:
+            self._is_high = False
+            _log.info("%s: backlog has fallen to the low watermark, %d files", self._name, self._low)

@@ -5,7 +5,9 @@ Names have digits and hyphens only, so that they hold on any file system; order 
 """
 
 import contextlib
+import errno
 import json
+import logging
 import os
 import re
 import threading
@@ -13,10 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 from forebay._checks import whole
 from forebay._core import ConfigError, StateError
+
+_log = logging.getLogger("forebay.queue")
 
 TEMPORARY = ".tmp-"
 """How names of unfinished files begin."""
@@ -24,8 +28,12 @@ TEMPORARY = ".tmp-"
 _FINAL = re.compile(r"(\d+)-(\d+)-(\d+)\.pt", re.ASCII)
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
-_RENAMES = 6
+_PASSING = {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EIO, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT}
+_ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.005
+_STALE_S = 60
+
+Result = TypeVar("Result")
 
 
 class FileName(NamedTuple):
@@ -104,18 +112,24 @@ def list_files(folder: Path) -> list[str]:
     return [name for _, name in sorted(names)]
 
 
-def move(source: Path, target: Path) -> None:
-    """Renames, over what is there; again for a moment while another process has the file open, as Windows needs."""
+def patiently(action: Callable[[], Result]) -> Result:
+    """Again for a moment after errors that pass: of network file systems, and of files open elsewhere on Windows."""
     pause = _FIRST_PAUSE_S
-    for attempt in range(1, _RENAMES + 1):
+    for _ in range(_ATTEMPTS - 1):
         try:
-            source.replace(target)
-            return
-        except PermissionError:
-            if attempt == _RENAMES:
+            return action()
+        except OSError as error:
+            if error.errno not in _PASSING:
                 raise
+            _log.debug("trying again after: %s", error)
         time.sleep(pause)
         pause *= 2
+    return action()
+
+
+def move(source: Path, target: Path) -> None:
+    """Renames, over what is there."""
+    patiently(lambda: source.replace(target))
 
 
 def sync_folder(folder: Path) -> None:
@@ -143,13 +157,41 @@ def synced(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """A file that others see with its old content or with this."""
+def write_atomically(path: Path, data: bytes, replace: bool = True) -> bool:
+    """A file that others see with its old content or with this; without `replace` nothing if there is one: False."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{threading.get_ident()}")
     with synced(temporary) as file:
         file.write(data)
-    move(temporary, path)
+    if replace:
+        move(temporary, path)
+    elif not _appeared(temporary, path):
+        return False
     sync_folder(path.parent)
+    return True
+
+
+def _appeared(temporary: Path, path: Path) -> bool:
+    """Gives a file its final name unless there is such a file: of several processes at once, one succeeds."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        _log.debug("%s cannot be linked, and is renamed: %s", path, error)
+        if path.exists():
+            return False
+        move(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def remove_stale(path: Path) -> None:
+    """Removes what writers of `path` that were killed left behind; a minute is more than one needs."""
+    for temporary in path.parent.glob(f"{TEMPORARY}{path.name}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - temporary.stat().st_mtime > _STALE_S:
+                temporary.unlink()
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -161,7 +203,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | None:
     """What `write_state` wrote, or None if there is nothing."""
     try:
-        data = path.read_bytes()
+        data = patiently(path.read_bytes)
     except FileNotFoundError:
         return None
     try:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from forebay._core import ConfigError
-from forebay.queue.feed import Loaded, compare
-from forebay.queue.files import move, synced
-from forebay.queue.meta import Field
+from forebay.queue.feed import Loaded
+from forebay.queue.files import move, patiently, synced
+from forebay.queue.meta import Field, compare
 from forebay.queue.tensors import CorruptFileError, Tensors, check_tensors, describe, own, read, save
 
 _log = logging.getLogger("forebay.queue")
@@ -39,28 +39,30 @@ class LegacyFeed:
     def __init__(self, data_dir: Path, split: str, pin: bool) -> None:
         self.schema = legacy_schema(data_dir, split)
         self.batch_size: int | None = None
-        self.after: str | None = None
-        self._data_dir = data_dir
+        self._last: str | None = None
+        self.folder = data_dir
         self._split = split
         self._pin = pin
 
     def next_file(self) -> Loaded:
         """Raises `ConfigError` if no file can be read, or the next has another schema."""
-        names = list_legacy_files(self._data_dir, self._split)
-        first = names.index(self.after) + 1 if self.after in names else 0
+        names = list_legacy_files(self.folder, self._split)
+        first = names.index(self._last) + 1 if self._last in names else 0
         for name in names[first:] + names[:first]:
             try:
-                loaded = self.load(name)
+                loaded = patiently(lambda name=name: self.load(name))  # type: ignore[misc]
+            except FileNotFoundError:
+                _log.warning("%s: %s was removed before it was read", self._split, name)
+                continue
             except CorruptFileError as error:
                 _log.warning("%s: %s is corrupt and passed over: %s", self._split, name, error)
                 continue
-            self.after = name
             return loaded
-        raise ConfigError(f"none of {len(names)} files {self._split}_batches_*.pt in {self._data_dir} can be read")
+        raise ConfigError(f"none of {len(names)} files {self._split}_batches_*.pt in {self.folder} can be read")
 
     def load(self, name: str) -> Loaded:
         """One file, checked."""
-        path = self._data_dir / name
+        path = self.folder / name
         content = read(path)
         tensors = _tensors_of(content)
         rows = check_tensors(tensors, path)
@@ -76,6 +78,7 @@ class LegacyFeed:
         batch_size = metadata.get("batch_size") if isinstance(metadata, dict) else content.get("batch_size")
         owned = {name: own(tensor, self._pin) for name, tensor in tensors.items()}
         size = batch_size if isinstance(batch_size, int) and batch_size > 0 else None
+        self._last = name
         return Loaded(name, owned, rows, size, self._pin).cut_ahead(self.batch_size)
 
 

@@ -1,5 +1,6 @@
 """One holder at a time for a queue; the system lets go of it when the process ends, however that happens."""
 
+import contextlib
 import logging
 import os
 import socket
@@ -19,11 +20,18 @@ if sys.platform == "win32":
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         file.seek(0)
 
+    def _unlock(file: IO[str]) -> None:
+        """Closing is enough: no other process can have this file."""
+
 else:
     import fcntl
 
     def _lock(file: IO[str]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(file: IO[str]) -> None:
+        """Also for children of a fork, which would hold it as long as they live."""
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class QueueLock:
@@ -31,6 +39,7 @@ class QueueLock:
 
     def __init__(self, path: Path, who: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._process = os.getpid()
         self._file = path.open("a+", encoding="utf-8")
         try:
             _lock(self._file)
@@ -49,9 +58,12 @@ class QueueLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Lets go; the file stays, for another would be another lock."""
+        """Lets go, but for a parent if this is a child; the file stays, for another would be another lock."""
+        if not self._file.closed and os.getpid() == self._process:
+            with contextlib.suppress(OSError):  # of a file system without locks
+                _unlock(self._file)
         self._file.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
-            self._file.close()
+            self.release()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from forebay._core import ConfigError
-from forebay.queue.files import write_atomically
+from forebay.queue.files import patiently, remove_stale, write_atomically
 
 Meta = dict[str, Any]
 Field = dict[str, Any]
@@ -71,7 +71,7 @@ def read_meta(data_dir: str | Path) -> Meta:
     """The content of `meta.pkl`, unchecked but for being a dict."""
     path = Path(data_dir) / "meta.pkl"
     try:
-        meta = plain_loads(path.read_bytes())
+        meta = plain_loads(patiently(path.read_bytes))
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: start the provider of this data set, which writes it") from None
     except pickle.UnpicklingError as error:
@@ -81,14 +81,18 @@ def read_meta(data_dir: str | Path) -> Meta:
     return meta
 
 
-def write_meta(data_dir: Path, meta: Meta) -> None:
-    """Writes `meta.json` and then `meta.pkl`, each atomically."""
+def write_meta(data_dir: Path, meta: Meta, replace: bool = True) -> bool:
+    """Writes `meta.pkl` and then `meta.json`, each atomically; without `replace` nothing if there is one: False."""
     if strange := next(_not_plain(meta, "meta"), None):
         raise ConfigError(f"{strange}; meta may hold {_PLAIN}")
-    data = pickle.dumps(meta, protocol=4)
-    text = json.dumps(_for_json(meta), indent=1, ensure_ascii=False, allow_nan=True)
-    write_atomically(data_dir / "meta.json", text.encode("utf-8", "surrogatepass") + b"\n")
-    write_atomically(data_dir / "meta.pkl", data)
+    path, text = data_dir / "meta.pkl", data_dir / "meta.json"
+    for written in (path, text):
+        remove_stale(written)
+    is_ours = write_atomically(path, pickle.dumps(meta, protocol=4), replace)
+    if is_ours or not text.exists():
+        plain = json.dumps(_for_json(read_meta(data_dir)), indent=1, ensure_ascii=False, allow_nan=True)
+        write_atomically(text, plain.encode("utf-8", "surrogatepass") + b"\n")
+    return is_ours
 
 
 def _not_plain(value: Any, where: str) -> Iterator[str]:
@@ -216,6 +220,17 @@ def _short(meta: Mapping[str, Any], key: str) -> str:
         return "missing"
     text = repr(meta[key])
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def compare(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """How fields `{name: (dtype, shape)}` differ, in words."""
+    wrong = [f"{name!r} is missing" for name in expected if name not in found]
+    wrong += [f"{name!r} is not in the schema" for name in found if name not in expected]
+    for name in expected:
+        if name in found and found[name] != expected[name]:
+            (dtype, shape), (want_dtype, want_shape) = found[name], expected[name]
+            wrong.append(f"{name!r} is {dtype} {shape}, must be {want_dtype} {want_shape}")
+    return wrong
 
 
 def normal(schema: Sequence[Field]) -> list[Field]:

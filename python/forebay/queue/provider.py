@@ -1,21 +1,16 @@
 """The producing side: draws batches from a sampler and writes them as files, a few ahead of the trainer.
 
-File n of a split is a function of (seed, split, n). What must outlast a crash is n: before a file appears under its
-final name, the number that comes after it is on the disk, with the name under which the finished file lies until then.
-A provider that starts looks there: a finished file is published, an unfinished one made again, and none made twice.
+File n of a split is a function of (seed, split, n), and `Numbering` sees to it that each n is made once.
 """
 
 import contextlib
 import logging
 import math
 import shutil
-import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
@@ -23,19 +18,11 @@ import torch
 from forebay._checks import as_path, truth
 from forebay._core import ConfigError
 from forebay.queue import meta as metas
-from forebay.queue.files import (
-    TEMPORARY,
-    FileName,
-    Layout,
-    list_files,
-    move,
-    read_state,
-    sync_folder,
-    synced,
-    write_state,
-)
+from forebay.queue.files import Layout, list_files, read_state, synced
 from forebay.queue.lock import QueueLock
+from forebay.queue.numbering import Numbering
 from forebay.queue.seeds import file_rng
+from forebay.queue.stopping import Stop
 from forebay.queue.tensors import Tensors, describe, save
 
 _log = logging.getLogger("forebay.queue")
@@ -120,8 +107,8 @@ class DataProviderBase(ABC):
         self._meta: metas.Meta | None = None
         self._schema: list[metas.Field] = []
         self._backlogs: dict[str, int] = {}
-        self._stop: SimpleQueue[None] = SimpleQueue()  # a lock, as in an Event, could be held when a signal comes
-        self._stopping = False
+        self._numberings: dict[str, Numbering] = {}
+        self._stop = Stop()
         if verbose:
             _log.setLevel(logging.DEBUG)
 
@@ -145,49 +132,44 @@ class DataProviderBase(ABC):
 
         A second signal interrupts at once. In a thread other than the main one signals are not looked at.
         """
+        if isinstance(splits, str) or not splits:
+            raise ConfigError(f"splits is {splits!r}, must be a list of names like ('train', 'val')")
         try:
-            with self._signals(), contextlib.ExitStack() as held:
+            with self._stop.at_signals(), contextlib.ExitStack() as held:
                 self.ensure_dirs(splits)
                 for split in splits:
                     lock = QueueLock(self._layout.state(split, "provider.lock"), "provider")
                     held.callback(lock.release)
                 self.write_meta()
                 for split in splits:
-                    self._recover(split)
+                    self._numbering(split).recover()
                 self.on_start()
                 held.callback(self.on_stop)
                 self._produce(splits)
         finally:
-            self._stopping = False
-            with contextlib.suppress(Empty):
-                while True:
-                    self._stop.get_nowait()
+            self._stop.reset()
         _log.info("the provider of %s stopped", self.data_dir)
 
     def _produce(self, splits: Sequence[str]) -> None:
         try:
-            while not self._stopping:
+            while not self._stop.is_asked:
                 if not sum([self._top_up(split) for split in splits]):
                     _log.debug("every split is full")
-                    with contextlib.suppress(Empty):
-                        self._stop.get(timeout=self.sleep_seconds)
+                    self._stop.wait(self.sleep_seconds)
         except _StopError:
             _log.debug("stopped in the middle of a file, which the next run makes again")
 
     def stop(self) -> None:
         """Ends `run()`, or the next one if none runs, from any thread or signal handler."""
-        self._stopping = True
-        self._stop.put(None)
+        self._stop.ask()
 
     def produce_one_file(self, split: str, seq: int) -> Path:
         """Makes file `seq` of a split and returns where it is. Files made later come after it."""
         batches = self._draw(split, seq)
         rows = self.batches_per_file * self.batch_size
-        state = self._sequence(split)
-        name = FileName(max(time.time_ns() // 1_000_000, state["timestamp"]), seq, self.batches_per_file)
+        numbering = self._numbering(split)
+        name = numbering.name(seq, self.batches_per_file, time.time_ns() // 1_000_000)
         self.ensure_dirs((split,))
-        folder = self._layout.files(split)
-        temporary, final = folder / name.temporary, folder / str(name)
         tensors: Tensors = {}
         for number, batch in enumerate(batches):
             for field, tensor in batch.items():
@@ -202,12 +184,9 @@ class DataProviderBase(ABC):
             "produced_at": name.timestamp,
             "schema": self._schema,
         }
-        with synced(temporary) as file:
+        with synced(self._layout.files(split) / name.temporary) as file:
             save(file, {"metadata": metadata, "tensors": tensors})
-        after = {"next": max(state["next"], seq + 1), "timestamp": name.timestamp, "temporary": name.temporary}
-        write_state(self._layout.state(split, "sequence.json"), {**after, "final": final.name})
-        move(temporary, final)
-        sync_folder(folder)
+        final = numbering.publish(name)
         _log.info("%s: wrote %s, %d batches of %d", split, final.name, self.batches_per_file, self.batch_size)
         return final
 
@@ -228,10 +207,10 @@ class DataProviderBase(ABC):
     def write_meta(self) -> None:
         """Writes `meta.pkl` and `meta.json`, or checks that they say what this provider says."""
         meta = self._built_meta()
-        if (found := self.load_meta_if_exists()) is None:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            metas.write_meta(self.data_dir, meta)
-        elif differing := metas.differences(found, meta):
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        if metas.write_meta(self.data_dir, meta, replace=False):
+            return
+        if differing := metas.differences(metas.read_meta(self.data_dir), meta):
             raise ConfigError(
                 f"{self.data_dir / 'meta.pkl'} differs from this provider in {', '.join(differing)}: use another "
                 "data_dir, the settings of then, or purge() what is there"
@@ -257,10 +236,13 @@ class DataProviderBase(ABC):
         with contextlib.ExitStack() as held:
             for path in self._layout.queue.glob(".state/*.lock"):
                 held.callback(QueueLock(path, "provider or consumer").release)
-        shutil.rmtree(self._layout.queue, ignore_errors=not self._layout.queue.exists())
-        for name in ("meta.pkl", "meta.json"):
-            (self.data_dir / name).unlink(missing_ok=True)
+        if self._layout.queue.exists():
+            shutil.rmtree(self._layout.queue)
+        for pattern in ("meta.pkl", "meta.json", ".tmp-meta.*"):
+            for path in self.data_dir.glob(pattern):
+                path.unlink()
         self._backlogs.clear()
+        self._numberings.clear()
 
     def rng(self, split: str, seq: int) -> torch.Generator:
         """The generator that the batches of file `seq` are drawn from, one after the other."""
@@ -277,26 +259,22 @@ class DataProviderBase(ABC):
 
     def _draw(self, split: str, seq: int) -> Iterator[Tensors]:
         for batch in self.sample_file(split, seq):
-            if self._stopping:
+            if self._stop.is_asked:
                 raise _StopError
             yield batch
 
     def _check(self, batch: Any, which: str) -> None:
         if not isinstance(batch, dict):
             raise ConfigError(f"{which} is a {type(batch).__name__}, must be a dict of tensors")
-        wrong = [f"{name!r} is missing" for name in (field["name"] for field in self._schema) if name not in batch]
-        fields = {field["name"]: field for field in self._schema}
-        for name, tensor in batch.items():
-            if name not in fields:
-                wrong.append(f"{name!r} is not in batch_schema")
-                continue
-            if not isinstance(tensor, torch.Tensor):
-                wrong.append(f"{name!r} is a {type(tensor).__name__}, must be a tensor")
-                continue
-            shape = [self.batch_size, *fields[name]["shape"]]
-            dtype = describe(name, tensor)["dtype"]
-            if dtype != fields[name]["dtype"] or list(tensor.shape) != shape:
-                wrong.append(f"{name!r} is {dtype} {list(tensor.shape)}, must be {fields[name]['dtype']} {shape}")
+        wrong = [
+            f"{name!r} is a {type(tensor).__name__}, must be a tensor"
+            for name, tensor in batch.items()
+            if not isinstance(tensor, torch.Tensor)
+        ]
+        if not wrong:
+            found = {name: (describe(name, tensor)["dtype"], list(tensor.shape)) for name, tensor in batch.items()}
+            expected = {field["name"]: (field["dtype"], [self.batch_size, *field["shape"]]) for field in self._schema}
+            wrong = metas.compare(found, expected)
         if wrong:
             raise ConfigError(f"{which} is not what batch_schema says: {'; '.join(wrong)}")
 
@@ -313,57 +291,12 @@ class DataProviderBase(ABC):
         if backlog != self._backlogs.get(split, 0):
             _log.info("%s: backlog is %d files, was %d", split, backlog, self._backlogs.get(split, 0))
             self._backlogs[split] = backlog
-        if backlog >= self.max_backlog_files or self._stopping:
+        if backlog >= self.max_backlog_files or self._stop.is_asked:
             return False
-        self.produce_one_file(split, self._sequence(split)["next"])
+        self.produce_one_file(split, self._numbering(split).next())
         return True
 
-    def _sequence(self, split: str) -> dict[str, Any]:
-        """The number and the least timestamp of the next file."""
-        state = read_state(
-            self._layout.state(split, "sequence.json"),
-            lambda state: all(isinstance(state.get(key), int) for key in ("next", "timestamp")),
-        )
-        if state is not None:
-            return state
-        folders = (self._layout.files(split), self._layout.archive(split), self._layout.quarantine(split))
-        names = [key for folder in folders for name in list_files(folder) if (key := FileName.parse(name))]
-        return {
-            "next": max((key.seq + 1 for key in names), default=0),
-            "timestamp": max((key.timestamp for key in names), default=0),
-        }
-
-    def _recover(self, split: str) -> None:
-        """Publishes the file that was finished when the last provider died; removes what was not."""
-        folder = self._layout.files(split)
-        state = self._sequence(split)
-        for path in sorted(folder.iterdir()):
-            if not path.name.startswith(TEMPORARY):
-                continue
-            if path.name == state.get("temporary"):
-                move(path, folder / state["final"])
-                sync_folder(folder)
-                _log.info("%s: wrote %s, which the last provider had finished", split, state["final"])
-            else:
-                path.unlink()
-                _log.info("%s: removed %s, which the last provider had not finished", split, path.name)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: dict[int, Any] = {}
-
-        def handle(_number: int, _frame: object) -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)  # a second one does what it did before
-            self.stop()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, handle)
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+    def _numbering(self, split: str) -> Numbering:
+        if split not in self._numberings:
+            self._numberings[split] = Numbering(self._layout, split)
+        return self._numberings[split]

@@ -1,0 +1,83 @@
+"""The number of a split's next file, which survives restarts and kills: no file is lost, and none made twice.
+
+Before a file appears under its final name, the number that comes after it is on the disk, with the name under which the
+finished file lies until then. Whoever comes next looks there: a finished file is published, an unfinished one made
+again.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from forebay.queue.files import (
+    TEMPORARY,
+    FileName,
+    Layout,
+    list_files,
+    move,
+    read_state,
+    remove_stale,
+    sync_folder,
+    write_state,
+)
+
+_log = logging.getLogger("forebay.queue")
+
+
+class Numbering:
+    """Of one split; for one provider at a time."""
+
+    def __init__(self, layout: Layout, split: str) -> None:
+        self._split = split
+        self._folder = layout.files(split)
+        self._folders = (self._folder, layout.archive(split), layout.quarantine(split))
+        self._path = layout.state(split, "sequence.json")
+        self._next = 0  # at least, even if somebody removes the queue under a running provider
+
+    def next(self) -> int:
+        """The number of the next file."""
+        return max(int(self._read()["next"]), self._next)
+
+    def name(self, seq: int, num_batches: int, now_ms: int) -> FileName:
+        """What file `seq` is to be called; timestamps never fall, whatever the clock does."""
+        return FileName(max(now_ms, self._read()["timestamp"]), seq, num_batches)
+
+    def publish(self, name: FileName) -> Path:
+        """Gives a complete temporary file its final name."""
+        state = self._read()
+        self._finish(state)
+        self._next = max(self.next(), name.seq + 1)
+        note = {"next": self._next, "timestamp": name.timestamp, "temporary": name.temporary, "final": str(name)}
+        write_state(self._path, note)
+        self._finish(note)
+        return self._folder / str(name)
+
+    def recover(self) -> None:
+        """Publishes the file that was finished when the last provider died; removes what was not."""
+        remove_stale(self._path)
+        if final := self._finish(self._read()):
+            _log.info("%s: wrote %s, which the last provider had finished", self._split, final)
+        for path in sorted(self._folder.glob(f"{TEMPORARY}*")):
+            path.unlink()
+            _log.info("%s: removed %s, which the last provider had not finished", self._split, path.name)
+
+    def _finish(self, state: dict[str, Any]) -> str | None:
+        """Publishes the file of a note, unless that was done; its final name."""
+        if "temporary" not in state or not (temporary := self._folder / state["temporary"]).exists():
+            return None
+        move(temporary, self._folder / state["final"])
+        sync_folder(self._folder)
+        return str(state["final"])
+
+    def _read(self) -> dict[str, Any]:
+        """The note; if there is none, what files say that are there."""
+        state = read_state(
+            self._path, lambda state: all(isinstance(state.get(key), int) for key in ("next", "timestamp"))
+        )
+        if state is not None:
+            return state
+        names = [key for folder in self._folders for name in list_files(folder) if (key := FileName.parse(name))]
+        return {
+            "next": max((key.seq + 1 for key in names), default=0),
+            "timestamp": max((key.timestamp for key in names), default=0),
+        }

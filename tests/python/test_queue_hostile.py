@@ -1,0 +1,493 @@
+"""What goes wrong around a queue: folders removed under it, meta that changes, files that are open, full disks."""
+
+import errno
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import forebay
+from forebay.queue import feed, files, lock, numbering, queue_split, read_meta, tensors
+from forebay.queue import provider as provider_module
+from forebay.queue.meta import write_meta
+from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, running, take, write
+
+
+def vanish(path: Path) -> None:
+    """Removes a folder at one blow, whoever writes into it."""
+    path.rename(path.with_name("vanished"))
+    shutil.rmtree(path.with_name("vanished"), ignore_errors=True)
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has the file open or mapped."""
+    descriptors = list(Path("/proc/self/fd").iterdir())
+    return any(one.is_symlink() and str(one.readlink()) == str(path) for one in descriptors) or any(
+        line.rstrip().endswith(f" {path}") for line in Path("/proc/self/maps").read_text().splitlines()
+    )
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """As on Windows: what is open cannot be renamed, written over or removed; which files that was tried with."""
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("needs /proc")
+    found: list[Path] = []
+
+    def guarded(change: Any) -> Any:
+        def changed(path: Path, *arguments: Any, **keywords: Any) -> Any:
+            for one in (path, *(other for other in arguments if isinstance(other, Path))):
+                if is_open(one):
+                    found.append(one)
+                    raise PermissionError(errno.EACCES, "used by a process", str(one))
+            return change(path, *arguments, **keywords)
+
+        return changed
+
+    for name in ("replace", "unlink", "rename"):
+        monkeypatch.setattr(Path, name, guarded(getattr(Path, name)))
+    return found
+
+
+def test_what_is_open_can_be_told(tmp_path: Path, refused: list[Path]) -> None:
+    """Or the next test would show nothing."""
+    path = tmp_path / "a"
+    path.write_bytes(b"a")
+    with path.open("rb"), pytest.raises(PermissionError):
+        path.unlink()
+    path.unlink()
+    assert refused == [path]
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_nothing_is_open_when_it_moves(tmp_path: Path, refused: list[Path], archive: bool) -> None:
+    """Q6: files written, read, removed, archived, put away and purged, though Windows moves no file that is open."""
+    provider = filled(tmp_path, 3)
+    bad = [tmp_path / "queue" / "train" / name for name in names(tmp_path)[:2]]
+    bad[0].write_bytes(b"junk")
+    bad[1].unlink()
+    write(tmp_path, bad[1].name, num_batches=3)  # found out when it is mapped
+    with consumer(tmp_path, archive=archive, delete="on_state") as queue:
+        assert take(queue, 2) == expected(provider, range(2, 3))[:2]
+        provider.produce_one_file("train", 3)
+        batch = queue.get_batch("train", "cpu")  # kept, which keeps memory and no file
+        queue.state_dict()
+        take(queue, 2)
+        assert queue.stats()["train"]["quarantined"] == 2
+        assert len(names(tmp_path)) == 1
+    assert (batch[1] == batch[0] + 1).all()
+    provider.purge()
+    assert not refused
+
+
+def test_the_queue_is_removed_under_a_consumer(tmp_path: Path) -> None:
+    """What is in memory is handed out; then it goes on with what a provider makes."""
+    provider = filled(tmp_path, 2)
+    with consumer(tmp_path) as queue:
+        found = take(queue, 1)
+        eventually(lambda: queue.wait_for_data("train", timeout=0))
+        vanish(tmp_path / "queue")
+        found += take(queue, 2)
+        assert found == expected(provider, range(1))
+        provider.produce_one_file("train", 5)
+        found = take(queue, 3)
+        if found == expected(provider, range(1, 2)):  # was read ahead
+            found = take(queue, 3)
+        assert found == expected(provider, range(5, 6))
+
+
+def test_archives_are_removed_under_a_consumer(tmp_path: Path) -> None:
+    """To make room, say. They are made again; else consumed files would count as backlog, and all wait for ever."""
+    provider = numbers(tmp_path, max_backlog_files=1)
+    with running(provider, splits=["train"]):
+        eventually((tmp_path / "meta.pkl").exists)
+        with consumer(tmp_path, archive=True) as queue:
+            take(queue, 4)
+            vanish(tmp_path / "archives")
+            assert take(queue, 8) == expected(provider, range(4))[4:]
+            assert len(list((tmp_path / "archives" / "train").iterdir())) == 2
+
+
+def test_the_state_is_removed_under_both(tmp_path: Path) -> None:
+    provider = numbers(tmp_path, max_backlog_files=1)
+    with running(provider, splits=["train"]):
+        eventually((tmp_path / "meta.pkl").exists)
+        with consumer(tmp_path) as queue:
+            found = take(queue, 4)
+            eventually(lambda: provider.backlog_size("train") == 1)  # the provider waits, and writes nothing
+            vanish(tmp_path / "queue" / ".state")
+            found += take(queue, 20)
+            assert found == expected(provider, range(8))
+
+
+def test_the_queue_is_removed_under_a_provider(tmp_path: Path) -> None:
+    """Q9: it does not begin again with file 0, which somebody may have used."""
+    provider = numbers(tmp_path)
+    with running(provider, splits=["train"]):
+        eventually(lambda: provider.backlog_size("train") == 2)
+        vanish(tmp_path / "queue")
+        eventually(lambda: provider.backlog_size("train") == 2)
+    assert [int(name.split("-")[1]) for name in names(tmp_path)] == [2, 3]
+
+
+def test_archives_elsewhere(tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs a second file system")
+    filled(tmp_path, 1)
+    folder = elsewhere / f"forebay-{os.getpid()}"
+    folder.mkdir()
+    try:
+        (tmp_path / "archives").symlink_to(folder)
+        with consumer(tmp_path, archive=True) as queue, pytest.raises(forebay.ConfigError, match="another file system"):
+            queue.get_batch("train", "cpu")
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_folders_without_permission(tmp_path: Path) -> None:
+    """A consumer that may read and not write says so when it opens the queue."""
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    filled(tmp_path, 1)
+    (tmp_path / "queue" / ".state").chmod(0o500)
+    try:
+        with consumer(tmp_path) as queue, pytest.raises(PermissionError):
+            queue.get_batch("train", "cpu")
+    finally:
+        (tmp_path / "queue" / ".state").chmod(0o700)
+
+
+# Meta
+
+
+def test_meta_changes_under_a_consumer(tmp_path: Path) -> None:
+    """Q3: a consumer that was made before a purge is told which keys differ, and hands out nothing."""
+    filled(tmp_path, 1).purge()
+    filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        take(queue, 1)
+        write_meta(tmp_path, meta(8, vocab_size=9))
+        take(queue, 2)
+        for read in (lambda: queue.get_batch("val", "cpu", timeout=0), lambda: queue.reset_state("train")):
+            with pytest.raises(
+                forebay.ConfigError, match=r"meta.pkl has changed .* in batch_size \(8, here 4\), vocab_size"
+            ):
+                read()
+    with consumer(tmp_path) as queue:
+        assert queue.meta["batch_size"] == 8
+
+
+def test_many_write_meta_at_once(tmp_path: Path) -> None:
+    """Q3: by providers of several ranks that start together: one is written, the others are told."""
+    for trial in range(20):
+        folder, start = tmp_path / str(trial), threading.Barrier(6)
+        done: list[int] = []
+        refused: list[str] = []
+
+        def attempt(number: int, folder: Path, start: Any, done: list[int], refused: list[str]) -> None:
+            provider = numbers(folder, rank=number)
+            provider.build_meta = lambda: meta(label_map={0: number})  # type: ignore[method-assign]
+            start.wait()
+            try:
+                provider.write_meta()
+            except forebay.ConfigError as error:
+                refused.append(str(error))
+            else:
+                done.append(number)
+
+        threads = [threading.Thread(target=attempt, args=(number, folder, start, done, refused)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(done) == 1
+        assert sum("label_map" in message for message in refused) == 5
+        assert read_meta(folder)["label_map"] == {0: done[0]}
+        assert f'"0": {done[0]}' in (folder / "meta.json").read_text()
+        assert sorted(path.name for path in folder.iterdir()) == ["meta.json", "meta.pkl"]
+
+
+def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    numbers(tmp_path).write_meta()
+    provider = numbers(tmp_path, batch_size=5)
+    with pytest.raises(forebay.ConfigError, match="batch_size"):
+        provider.write_meta()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.json", "meta.pkl"]
+
+
+# States
+
+
+def test_a_state_of_a_queue_that_was_purged(tmp_path: Path) -> None:
+    """At a file's end, where a state names no file whose absence would be seen."""
+    provider = filled(tmp_path, 2)
+    with consumer(tmp_path, delete="on_state") as queue:
+        take(queue, 3)
+        state = queue.state_dict()
+        assert state["splits"]["train"]["file"] is None
+    provider.purge()
+    filled(tmp_path, 2)
+    with (
+        consumer(tmp_path, delete="on_state") as queue,
+        pytest.raises(forebay.StateError, match="it was purged since"),
+    ):
+        queue.load_state_dict(state)
+
+
+def test_of_many_states_those_in_the_file_in_hand_are_good(tmp_path: Path) -> None:
+    """Files that an older one needs went at the call after a newer one was taken; it is refused, not skipped over."""
+    provider = filled(tmp_path, 3)
+    due, states = expected(provider, range(3)), []
+    with consumer(tmp_path, delete="on_state") as queue:
+        for _ in range(8):
+            take(queue, 1)
+            states.append(queue.state_dict())
+    for after, state in enumerate(states, start=1):
+        with consumer(tmp_path, delete="on_state") as queue:
+            if after < 6:  # the state after 6 batches is the last that saw files 0 and 1 go
+                with pytest.raises(forebay.StateError, match=r"of which 2 are gone|which is gone"):
+                    queue.load_state_dict(state)
+            else:
+                queue.load_state_dict(state)
+                assert take(queue, 9 - after) == due[after:]
+
+
+def test_no_file_goes_while_the_record_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk: else a state from before could be loaded, and skip what is gone."""
+    provider = filled(tmp_path, 3)
+    is_full, write_state = False, files.write_state
+
+    def writes(path: Path, state: Any) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_state(path, state)
+
+    monkeypatch.setattr(queue_split, "write_state", writes)
+    with consumer(tmp_path, delete="on_state") as queue:
+        take(queue, 3)
+        old = queue.state_dict()
+        take(queue, 3)
+        queue.state_dict()
+        is_full = True
+        assert take(queue, 3) == expected(provider, range(2, 3))
+        assert len(names(tmp_path)) == 2  # file 0 went with the first state
+        assert "cannot be written, and is tried again" in caplog.text
+        is_full = False
+        eventually(lambda: len(names(tmp_path)) == 1)
+    with consumer(tmp_path, delete="on_state") as queue, pytest.raises(forebay.StateError, match="2 are gone"):
+        queue.load_state_dict(old)
+
+
+# Reading ahead
+
+
+@pytest.mark.parametrize("cache_files", [1, 2])
+def test_a_slow_disk_does_not_stall_the_end_of_a_file(
+    tmp_path: Path, cache_files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q5: `cache_files` files are read while another is used."""
+    seen: list[str] = []
+    pause = 0.15
+
+    def slow(path: Path) -> Any:
+        time.sleep(pause)
+        seen.append(path.name)
+        return tensors.read(path)
+
+    monkeypatch.setattr(feed, "read", slow)
+    provider = filled(tmp_path, 4)
+    with consumer(tmp_path, cache_files=cache_files) as queue:
+        found = take(queue, 1)
+        eventually(lambda: len(seen) == 1 + cache_files)
+        time.sleep(1.5 * pause)
+        assert seen == names(tmp_path)[: 1 + cache_files]  # and no more
+        times = []
+        for _ in range(11):
+            time.sleep(pause * 0.6)
+            start = time.perf_counter()
+            found += take(queue, 1)
+            times.append(time.perf_counter() - start)
+    assert found == expected(provider, range(4))
+    assert max(times) < pause / 2
+
+
+def test_data_in_memory_whose_file_is_gone(tmp_path: Path) -> None:
+    """Q11: what was read ahead counts as data."""
+    provider = filled(tmp_path, 2)
+    with consumer(tmp_path) as queue:
+        take(queue, 3)
+        assert queue.wait_for_data("train", timeout=5)
+        (tmp_path / "queue" / "train" / names(tmp_path)[1]).unlink()
+        assert queue.wait_for_data("train", timeout=0)
+        assert take(queue, 3) == expected(provider, range(1, 2))
+        assert not queue.wait_for_data("train", timeout=0)
+
+
+def test_waiting_says_what_reading_would(tmp_path: Path) -> None:
+    """Q6, Q16: a queue of another consumer, of ranks, or with another schema is an error and no endless wait."""
+    filled(tmp_path, 1)
+    filled(tmp_path / "ranks", 1, rank=0)
+    filled(tmp_path / "schema", 0)
+    write(tmp_path / "schema", tensors={"x": torch.zeros(8, 4, dtype=torch.int64)})
+    with consumer(tmp_path) as one, consumer(tmp_path) as two, consumer(tmp_path / "ranks") as three:
+        assert one.wait_for_data("train")
+        with pytest.raises(forebay.StateError, match="another consumer holds"):
+            two.wait_for_data("train")
+        with pytest.raises(forebay.ConfigError, match="divided among ranks"):
+            three.wait_for_data("train")
+    with consumer(tmp_path / "schema") as queue, pytest.raises(forebay.ConfigError, match="'y' is missing"):
+        queue.wait_for_data("train")
+
+
+# Providers
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_file_is_written(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is finished, and the next run goes on behind it."""
+
+    def interrupted(file: Any, content: Any) -> None:
+        file.write(b"x")
+        file.flush()
+        file.seek(0)
+        os.kill(os.getpid(), number)
+        tensors.save(file, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(provider_module, "save", interrupted)
+        numbers(tmp_path).run(["train"])
+    (only,) = names(tmp_path)
+    provider = numbers(tmp_path)
+    with running(provider, splits=["train"]), consumer(tmp_path) as queue:
+        assert take(queue, 9) == expected(provider, range(3))
+    assert only.split("-")[1] == "000000"
+
+
+def test_a_second_signal_interrupts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a file, of which nothing is left; the next run makes it."""
+
+    def interrupted(file: Any, _content: Any) -> None:
+        file.write(b"x")
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(provider_module, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            numbers(tmp_path).run(["train"])
+    assert names(tmp_path) == []
+    provider = numbers(tmp_path)
+    with running(provider, splits=["train"]), consumer(tmp_path) as queue:
+        assert take(queue, 3) == expected(provider, range(1))
+
+
+def test_a_rename_that_failed_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same provider, before the next file appears."""
+
+    def refuse(_source: Path, _target: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    provider = filled(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(numbering, "move", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            provider.produce_one_file("train", 1)
+    assert len(names(tmp_path)) == 2
+    provider.produce_one_file("train", 2)
+    with consumer(tmp_path) as queue:
+        assert take(queue, 9) == expected(provider, range(3))
+
+
+@pytest.mark.parametrize("splits", ["train", [], ()])
+def test_splits_are_a_list(tmp_path: Path, splits: Any) -> None:
+    """Not the letters of one name."""
+    with pytest.raises(forebay.ConfigError, match=r"splits is .*, must be a list of names"):
+        numbers(tmp_path).run(splits)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
+    """Q12: of small files, too; what another process may be writing at this moment is left alone."""
+    provider = filled(tmp_path, 1)
+    folders = {tmp_path: "meta.pkl", tmp_path / "queue" / ".state": "train.sequence.json"}
+    stale = [folder / f".tmp-{name}-999-{i}" for folder, name in folders.items() for i in range(2)]
+    stale += [tmp_path / "queue" / ".state" / ".tmp-train.consumer.json-999-0"]
+    for path in stale:
+        path.write_bytes(b"half")
+        if not path.name.endswith("1"):
+            os.utime(path, (time.time() - 100,) * 2)
+    with running(provider), consumer(tmp_path) as queue:
+        take(queue, 3)
+    assert [path.exists() for path in stale] == [False, True, False, True, False]
+    provider.purge()
+    assert not list(tmp_path.iterdir())
+
+
+# Locks
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """As a worker of a `DataLoader` would, that was started while the queue was open."""
+    held = lock.QueueLock(tmp_path / "a", "consumer")
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        with pytest.raises(forebay.StateError):
+            lock.QueueLock(tmp_path / "a", "consumer")
+        held.release()
+        again = lock.QueueLock(tmp_path / "a", "consumer")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    again.release()
+
+
+def test_a_forked_child_does_not_let_go_of_the_lock(tmp_path: Path) -> None:
+    held = lock.QueueLock(tmp_path / "a", "consumer")
+    child = os.fork()
+    if not child:
+        held.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(forebay.StateError):
+        lock.QueueLock(tmp_path / "a", "consumer")
+    held.release()
+
+
+def test_reading_waits_for_who_replaces_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where it cannot be opened in that moment; another error comes at once."""
+    provider = Numbers(tmp_path, 4)
+    files.write_state(tmp_path / "a", {"next": 1})
+    failures, read_bytes = 3, Path.read_bytes
+
+    def busy(path: Path) -> bytes:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise PermissionError(errno.EACCES, "used by another process")
+        return read_bytes(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", busy)
+        assert files.read_state(tmp_path / "a", bool) == {"next": 1}
+        failures = 10**6
+        with pytest.raises(PermissionError):
+            files.read_state(tmp_path / "a", bool)
+    assert provider.backlog_size("train") == 0
