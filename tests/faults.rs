@@ -119,8 +119,6 @@ impl Collate for Sums {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
 
-    /// What is done to a shard.
-    type Fault = fn(&Path);
     fn put(&mut self, _stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
         self.0[row] = example;
         Ok(())

@@ -32,7 +32,7 @@ impl Sources {
         let (mut names, mut groups) = (Vec::new(), Vec::new());
         for item in mapping.items()? {
             let (name, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-            names.push(named(files.py(), "arrow_files", name.extract().map_err(Into::into))?);
+            names.push(named(files.py(), "arrow_files", name.extract())?);
             groups.push(paths(&format!("arrow_files[{}]", name.repr()?), &files)?);
         }
         Ok(Self { names: Some(names), groups })
