@@ -181,6 +181,7 @@ def test_meta_changes_under_a_consumer(tmp_path: Path) -> None:
             ):
                 read()
     with consumer(tmp_path) as queue:
+        queue.meta.clear()  # a copy
         assert queue.meta["batch_size"] == 8
 
 

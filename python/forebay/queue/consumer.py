@@ -4,6 +4,7 @@ The trainer's thread takes slices of a file in memory, and renames at a file's e
 disk are up to the thread of `Ahead`. What is known of a split is in `Split`.
 """
 
+import copy
 import logging
 import os
 from collections.abc import Mapping
@@ -118,8 +119,8 @@ class DatasetConsumer:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the provider says about the data: the content of `meta.pkl`."""
-        return self._meta
+        """What the provider says about the data: the content of `meta.pkl`, yours to change."""
+        return copy.deepcopy(self._meta)
 
     def schema(self, split: str) -> list[dict[str, Any]]:
         """The fields of a batch: name, dtype, shape without the batch axis, perhaps role."""
