@@ -65,7 +65,7 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// n_mels, n_fft, hop_length : int
 ///     Mel bands, samples per Fourier transform, samples from frame to frame.
 /// n_workers : int or "auto"
-///     Threads that decode. `"auto"` begins with two, adds some while `next()` waits for them and cores are free, and lets some rest
+///     Threads that decode; those beyond the cores rest while all cores are busy. `"auto"` begins with two, adds some while `next()` waits for them and cores are free, and lets some rest
 ///     while batches pile up; never more than `cpu_budget`.
 /// raw_channel_size : int
 ///     Records that may wait for a worker.
