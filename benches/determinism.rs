@@ -106,7 +106,7 @@ fn unordered() -> f64 {
         move || {
             for row in 0.. {
                 let RawRecord { bytes, label } = reader.read(row % ROWS, 1, &|_, _| None).unwrap();
-                if to_workers.send(Record { bytes, label, index: row % ROWS, seed: 0 }).is_err() {
+                if to_workers.send(Record { bytes, label, index: row % ROWS, seed: 0, epoch: 0 }).is_err() {
                     return;
                 }
             }

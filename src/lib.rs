@@ -35,6 +35,7 @@ pub mod decode;
 pub mod transform;
 pub mod shuffle;
 pub mod batch;
+pub mod dataset;
 pub mod pipeline;
 #[cfg(feature = "arrow")]
 pub mod state;

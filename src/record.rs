@@ -43,6 +43,8 @@ pub struct Record {
     pub index: u64,
     /// 64 random bits that belong to this record in this epoch: they place the crop.
     pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
 }
 
 /// A set of shards whose rows can be read by number.
@@ -52,6 +54,14 @@ pub trait Source: Send + Sync + 'static {
 
     /// The number of rows of each shard, in the order given.
     fn shard_rows(&self) -> Vec<u64>;
+
+    /// The rows of each shard in `epoch`, if epochs differ or rows are still added: asked before each pass.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Config`] if there can be no such pass.
+    fn shard_rows_in(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(self.shard_rows())
+    }
 
     /// The shard of `row` (a number over all files) and the row within it.
     fn locate(&self, row: u64) -> (Arc<Path>, u64);
@@ -111,6 +121,14 @@ pub trait Stage {
     /// # Errors
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the record, any other the run.
     fn run(&mut self, record: &Record) -> Result<Self::Example>;
+
+    /// As [`Stage::run`], for a stage that may wait: it fails, in whatever way, soon after `is_stopped`.
+    ///
+    /// # Errors
+    /// As there.
+    fn run_until(&mut self, record: &Record, _is_stopped: &dyn Fn() -> bool) -> Result<Self::Example> {
+        self.run(record)
+    }
 }
 
 /// A record that a collator holds back for later batches.
@@ -202,6 +220,9 @@ pub struct Batches {
 
 /// A kind of loading: how examples are made and how they become batches.
 pub trait Task: Send + Sync + 'static {
+    /// How many records a worker has before it, in its hands and in the queues: enough to be busy, and as many examples in memory.
+    const ON_HAND: u64 = 8;
+
     /// The workers' part.
     type Stage: Stage;
     /// The consumer's part.

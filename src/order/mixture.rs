@@ -61,7 +61,7 @@ impl Mixture {
     pub const MAX_BLOCK: u64 = 1 << 16;
 
     /// The longest source, and the last start of a stage: no position that they lead to is beyond 64 bits.
-    const MAX_LENGTH: u64 = 1 << 46;
+    pub const MAX_LENGTH: u64 = 1 << 46;
     const MAX_START: u64 = 1 << 62;
 
     /// A mixture of sources with `lengths` samples in blocks of `block` positions.
@@ -80,13 +80,8 @@ impl Mixture {
             let (found, most) = (lengths[source], Self::MAX_LENGTH);
             return Err(config(format!("source {source} has {found} samples: at most {most} are possible")));
         }
-        if lengths.is_empty() {
-            return Err(config("no sources: give one at least"));
-        }
+        Self::check(stages, lengths)?;
         check_starts(stages, block)?;
-        for stage in stages {
-            check_weights(stage, lengths)?;
-        }
         let mut made: Vec<Counts> = Vec::with_capacity(stages.len());
         for stage in stages {
             let first_block = stage.start / block;
@@ -100,6 +95,18 @@ impl Mixture {
         let mut mixture = Self { seed, block, stages: made, len: None, recent: None };
         mixture.len = mixture.end(stop, lengths)?;
         Ok(mixture)
+    }
+
+    /// Checks what can be without a block.
+    ///
+    /// # Errors
+    /// As [`Mixture::new`].
+    pub fn check(stages: &[Stage], lengths: &[u64]) -> Result<()> {
+        if lengths.is_empty() {
+            return Err(config("no sources: give one at least"));
+        }
+        check_starts(stages, 1)?;
+        stages.iter().try_for_each(|stage| check_weights(stage, lengths))
     }
 
     /// The number of positions, if there is an end. Beyond it the sources go on as if there were none.

@@ -118,6 +118,8 @@ pub struct Assignment {
     pub run: u64,
     /// Places the crop.
     pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
 }
 
 /// A draw of a stream of this rank.
@@ -301,7 +303,8 @@ impl Schedule {
     /// The record of a ticket.
     pub fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
         let Place { epoch, row, following } = self.place(stream, ticket);
-        Assignment { row, run: following + 1, seed: hash(self.rules.seed, Purpose::Crop, [epoch, row]) }
+        let seed = hash(self.rules.seed, Purpose::Crop, [epoch, row]);
+        Assignment { row, run: following + 1, seed, epoch }
     }
 
     /// The record that stands in for the bad one of `draw` at the `attempt`-th time, counted from 1: any row of the same stream or
@@ -328,7 +331,8 @@ impl Schedule {
             }
             (None, _) => below(random, self.reading.rows()),
         };
-        Assignment { row, run: 1, seed: hash(seed, Purpose::SubstituteCrop, words) }
+        let seed = hash(seed, Purpose::SubstituteCrop, words);
+        Assignment { row, run: 1, seed, epoch: place.epoch }
     }
 
     /// The number of a stream of this rank among all.

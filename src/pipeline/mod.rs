@@ -21,6 +21,7 @@ mod check;
 mod collator;
 mod consumer;
 mod crew;
+mod dataset;
 mod demand;
 mod headspace;
 mod inject;
@@ -54,6 +55,9 @@ pub use audio::{AudioPlan, AudioStage, AudioTask};
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use consumer::{SUBSTITUTES, Step};
+pub use dataset::{
+    DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, UNCOUNTED,
+};
 pub use headspace::Headspace;
 pub use inject::delays as inject_delays;
 pub use ledger::{LISTED, Losses, Lost};
@@ -156,8 +160,8 @@ impl MixturePlan {
 
 impl Plan {
     /// How far tickets of a stream may be ahead of its draws with a window of `size` slots: enough to keep every worker busy.
-    fn credit(&self, size: u64) -> u64 {
-        self.buffer_size.max(size + 8 * self.n_workers as u64)
+    fn credit<K: Task>(&self, size: u64) -> u64 {
+        self.buffer_size.max(size + K::ON_HAND * self.n_workers as u64)
     }
 
     /// The most workers and batches ahead.
@@ -475,6 +479,21 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
     }
 
+    /// Counts the batches of the pass anew, where rows were still added as it began; those past its end are forgotten.
+    ///
+    /// # Errors
+    /// None that [`Engine::new`] would not have found.
+    pub fn recount(&mut self) -> Result<()> {
+        self.n_batches = self.schedule(self.epoch)?.n_batches();
+        if let Some(n) = self.n_batches {
+            self.control.batches_per_epoch.store(n, Ordering::Relaxed);
+            if self.next_batch() >= n {
+                self.leave(n);
+            }
+        }
+        Ok(())
+    }
+
     /// Rows of all shards.
     pub fn rows(&self) -> u64 {
         self.shard_rows.iter().sum()
@@ -583,7 +602,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         };
         match &self.plan.groups {
             Some(groups) => Schedule::dealt(rules, groups),
-            None => Schedule::new(rules, &self.shard_rows, sources.transpose()?),
+            None => Schedule::new(rules, &self.source.shard_rows_in(epoch)?, sources.transpose()?),
         }
     }
 }

@@ -37,10 +37,11 @@ impl<S: Source, K: Task> Replay<S, K> {
         let (mut reader, mut stage) = (source.reader(), task.stage());
         let mut collate =
             task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
-        let mut make = |Assignment { row, seed, .. }| {
+        let mut make = |Assignment { row, seed, epoch, .. }| {
             let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
             let record = policy.check(row).and_then(|()| reader.read(row, 1, &excerpt));
-            let record = record.map(|RawRecord { bytes, label }| Record { bytes, label, index: row, seed });
+            let record =
+                record.map(|RawRecord { bytes, label }| Record { bytes, label, index: row, seed, epoch });
             match record.and_then(|record| stage.run(&record)) {
                 Ok(example) => Ok(ControlFlow::Break(example)),
                 Err(error) if policy.skips(error.kind) => Ok(ControlFlow::Continue(error)),

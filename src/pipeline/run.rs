@@ -178,7 +178,7 @@ impl<E: Send + 'static> Run<E> {
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
         for (stream, &draws) in draws.iter().enumerate() {
             let window = schedule.window(stream, draws);
-            let credit = plan.credit(window.size());
+            let credit = plan.credit::<K>(window.size());
             let end = schedule.end(stream);
             let admission = Admission::new(window.clone(), end, credit, look_ahead, demand_first);
             accounts.push((window.draws(), admission));
@@ -332,6 +332,7 @@ struct Fetched {
     slot: Slot,
     row: u64,
     seed: u64,
+    epoch: u64,
     outcome: Result<RawRecord>,
 }
 
@@ -381,7 +382,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     self.hand_over(fetched)
                 }
                 Errand::Aside(aside @ Aside::Held { stream, row, run, .. }) => {
-                    let assigned = Assignment { row, run, seed: 0 };
+                    let assigned = Assignment { row, run, seed: 0, epoch: 0 };
                     let mut fetched = self.fetch(Slot::Aside(aside), stream, assigned);
                     if let Ok(record) = &mut fetched.outcome {
                         // A slice would hold on to rows that nobody wants.
@@ -397,11 +398,12 @@ impl<S: Source, K: Task> Reader<S, K> {
     }
 
     /// Reads a record.
-    fn fetch(&mut self, slot: Slot, stream: usize, Assignment { row, run, seed }: Assignment) -> Fetched {
+    fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
+        let Assignment { row, run, seed, epoch } = assigned;
         let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));
-        Fetched { slot, row, seed, outcome }
+        Fetched { slot, row, seed, epoch, outcome }
     }
 
     /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its turn; false if the pass was
@@ -449,7 +451,7 @@ impl<S: Source, K: Task> Reader<S, K> {
 
     /// Sends a record to the workers, or tells why there is none; false if the pass was stopped.
     fn hand_over(&mut self, fetched: Fetched) -> bool {
-        let Fetched { slot, row, seed, outcome } = fetched;
+        let Fetched { slot, row, seed, epoch, outcome } = fetched;
         let shared = self.shared.clone();
         let Shared { counters, bytes: budget, .. } = &*shared;
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
@@ -465,7 +467,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             Ok(RawRecord { bytes, label }) => {
                 Counters::add(&counters.records_read);
                 let size = bytes.len();
-                let record = Record { bytes, label, index: row, seed };
+                let record = Record { bytes, label, index: row, seed, epoch };
                 let is_admitted = budget.try_acquire(size)
                     || self.watch.wait(&counters.meters.bytes, || budget.acquire(size));
                 if !is_admitted || !self.send(Admitted { record, answer }) {
@@ -561,11 +563,12 @@ fn take_turn<S: Source, K: Task>(
             return false;
         }
         delays.sleep(record.seed);
-        let outcome = catch_unwind(AssertUnwindSafe(|| stage.run(&record))).unwrap_or_else(|panic| {
-            // The panic is told at its record's place; until then others get what they need from a stage that is whole.
-            stage = task.stage();
-            Err(panicked(&*panic))
-        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
+            .unwrap_or_else(|panic| {
+                // The panic is told at its record's place; until then others get what they need from a stage that is whole.
+                stage = task.stage();
+                Err(panicked(&*panic))
+            });
         let counter = match outcome {
             Ok(_) => &shared.counters.records_decoded,
             Err(_) => &shared.counters.records_failed,
@@ -581,6 +584,10 @@ fn take_turn<S: Source, K: Task>(
 
 /// Completes an error with the place of its record.
 pub(super) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
+    // One that knows its place keeps it.
+    if error.place.index.is_some() {
+        return error;
+    }
     let (shard, row_in_shard) = source.locate(row);
     error.place.index = Some(row);
     error.place.shard = Some(shard);

@@ -1,0 +1,132 @@
+//! What a dataset is made of at the bottom: rows that can be counted, awaited and read.
+
+use std::{fmt, sync::Arc};
+
+use crate::Result;
+
+/// How many rows there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// The rows that can be read now.
+    pub rows: u64,
+    /// Whether there will be no more.
+    pub is_final: bool,
+}
+
+impl Length {
+    /// Of a dataset that begins anew whenever it is through.
+    pub const ENDLESS: Self = Self { rows: u64::MAX, is_final: true };
+
+    /// Whether there is no end.
+    pub fn is_endless(self) -> bool {
+        self == Self::ENDLESS
+    }
+}
+
+macro_rules! data_types {
+    ($($variant:ident $name:literal $bytes:literal),* $(,)?) => {
+        /// A type of numbers, by its name in numpy.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the names say it")]
+        pub enum DataType { $($variant),* }
+
+        impl DataType {
+            /// The name in numpy.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// The type of that name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)* _ => None }
+            }
+
+            /// Bytes of a number.
+            pub fn bytes(self) -> usize {
+                match self { $(Self::$variant => $bytes),* }
+            }
+        }
+    };
+}
+data_types! {
+    Bool "bool" 1, Int8 "int8" 1, Int16 "int16" 2, Int32 "int32" 4, Int64 "int64" 8, UInt8 "uint8" 1, UInt16 "uint16" 2,
+    UInt32 "uint32" 4, UInt64 "uint64" 8, Float16 "float16" 2, Float32 "float32" 4, Float64 "float64" 8,
+}
+
+/// What every document has under one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// The name; a path, if documents are nested.
+    pub name: String,
+    /// The type of its numbers.
+    pub dtype: DataType,
+    /// Its dimensions.
+    pub rank: usize,
+    /// The shape, if every row has the same: then rows are stacked.
+    pub shape: Option<Vec<u64>>,
+}
+
+impl Field {
+    /// Bytes of a row, if all have as many.
+    pub fn row_bytes(&self) -> Option<usize> {
+        let numbers = self.shape.as_ref()?.iter().product::<u64>();
+        Some(numbers as usize * self.dtype.bytes())
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = match &self.shape {
+            Some(shape) => shape.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            None => vec!["?".to_owned(); self.rank],
+        };
+        write!(f, "{:?} of {} [{}]", self.name, self.dtype.name(), shape.join(", "))
+    }
+}
+
+/// Rows of documents.
+///
+/// Rows are only ever added; one that is there stays as it is.
+pub trait Leaf: fmt::Debug + Send + Sync {
+    /// The fields.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::State`] if there is no row yet that would tell.
+    fn fields(&self) -> Result<Arc<[Field]>>;
+
+    /// How many rows there are now.
+    ///
+    /// # Errors
+    /// What ended the making of rows before its time, or that they cannot be counted.
+    fn length(&self) -> Result<Length>;
+
+    /// Waits until there are `rows` rows, or all; ends early soon after `give_up`.
+    ///
+    /// # Errors
+    /// As [`Leaf::length`].
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length>;
+
+    /// Rows to read, all of them there, in any order.
+    ///
+    /// # Errors
+    /// That they cannot be read.
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>>;
+
+    /// What it is, in words.
+    fn describe(&self) -> String;
+}
+
+/// Rows that are about to be read.
+pub trait Selection {
+    /// The shapes of `field` in each row: as many numbers for each as the field has dimensions.
+    ///
+    /// # Errors
+    /// That they cannot be read.
+    fn shapes(&mut self, field: usize) -> Result<Vec<u64>>;
+
+    /// Reads the values of `field`; those of row `n` to `places[n]` in `data`, which has room for them.
+    ///
+    /// # Errors
+    /// That they cannot be read.
+    fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()>;
+}

@@ -1,0 +1,187 @@
+//! Documents in memory, which may still be added: a small dataset, or one that is made while it is read.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{DataType, Field, Length, Store};
+use crate::{Error, ErrorKind, Result};
+
+/// The longest that a wait goes without a look at who gave up.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// A list of documents.
+#[derive(Debug)]
+pub struct ListStore {
+    fields: Arc<[Field]>,
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Held {
+    documents: u64,
+    is_final: bool,
+    columns: Vec<Stored>,
+}
+
+/// A field of all documents.
+#[derive(Debug, Default)]
+struct Stored {
+    data: Vec<u8>,
+    /// Of each document, in values.
+    ends: Vec<u64>,
+    shapes: Vec<u64>,
+}
+
+impl ListStore {
+    /// A list without documents.
+    pub fn new(fields: Vec<Field>) -> Self {
+        let columns = fields.iter().map(|_| Stored::default()).collect();
+        let held = Held { documents: 0, is_final: false, columns };
+        Self { fields: fields.into(), held: Mutex::new(held), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a document: of each field its shape and its values.
+    ///
+    /// # Errors
+    /// [`ErrorKind::State`] after [`ListStore::finish`], [`ErrorKind::Shape`] if it does not fit the fields.
+    pub fn append(&self, document: &[(Vec<u64>, &[u8])]) -> Result<()> {
+        let wrong = |message: String| Err(Error::new(ErrorKind::Shape, message));
+        if document.len() != self.fields.len() {
+            return wrong(format!("a document of {} fields, expected {}", document.len(), self.fields.len()));
+        }
+        for (field, (shape, bytes)) in self.fields.iter().zip(document) {
+            let is_like_all = field.shape.as_ref().is_none_or(|all| all == shape);
+            if shape.len() != field.rank || !is_like_all {
+                return wrong(format!("the document has {shape:?} values in the field {field}"));
+            }
+            let expected = shape.iter().product::<u64>() as usize * field.dtype.bytes();
+            if bytes.len() != expected {
+                return wrong(format!("{} bytes for {expected} in the field {field}", bytes.len()));
+            }
+        }
+        let mut held = self.lock();
+        if held.is_final {
+            return Err(Error::new(ErrorKind::State, "the list is finished, nothing can be added any more"));
+        }
+        for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
+            column.data.extend_from_slice(bytes);
+            column.ends.push(column.ends.last().copied().unwrap_or(0) + shape.iter().product::<u64>());
+            column.shapes.extend_from_slice(shape);
+        }
+        held.documents += 1;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Says that no document comes any more.
+    pub fn finish(&self) {
+        self.lock().is_final = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Held {
+    fn length(&self) -> Length {
+        Length { rows: self.documents, is_final: self.is_final }
+    }
+
+    fn span(&self, field: usize, document: u64) -> Result<Range<u64>> {
+        let ends = &self.columns[field].ends;
+        match ends.get(document as usize) {
+            Some(&end) => Ok(document.checked_sub(1).map_or(0, |before| ends[before as usize])..end),
+            None => {
+                let message = format!("there is no document {document} among {}", self.documents);
+                Err(Error::new(ErrorKind::Index, message))
+            }
+        }
+    }
+}
+
+impl Store for ListStore {
+    fn fields(&self) -> Result<Arc<[Field]>> {
+        Ok(self.fields.clone())
+    }
+
+    fn length(&self) -> Result<Length> {
+        Ok(self.lock().length())
+    }
+
+    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        let mut held = self.lock();
+        while !held.is_final && held.documents < documents && !give_up() {
+            held = self.changed.wait_timeout(held, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(held.length())
+    }
+
+    fn flat_len(&self, field: usize) -> Result<u64> {
+        Ok(self.lock().columns[field].ends.last().copied().unwrap_or(0))
+    }
+
+    fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>> {
+        let held = self.lock();
+        documents.iter().map(|&document| held.span(field, document)).collect()
+    }
+
+    fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
+        let held = self.lock();
+        let rank = self.fields[field].rank;
+        let mut shapes = Vec::with_capacity(documents.len() * rank);
+        for &document in documents {
+            held.span(field, document)?;
+            let first = document as usize * rank;
+            shapes.extend_from_slice(&held.columns[field].shapes[first..first + rank]);
+        }
+        Ok(shapes)
+    }
+
+    fn document_of(&self, field: usize, at: u64) -> Result<u64> {
+        let held = self.lock();
+        let document = held.columns[field].ends.partition_point(|&end| end <= at) as u64;
+        held.span(field, document).map(|_| document)
+    }
+
+    fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()> {
+        let held = self.lock();
+        let begin = start as usize * self.fields[field].dtype.bytes();
+        match held.columns[field].data.get(begin..begin + out.len()) {
+            Some(values) => out.copy_from_slice(values),
+            None => {
+                let message = format!("values {start} and on of {} are past the end", self.fields[field]);
+                return Err(Error::new(ErrorKind::Index, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let fields: Vec<_> = self.fields.iter().map(ToString::to_string).collect();
+        format!("list({})", fields.join(", "))
+    }
+}
+
+/// The type of a field of tokens, for tests and benches.
+impl ListStore {
+    /// A finished list of documents of `int32` under one name.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn of_tokens(name: &str, documents: &[Vec<i32>]) -> Result<Self> {
+        let list =
+            Self::new(vec![Field { name: name.to_owned(), dtype: DataType::Int32, rank: 1, shape: None }]);
+        for document in documents {
+            let bytes: Vec<u8> = document.iter().flat_map(|id| id.to_ne_bytes()).collect();
+            list.append(&[(vec![document.len() as u64], &bytes)])?;
+        }
+        list.finish();
+        Ok(list)
+    }
+}

@@ -1,0 +1,203 @@
+//! Random access to processed documents: leaves that hold rows, and views that say which row stands where.
+//!
+//! A [`Dataset`] is a tree. Its leaves ([`Leaf`]) hold rows: the documents of a cache or of a list, windows over their tokens, a
+//! dataset of the user's own. Its inner nodes ([`View`]) are arithmetic: a permutation, eras, a mixture, all of `order/`. So a
+//! read has two steps: positions are mapped to rows of leaves, whatever the depth of the tree, and each leaf reads its rows at
+//! once, in storage order, straight into their places in the batch.
+//!
+//! An order is a pure function of `(seed, epoch)`. Rows may still be added while a dataset is read; a row that is there never
+//! moves, and [`Dataset::wait`] waits for those to come.
+
+mod columns;
+mod leaf;
+mod list;
+mod store;
+mod tokens;
+mod view;
+
+use std::sync::Arc;
+
+pub use columns::{Column, ColumnPool, Columns, bytes_of, bytes_of_mut};
+pub use leaf::{DataType, Field, Leaf, Length, Selection};
+pub use list::ListStore;
+pub use store::{DocumentLeaf, Store};
+pub use tokens::TokenLeaf;
+pub use view::{MixtureRules, View};
+
+use crate::{Error, ErrorKind, Result};
+
+/// A row of a leaf; on its way there, a position of a view.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pick {
+    /// The number of the leaf.
+    pub leaf: usize,
+    /// The row in it.
+    pub row: u64,
+}
+
+/// Rows with random access, in an order of their own.
+///
+/// Cloning copies no data. A clone has its own memory of the block or permutation used last, so that each thread has one.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    leaves: Arc<[Arc<dyn Leaf>]>,
+    view: View,
+}
+
+impl Dataset {
+    /// The rows of `leaf` as they are.
+    pub fn of(leaf: Arc<dyn Leaf>) -> Self {
+        Self { leaves: Arc::new([leaf]), view: View::Leaf(0) }
+    }
+
+    /// All rows in a new order each epoch. It has no row before the last one of this dataset is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if this dataset has no end.
+    pub fn permutation(self, seed: u64) -> Result<Self> {
+        if self.view.is_endless() {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "a dataset without end cannot be permuted: permute the sources of the mixture, or shuffle it by eras",
+            ));
+        }
+        Ok(Self { view: View::permutation(self.view, seed), ..self })
+    }
+
+    /// The rows of each era of `era_length` in a new order each epoch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if `era_length` is 0.
+    pub fn eras(self, era_length: u64, seed: u64) -> Result<Self> {
+        if era_length == 0 {
+            return Err(Error::new(ErrorKind::Config, "era_length is 0, must be 1 or more"));
+        }
+        Ok(Self { view: View::eras(self.view, era_length, seed), ..self })
+    }
+
+    /// Several datasets by weight.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if weights, block and names don't fit together.
+    pub fn mixture(sources: Vec<(String, Self)>, rules: MixtureRules) -> Result<Self> {
+        let (mut leaves, mut views) = (Vec::new(), Vec::new());
+        for (name, source) in sources {
+            views.push((name, source.view, leaves.len()..leaves.len() + source.leaves.len()));
+            leaves.extend(source.leaves.iter().cloned());
+        }
+        Ok(Self { leaves: leaves.into(), view: View::mixture(views, rules)? })
+    }
+
+    /// Sets the block of mixtures that were given none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a weight gets no place in such a block, or changes within one.
+    pub fn with_block(mut self, block: u64) -> Result<Self> {
+        self.view.set_block(block)?;
+        Ok(self)
+    }
+
+    /// The leaves, in the order of their numbers.
+    pub fn leaves(&self) -> &[Arc<dyn Leaf>] {
+        &self.leaves
+    }
+
+    /// What it is, in words: tells it from other datasets.
+    pub fn describe(&self) -> String {
+        self.view.describe(&self.leaves)
+    }
+
+    /// The fields of each document, the same for all leaves.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that says which leaves differ; [`ErrorKind::State`] if nothing is known of a leaf that is still empty.
+    pub fn fields(&self) -> Result<Arc<[Field]>> {
+        let first = self.leaves[0].fields()?;
+        for leaf in &self.leaves[1..] {
+            let mut other = leaf.fields()?.to_vec();
+            let mut sorted = first.to_vec();
+            sorted.sort_by(|a, b| a.name.cmp(&b.name));
+            other.sort_by(|a, b| a.name.cmp(&b.name));
+            if sorted != other {
+                let shown =
+                    |fields: &[Field]| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    format!(
+                        "the sources of a mixture must have the same fields: {} has {}, {} has {}",
+                        self.leaves[0].describe(),
+                        shown(&sorted),
+                        leaf.describe(),
+                        shown(&other)
+                    ),
+                ));
+            }
+        }
+        Ok(first)
+    }
+
+    /// How many rows there are now in `epoch`, and whether that is all.
+    ///
+    /// # Errors
+    /// Those of leaves, and [`ErrorKind::Config`] if a mixture cannot be made of what there is.
+    pub fn length(&mut self, epoch: u64) -> Result<Length> {
+        let lengths = self.lengths()?;
+        self.view.length(epoch, &lengths)
+    }
+
+    fn lengths(&self) -> Result<Vec<Length>> {
+        self.leaves.iter().map(|leaf| leaf.length()).collect()
+    }
+
+    /// Waits until there are `rows` rows, or all; ends early, with what there is, soon after `give_up`.
+    ///
+    /// # Errors
+    /// As [`Dataset::length`], and what made the writer of a cache fail.
+    pub fn wait(&mut self, epoch: u64, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        loop {
+            let lengths = self.lengths()?;
+            let length = self.view.length(epoch, &lengths)?;
+            if length.is_final || length.rows >= rows || give_up() {
+                return Ok(length);
+            }
+            let mut wanted = vec![0; self.leaves.len()];
+            self.view.wanted(epoch, rows, &lengths, &mut wanted)?;
+            for (leaf, wanted) in self.leaves.iter().zip(wanted) {
+                if wanted > 0 {
+                    leaf.wait(wanted, give_up)?;
+                }
+            }
+        }
+    }
+
+    /// The rows of leaves at positions of `epoch`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] if a position is past the end, or not there yet.
+    pub fn locate(&mut self, epoch: u64, positions: impl IntoIterator<Item = u64>) -> Result<Vec<Pick>> {
+        let lengths = self.lengths()?;
+        let length = self.view.length(epoch, &lengths)?;
+        let mut picks: Vec<Pick> = positions.into_iter().map(|row| Pick { leaf: 0, row }).collect();
+        if let Some(pick) = picks.iter().find(|pick| pick.row >= length.rows) {
+            let (row, rows) = (pick.row, length.rows);
+            let so_far = if length.is_final { "" } else { " so far" };
+            return Err(Error::new(
+                ErrorKind::Index,
+                format!("there is no index {row} in a dataset of {rows} rows{so_far}"),
+            ));
+        }
+        self.view.resolve(epoch, &lengths, &mut picks)?;
+        Ok(picks)
+    }
+
+    /// Reads rows of leaves; takes memory from `pool`.
+    ///
+    /// # Errors
+    /// Those of leaves, [`ErrorKind::Memory`].
+    pub fn read(&self, picks: &[Pick], pool: &ColumnPool) -> Result<Columns> {
+        columns::read(&self.leaves, picks, pool)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Documents of a store as rows.
+//!
+//! A [`Store`] has, for each field, the values of all documents one behind the other, and where each ends. That is a cache on disk, or a
+//! list in memory. Documents of a batch that are neighbours in the store are one read; the others are read in storage order.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use super::{Field, Leaf, Length, Selection};
+use crate::Result;
+
+/// Documents, field by field, one behind the other.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// As [`Leaf::fields`].
+    ///
+    /// # Errors
+    /// As there.
+    fn fields(&self) -> Result<Arc<[Field]>>;
+
+    /// As [`Leaf::length`], in documents.
+    ///
+    /// # Errors
+    /// As there.
+    fn length(&self) -> Result<Length>;
+
+    /// As [`Leaf::wait`], in documents.
+    ///
+    /// # Errors
+    /// As there.
+    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length>;
+
+    /// How many values a field has so far.
+    ///
+    /// # Errors
+    /// That they cannot be counted.
+    fn flat_len(&self, field: usize) -> Result<u64>;
+
+    /// Where the values of each document begin and end.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Index`] if there is no such document.
+    fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>>;
+
+    /// The shapes of documents, of a field of more dimensions than one.
+    ///
+    /// # Errors
+    /// As [`Store::spans`].
+    fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>>;
+
+    /// The document that holds value `at` of a field.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Index`] if there is no such value.
+    fn document_of(&self, field: usize, at: u64) -> Result<u64>;
+
+    /// Reads the values from `start` on.
+    ///
+    /// # Errors
+    /// That they cannot be read.
+    fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()>;
+
+    /// What it is, in words.
+    fn describe(&self) -> String;
+}
+
+/// Each document of a store is a row.
+#[derive(Debug)]
+pub struct DocumentLeaf(pub Arc<dyn Store>);
+
+impl Leaf for DocumentLeaf {
+    fn fields(&self) -> Result<Arc<[Field]>> {
+        self.0.fields()
+    }
+
+    fn length(&self) -> Result<Length> {
+        self.0.length()
+    }
+
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        self.0.wait(rows, give_up)
+    }
+
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+        let fields = self.0.fields()?;
+        Ok(Box::new(Documents {
+            store: &*self.0,
+            rows: rows.to_vec(),
+            spans: vec![None; fields.len()],
+            fields,
+        }))
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+struct Documents<'a> {
+    store: &'a dyn Store,
+    fields: Arc<[Field]>,
+    rows: Vec<u64>,
+    /// By field, once they were asked for.
+    spans: Vec<Option<Vec<Range<u64>>>>,
+}
+
+impl Documents<'_> {
+    fn spans(&mut self, field: usize) -> Result<&[Range<u64>]> {
+        let known = &mut self.spans[field];
+        if known.is_none() {
+            *known = Some(self.store.spans(field, &self.rows)?);
+        }
+        Ok(known.as_deref().unwrap_or_default())
+    }
+}
+
+impl Selection for Documents<'_> {
+    fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
+        if self.fields[field].rank > 1 {
+            return self.store.shapes(field, &self.rows);
+        }
+        Ok(self.spans(field)?.iter().map(|span| span.end - span.start).collect())
+    }
+
+    fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {
+        let size = self.fields[field].dtype.bytes();
+        let spans: Vec<_> = self.spans(field)?.iter().cloned().zip(places.iter().copied()).collect();
+        read_spans(self.store, field, size, spans, data)
+    }
+}
+
+/// Reads spans of a field in storage order, each to its place in `data`; those that are neighbours in both at once.
+pub(super) fn read_spans(
+    store: &dyn Store,
+    field: usize,
+    size: usize,
+    mut spans: Vec<(Range<u64>, usize)>,
+    data: &mut [u8],
+) -> Result<()> {
+    spans.retain(|(span, _)| !span.is_empty());
+    spans.sort_unstable_by_key(|(span, _)| span.start);
+    let bytes = |span: &Range<u64>| (span.end - span.start) as usize * size;
+    let mut rest = spans.into_iter().peekable();
+    while let Some((mut span, place)) = rest.next() {
+        while let Some((next, _)) =
+            rest.next_if(|(next, at)| next.start == span.end && *at == place + bytes(&span))
+        {
+            span.end = next.end;
+        }
+        store.read_flat(field, span.start, &mut data[place..place + bytes(&span)])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,363 @@
+//! Trees of views beside plain lists.
+
+use std::{collections::BTreeMap, thread, time::Duration};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::order::{Mixture, Stage, Stop};
+
+fn never() -> bool {
+    false
+}
+
+/// `n` documents of one to three tokens, each of which is the document's number plus `base`.
+fn tokens(base: i32, n: usize) -> Vec<Vec<i32>> {
+    (0..n as i32).map(|number| vec![base + number; 1 + number as usize % 3]).collect()
+}
+
+fn list(base: i32, n: usize) -> Dataset {
+    Dataset::of(Arc::new(DocumentLeaf(Arc::new(ListStore::of_tokens("ids", &tokens(base, n)).unwrap()))))
+}
+
+fn growing() -> (Arc<ListStore>, Dataset) {
+    let field = Field { name: "ids".into(), dtype: DataType::Int32, rank: 1, shape: None };
+    let store = Arc::new(ListStore::new(vec![field]));
+    (store.clone(), Dataset::of(Arc::new(DocumentLeaf(store))))
+}
+
+fn append(store: &ListStore, n: usize) {
+    let first = store.length().unwrap().rows as usize;
+    for document in &tokens(0, first + n)[first..] {
+        let bytes: Vec<u8> = document.iter().flat_map(|id| id.to_ne_bytes()).collect();
+        store.append(&[(vec![document.len() as u64], &bytes)]).unwrap();
+    }
+}
+
+fn rules(weights: &[f64], block: u64, stop: Stop) -> MixtureRules {
+    let stages = vec![Stage { start: 0, weights: weights.to_vec() }];
+    MixtureRules { stages, block: Some(block), stop, seed: 5 }
+}
+
+fn rows(dataset: &Dataset, epoch: u64) -> Vec<u64> {
+    let mut dataset = dataset.clone();
+    let length = dataset.length(epoch).unwrap();
+    dataset.locate(epoch, 0..length.rows).unwrap().iter().map(|pick| pick.row).collect()
+}
+
+fn values(column: &Column) -> Vec<i32> {
+    let bytes = &bytes_of(&column.values)[..column.bytes];
+    bytes.chunks_exact(4).map(|id| i32::from_ne_bytes(id.try_into().unwrap())).collect()
+}
+
+fn read(dataset: &Dataset, positions: &[u64]) -> Columns {
+    let mut dataset = dataset.clone();
+    let pool = ColumnPool::new(dataset.fields().unwrap(), positions.len(), 1);
+    let picks = dataset.locate(0, positions.iter().copied()).unwrap();
+    dataset.read(&picks, &pool).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn l11_a_permutation_has_each_row_once_and_an_order_for_each_epoch(seed: u64, n in 1usize..700) {
+        let dataset = list(0, n).permutation(seed).unwrap();
+        let (mut zero, one) = (rows(&dataset, 0), rows(&dataset, 1));
+        prop_assert!(n < 8 || zero != one);
+        zero.sort_unstable();
+        prop_assert_eq!(zero, (0..n as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn l12_eras_keep_to_themselves(seed: u64, n in 1usize..700, length in 1u64..100) {
+        let dataset = list(0, n).eras(length, seed).unwrap();
+        for epoch in 0..2 {
+            for (number, era) in rows(&dataset, epoch).chunks(length as usize).enumerate() {
+                let mut era = era.to_vec();
+                era.sort_unstable();
+                let begin = number as u64 * length;
+                prop_assert_eq!(era, (begin..(n as u64).min(begin + length)).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// Over blocks of any size, in batches of any size: exact counts in each block, no row twice before a source is through.
+    #[test]
+    fn l13_mixtures_are_exact_and_without_replacement(
+        seed: u64, block in 8u64..60, batch in 1usize..50, sizes in proptest::collection::vec(1usize..90, 2..4),
+    ) {
+        let sources = sizes.iter().map(|&n| list(0, n).permutation(seed).unwrap());
+        let named = sources.enumerate().map(|(n, source)| (format!("s{n}"), source)).collect();
+        let weights = vec![1.0; sizes.len()];
+        let mut dataset = Dataset::mixture(named, rules(&weights, block, Stop::Restart)).unwrap();
+        prop_assert!(dataset.length(0).unwrap().is_endless());
+        let n = 6 * block;
+        let positions: Vec<u64> = (0..n).collect();
+        let mut picks = Vec::new();
+        for part in positions.chunks(batch) {
+            picks.extend(dataset.locate(0, part.iter().copied()).unwrap());
+        }
+        for one in picks.chunks(block as usize) {
+            let counts: Vec<_> = (0..sizes.len()).map(|leaf| one.iter().filter(|pick| pick.leaf == leaf).count() as u64).collect();
+            let (least, most) = (block / sizes.len() as u64, block.div_ceil(sizes.len() as u64));
+            prop_assert!(counts.iter().all(|count| (least..=most).contains(count)), "{counts:?}");
+        }
+        for (leaf, &size) in sizes.iter().enumerate() {
+            let drawn: Vec<_> = picks.iter().filter(|pick| pick.leaf == leaf).map(|pick| pick.row).collect();
+            for pass in drawn.chunks(size) {
+                let mut pass = pass.to_vec();
+                pass.sort_unstable();
+                pass.dedup();
+                prop_assert_eq!(pass.len(), size.min(pass.len()));
+            }
+            for pass in drawn.chunks_exact(size) {
+                let mut pass = pass.to_vec();
+                pass.sort_unstable();
+                prop_assert_eq!(pass, (0..size as u64).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn positions_are_had_in_any_order(seed: u64, wanted in proptest::collection::vec(0u64..300, 1..40)) {
+        let sources = vec![("a".into(), list(0, 70)), ("b".into(), list(0, 90).eras(8, seed).unwrap())];
+        let rules = rules(&[2.0, 1.0], 12, Stop::Restart);
+        let mut dataset = Dataset::mixture(sources, rules).unwrap().eras(50, 1).unwrap();
+        let all = dataset.locate(0, 0..300).unwrap();
+        let found = dataset.locate(0, wanted.iter().copied()).unwrap();
+        let expected: Vec<_> = wanted.iter().map(|&position| all[position as usize]).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn l5_rows_come_as_they_are_asked_for(wanted in proptest::collection::vec(0u64..50, 1..30)) {
+        let columns = read(&list(100, 50), &wanted);
+        let documents = tokens(100, 50);
+        let expected: Vec<i32> = wanted.iter().flat_map(|&row| documents[row as usize].clone()).collect();
+        prop_assert_eq!(values(&columns.columns[0]), expected);
+        let offsets = columns.columns[0].offsets.as_ref().unwrap();
+        prop_assert_eq!(offsets.len(), wanted.len() + 1);
+        for (&row, ends) in wanted.iter().zip(offsets.windows(2)) {
+            prop_assert_eq!((ends[1] - ends[0]) as usize, documents[row as usize].len());
+        }
+    }
+
+    #[test]
+    fn l10_windows_are_the_concatenation(
+        lengths in proptest::collection::vec(0usize..9, 1..40), length in 1u64..12, wanted in proptest::collection::vec(0usize..1000, 1..20),
+    ) {
+        let documents: Vec<Vec<i32>> = lengths.iter().enumerate().map(|(n, &len)| vec![n as i32; len]).collect();
+        let flat = documents.concat();
+        let store = Arc::new(ListStore::of_tokens("ids", &documents).unwrap());
+        let mut dataset = Dataset::of(Arc::new(TokenLeaf::new(store, "ids", length, true).unwrap()));
+        let n = flat.len() / length as usize;
+        prop_assert_eq!(dataset.length(0).unwrap(), Length { rows: n as u64, is_final: true });
+        if n == 0 {
+            return Ok(());
+        }
+        let wanted: Vec<u64> = wanted.iter().map(|row| (row % n) as u64).collect();
+        let columns = read(&dataset, &wanted);
+        for (nth, row) in wanted.iter().enumerate() {
+            let cut = |column| values(column)[nth * length as usize..(nth + 1) * length as usize].to_vec();
+            let window = cut(&columns.columns[0]);
+            prop_assert_eq!(&window, &flat[(row * length) as usize..((row + 1) * length) as usize]);
+            // The number of a document in its window: how many others began before.
+            let mut order = window.clone();
+            order.dedup();
+            let ids: Vec<i32> = window.iter().map(|id| order.iter().position(|other| other == id).unwrap() as i32).collect();
+            prop_assert_eq!(cut(&columns.columns[1]), ids);
+        }
+    }
+}
+
+#[test]
+fn l9_what_is_there_grows_and_never_shrinks() {
+    let (store, documents) = growing();
+    let mut eras = documents.clone().eras(8, 3).unwrap();
+    let mut permutation = documents.clone().permutation(3).unwrap();
+    let sources = vec![("grows".into(), documents), ("small".into(), list(0, 4).permutation(1).unwrap())];
+    let mut mixture = Dataset::mixture(sources, rules(&[0.5, 0.5], 4, Stop::Restart)).unwrap();
+    let mut before = [0; 3];
+    let mut seen: [BTreeMap<u64, Pick>; 3] = Default::default();
+    for step in 0..12 {
+        append(&store, 3);
+        let documents = 3 * (step + 1);
+        let lengths = [&mut eras, &mut permutation, &mut mixture].map(|dataset| {
+            let length = dataset.length(0).unwrap();
+            assert!(!length.is_final);
+            length.rows
+        });
+        // Full eras only; nothing; as far as the source that still grows goes.
+        assert_eq!(lengths[0], documents / 8 * 8);
+        assert_eq!(lengths[1], 0);
+        assert!(
+            lengths[2] + 3 >= 2 * documents && lengths[2] <= 2 * documents + 2,
+            "{lengths:?} of {documents}"
+        );
+        for (n, dataset) in [&mut eras, &mut permutation, &mut mixture].into_iter().enumerate() {
+            assert!(lengths[n] >= before[n]);
+            for position in 0..lengths[n] {
+                let [pick] = dataset.locate(0, [position]).unwrap()[..] else { unreachable!() };
+                assert_eq!(*seen[n].entry(position).or_insert(pick), pick, "position {position} moved");
+            }
+            let error = dataset.locate(0, [lengths[n]]).unwrap_err();
+            assert!(error.kind == ErrorKind::Index && error.message.contains("so far"), "{error}");
+        }
+        before = lengths;
+    }
+    store.finish();
+    assert_eq!(eras.length(0).unwrap(), Length { rows: 36, is_final: true });
+    assert_eq!(permutation.length(0).unwrap(), Length { rows: 36, is_final: true });
+    assert!(mixture.length(0).unwrap().is_endless());
+    for (n, dataset) in [&mut eras, &mut permutation, &mut mixture].into_iter().enumerate() {
+        for (&position, pick) in &seen[n] {
+            assert_eq!(dataset.locate(0, [position]).unwrap(), [*pick]);
+        }
+    }
+}
+
+#[test]
+fn l9_l12_waiting_rounds_up_and_gives_up() {
+    let (store, documents) = growing();
+    let mut eras = documents.clone().eras(8, 3).unwrap();
+    append(&store, 7);
+    let given_up = eras.wait(0, 1, &|| true).unwrap();
+    assert_eq!(given_up, Length { rows: 0, is_final: false });
+    let writer = thread::spawn({
+        let store = store.clone();
+        move || {
+            for _ in 0..10 {
+                thread::sleep(Duration::from_millis(5));
+                append(&store, 1);
+            }
+            thread::sleep(Duration::from_millis(20));
+            store.finish();
+        }
+    });
+    // One row needs the whole era.
+    assert_eq!(eras.wait(0, 1, &never).unwrap().rows, 8);
+    let mut permutation = documents.clone().permutation(3).unwrap();
+    assert_eq!(permutation.wait(0, 1, &never).unwrap(), Length { rows: 17, is_final: true });
+    // More than there will be: the final length.
+    assert_eq!(eras.wait(0, 1000, &never).unwrap(), Length { rows: 17, is_final: true });
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_wait_of_a_mixture_ends() {
+    for stop in [Stop::Restart, Stop::FirstExhausted, Stop::AllExhausted] {
+        for rows in [1, 5, 16, 17, 40] {
+            let (store, documents) = growing();
+            let sources = vec![("grows".into(), documents), ("small".into(), list(0, 6))];
+            let mut mixture = Dataset::mixture(sources, rules(&[0.75, 0.25], 8, stop)).unwrap();
+            let writer = thread::spawn(move || {
+                for _ in 0..50 {
+                    append(&store, 1);
+                    thread::sleep(Duration::from_micros(200));
+                }
+                store.finish();
+            });
+            let length = mixture.wait(0, rows, &never).unwrap();
+            assert!(length.rows >= rows || length.is_final, "{stop:?} {rows}: {length:?}");
+            mixture.locate(0, 0..rows.min(length.rows)).unwrap();
+            writer.join().unwrap();
+            let end = mixture.length(0).unwrap();
+            assert!(end.is_final && end.rows >= length.rows, "{stop:?} {rows}: {length:?}, {end:?}");
+        }
+    }
+}
+
+#[test]
+fn l13_where_a_mixture_ends() {
+    let make = |stop| {
+        let sources = vec![("a".into(), list(0, 10)), ("b".into(), list(0, 3))];
+        let mut mixture = Dataset::mixture(sources, rules(&[0.5, 0.5], 2, stop)).unwrap();
+        mixture.length(0).unwrap()
+    };
+    assert!(make(Stop::Restart).is_endless());
+    // The third of b is in the third block, the tenth of a in the tenth.
+    assert!((5..=6).contains(&make(Stop::FirstExhausted).rows));
+    assert!((19..=20).contains(&make(Stop::AllExhausted).rows));
+}
+
+#[test]
+fn l13_what_is_refused() {
+    let message = |weights: &[f64], block, n| {
+        let sources = vec![("web".into(), list(0, n)), ("code".into(), list(0, 5))];
+        let made = Dataset::mixture(sources, MixtureRules { block, ..rules(weights, 1, Stop::Restart) });
+        made.and_then(|mut mixture| mixture.length(0)).unwrap_err().message
+    };
+    assert!(message(&[1.0, 0.001], Some(100), 5).contains("the smallest block that does is 501"));
+    assert!(message(&[1.0, -1.0], None, 5).contains("at least 0"));
+    assert!(message(&[0.0, 0.0], None, 5).contains("one at least must be positive"));
+    assert!(message(&[1.0, 1.0], Some(4), 0).contains("source 0 is empty"));
+    assert!(message(&[1.0, 1.0], Some(4), 0).contains("0 is \"web\""));
+    assert!(message(&[1.0, 1.0], None, 5).contains("no block_size"));
+    let sources = vec![("a".into(), list(0, 3))];
+    let stages = vec![Stage { start: 0, weights: vec![1.0] }, Stage { start: 7, weights: vec![2.0] }];
+    let made = Dataset::mixture(sources, MixtureRules { stages, ..rules(&[], 4, Stop::Restart) });
+    assert!(made.unwrap_err().message.contains("choose 4 or 8"));
+    let endless = Dataset::mixture(vec![("a".into(), list(0, 3))], rules(&[1.0], 4, Stop::Restart)).unwrap();
+    assert!(endless.permutation(1).unwrap_err().message.contains("cannot be permuted"));
+}
+
+#[test]
+fn a_mixture_in_passes_is_another_one_in_each() {
+    let sources = vec![
+        ("a".into(), list(0, 40).permutation(1).unwrap()),
+        ("b".into(), list(0, 25).permutation(1).unwrap()),
+    ];
+    let dataset = Dataset::mixture(sources, rules(&[0.5, 0.5], 8, Stop::AllExhausted)).unwrap();
+    let all = |epoch| {
+        let mut dataset = dataset.clone();
+        let length = dataset.length(epoch).unwrap();
+        dataset.locate(epoch, 0..length.rows).unwrap()
+    };
+    let of = |picks: &[Pick], leaf| {
+        picks.iter().filter(|pick| pick.leaf == leaf).map(|pick| pick.row).collect::<Vec<_>>()
+    };
+    let (zero, one) = (all(0), all(1));
+    assert_ne!(zero, one);
+    // The second time through b is another order than the first, and neither is one of the next pass.
+    let orders: Vec<_> = [&zero, &one]
+        .iter()
+        .flat_map(|picks| of(picks, 1).chunks_exact(25).map(<[_]>::to_vec).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(orders.len(), 2);
+    let partial = of(&zero, 1)[25..].to_vec();
+    assert_ne!(partial[..], orders[0][..partial.len()]);
+    assert_ne!(partial[..], orders[1][..partial.len()]);
+    assert_ne!(orders[0], orders[1]);
+}
+
+#[test]
+fn l13_weights_change_and_sources_go_on() {
+    let stages = [(0, [0.5, 0.5]), (8, [0.25, 0.75]), (16, [1.0, 0.0])];
+    let stages: Vec<_> =
+        stages.iter().map(|&(start, weights)| Stage { start, weights: weights.to_vec() }).collect();
+    let sources = vec![("a".into(), list(0, 100)), ("b".into(), list(0, 100))];
+    let mut dataset =
+        Dataset::mixture(sources, MixtureRules { stages: stages.clone(), ..rules(&[], 4, Stop::Restart) })
+            .unwrap();
+    let picks = dataset.locate(0, 0..24).unwrap();
+    let counts: Vec<_> =
+        picks.chunks(4).map(|block| block.iter().filter(|pick| pick.leaf == 0).count()).collect();
+    assert_eq!(counts, [2, 2, 1, 1, 4, 4]);
+    for leaf in 0..2 {
+        let drawn: Vec<_> = picks.iter().filter(|pick| pick.leaf == leaf).map(|pick| pick.row).collect();
+        assert_eq!(drawn, (0..drawn.len() as u64).collect::<Vec<_>>());
+    }
+    let seed = crate::seed::hash(5, crate::seed::Purpose::Pass, [0]);
+    let mut oracle = Mixture::new(seed, &stages, 4, Stop::Restart, &[100, 100]).unwrap();
+    let expected: Vec<_> =
+        (0..24).map(|position| oracle.at(position)).map(|(leaf, row)| Pick { leaf, row }).collect();
+    assert_eq!(picks, expected);
+}
+
+#[test]
+fn sources_must_have_the_same_fields() {
+    let other = Arc::new(ListStore::of_tokens("other", &tokens(0, 3)).unwrap());
+    let sources = vec![("a".into(), list(0, 3)), ("b".into(), Dataset::of(Arc::new(DocumentLeaf(other))))];
+    let dataset = Dataset::mixture(sources, rules(&[1.0, 1.0], 2, Stop::Restart)).unwrap();
+    let error = dataset.fields().unwrap_err();
+    assert!(error.message.contains("\"ids\" of int32 [?]") && error.message.contains("\"other\""), "{error}");
+}

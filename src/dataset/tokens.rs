@@ -1,0 +1,146 @@
+//! Windows of equal length over the values of all documents, one behind the other.
+//!
+//! Row i is `values[i · L .. (i + 1) · L]`: boundaries of documents are passed over, nothing comes twice, and what is left at the end is
+//! left out. There is no target beside the inputs: whoever trains on windows shifts inside the loss.
+
+use std::sync::Arc;
+
+use super::{DataType, Field, Leaf, Length, Selection, Store, store::read_spans};
+use crate::{Error, ErrorKind, Result};
+
+/// Windows over a field of a store.
+#[derive(Debug)]
+pub struct TokenLeaf {
+    store: Arc<dyn Store>,
+    field: String,
+    length: u64,
+    has_doc_ids: bool,
+}
+
+impl TokenLeaf {
+    /// Windows of `length` values; with `has_doc_ids` a field `doc_ids` tells which document of its window each belongs to.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there is no such length, or no such field.
+    pub fn new(store: Arc<dyn Store>, field: &str, length: u64, has_doc_ids: bool) -> Result<Self> {
+        if !(1..=1 << 32).contains(&length) {
+            let message = format!("max_seq_len is {length}, must be 1 to {}", 1u64 << 32);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let leaf = Self { store, field: field.to_owned(), length, has_doc_ids };
+        match leaf.number() {
+            // A store that is still empty does not tell.
+            Err(error) if error.kind != ErrorKind::State => Err(error),
+            _ => Ok(leaf),
+        }
+    }
+
+    /// The field's number in the store, and its type.
+    fn number(&self) -> Result<(usize, DataType)> {
+        let fields = self.store.fields()?;
+        let found = fields.iter().position(|field| field.name == self.field);
+        let at = found.ok_or_else(|| {
+            let names: Vec<_> = fields.iter().map(|field| field.name.as_str()).collect();
+            let message = format!(
+                "there is no field {:?} in {}, its fields are {}; name one with field=",
+                self.field,
+                self.store.describe(),
+                names.join(", ")
+            );
+            Error::new(ErrorKind::Config, message)
+        })?;
+        if fields[at].rank != 1 {
+            let message = format!("windows are over a field of one dimension, not over {}", fields[at]);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok((at, fields[at].dtype))
+    }
+}
+
+impl Leaf for TokenLeaf {
+    fn fields(&self) -> Result<Arc<[Field]>> {
+        let field = |name: &str, dtype| Field {
+            name: name.to_owned(),
+            dtype,
+            rank: 1,
+            shape: Some(vec![self.length]),
+        };
+        let mut fields = vec![field(&self.field, self.number()?.1)];
+        if self.has_doc_ids {
+            fields.push(field("doc_ids", DataType::Int32));
+        }
+        Ok(fields.into())
+    }
+
+    fn length(&self) -> Result<Length> {
+        // In this order: of what is there when it says that there is no more, nothing is missed.
+        let documents = self.store.length()?;
+        if documents.rows == 0 {
+            return Ok(Length { rows: 0, ..documents });
+        }
+        Ok(Length { rows: self.store.flat_len(self.number()?.0)? / self.length, ..documents })
+    }
+
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        loop {
+            let documents = self.store.length()?;
+            let length = self.length()?;
+            if length.is_final || length.rows >= rows || give_up() {
+                return Ok(length);
+            }
+            self.store.wait(documents.rows + 1, give_up)?;
+        }
+    }
+
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+        let (field, dtype) = self.number()?;
+        Ok(Box::new(Windows { leaf: self, field, size: dtype.bytes(), rows: rows.to_vec() }))
+    }
+
+    fn describe(&self) -> String {
+        let ids = if self.has_doc_ids { ", doc_ids" } else { "" };
+        format!("windows({}, {}, {}{ids})", self.store.describe(), self.field, self.length)
+    }
+}
+
+struct Windows<'a> {
+    leaf: &'a TokenLeaf,
+    field: usize,
+    size: usize,
+    rows: Vec<u64>,
+}
+
+impl Selection for Windows<'_> {
+    fn shapes(&mut self, _field: usize) -> Result<Vec<u64>> {
+        Ok(vec![self.leaf.length; self.rows.len()])
+    }
+
+    fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {
+        let length = self.leaf.length;
+        let store = &*self.leaf.store;
+        if field == 0 {
+            let spans =
+                self.rows.iter().zip(places).map(|(row, &place)| (row * length..(row + 1) * length, place));
+            return read_spans(store, self.field, self.size, spans.collect(), data);
+        }
+        for (row, &place) in self.rows.iter().zip(places) {
+            let mut ids =
+                data[place..place + length as usize * size_of::<i32>()].chunks_exact_mut(size_of::<i32>());
+            let (mut at, end) = (row * length, (row + 1) * length);
+            let mut number = 0i32;
+            let mut document = store.document_of(self.field, at)?;
+            while at < end {
+                let span = &store.spans(self.field, &[document])?[0];
+                let part = span.end.min(end).saturating_sub(at);
+                // A document without tokens is none of the window's.
+                if part > 0 {
+                    ids.by_ref().take(part as usize).for_each(|id| id.copy_from_slice(&number.to_ne_bytes()));
+                    number += 1;
+                    at += part;
+                }
+                document += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,387 @@
+//! Which row stands where: permutations, eras and mixtures of rows, and of one another.
+//!
+//! Positions go in at the top, rows of leaves come out at the bottom, a whole batch at each node; all arithmetic is that of `order/`. Beside the
+//! mapping a view knows two things about rows that are still to come: how many positions can be had with those that are there, and
+//! how many rows a number of positions needs. A permutation needs all; eras are served when they are full; a mixture goes as far as the
+//! source that ends first.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Once},
+};
+
+use super::{Leaf, Length, Pick};
+use crate::{
+    Error, ErrorKind, Result,
+    order::{Bijection, Eras, Mixture, Stage, Stop},
+    seed::{Purpose, hash},
+};
+
+/// A node of the tree.
+#[derive(Debug, Clone)]
+pub enum View {
+    /// The rows of a leaf, by its number.
+    Leaf(usize),
+    /// All rows in a new order each epoch.
+    Permutation(Box<Permutation>),
+    /// The rows of each era in a new order each epoch.
+    Eras(Box<EraView>),
+    /// Several views by weight.
+    Mixture(Box<Mixed>),
+}
+
+/// All rows of a view in a new order each epoch.
+#[derive(Debug, Clone)]
+pub struct Permutation {
+    of: View,
+    seed: u64,
+    /// The order used last, and its epoch.
+    recent: Option<(u64, Bijection)>,
+    /// That it waits is said once.
+    told: Arc<Once>,
+}
+
+/// The rows of each era of a view in a new order each epoch.
+#[derive(Debug, Clone)]
+pub struct EraView {
+    of: View,
+    era_length: u64,
+    seed: u64,
+    recent: Option<(u64, Eras)>,
+}
+
+/// What fixes a mixture, beside its sources.
+#[derive(Debug, Clone)]
+pub struct MixtureRules {
+    /// From which position on which weights hold.
+    pub stages: Vec<Stage>,
+    /// Positions over which they hold exactly; `None` for the rows of a global batch.
+    pub block: Option<u64>,
+    /// Where it ends.
+    pub stop: Stop,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// Several views by weight.
+#[derive(Debug, Clone)]
+pub struct Mixed {
+    sources: Vec<Source>,
+    rules: MixtureRules,
+    recent: Option<Made>,
+}
+
+#[derive(Debug, Clone)]
+struct Source {
+    name: Arc<str>,
+    view: View,
+    /// Its leaves among those of the mixture.
+    leaves: Range<usize>,
+}
+
+/// A mixture over sources of such lengths in such an epoch.
+#[derive(Debug, Clone)]
+struct Made {
+    epoch: u64,
+    lengths: Vec<Length>,
+    length: Length,
+    mixture: Mixture,
+    /// How many epochs of each source a pass takes.
+    passes: Vec<u64>,
+}
+
+/// What stands for the length of a source that ends later than any other.
+const LONG: u64 = Mixture::MAX_LENGTH;
+/// Epochs of a source in a pass of a mixture without end.
+const ENDLESS_PASSES: u64 = 1 << 32;
+
+impl View {
+    pub(super) fn permutation(of: Self, seed: u64) -> Self {
+        Self::Permutation(Box::new(Permutation { of, seed, recent: None, told: Arc::new(Once::new()) }))
+    }
+
+    pub(super) fn eras(of: Self, era_length: u64, seed: u64) -> Self {
+        Self::Eras(Box::new(EraView { of, era_length, seed, recent: None }))
+    }
+
+    pub(super) fn mixture(views: Vec<(String, Self, Range<usize>)>, rules: MixtureRules) -> Result<Self> {
+        let source = |(name, view, leaves): (String, _, _)| Source { name: name.into(), view, leaves };
+        let mixed = Mixed { sources: views.into_iter().map(source).collect(), rules, recent: None };
+        // What is wrong whatever there will be to mix is told at once.
+        let (stages, known) = (&mixed.rules.stages, vec![1; mixed.sources.len()]);
+        match mixed.rules.block {
+            Some(block) => Mixture::new(0, stages, block, Stop::Restart, &known).map(drop),
+            None => Mixture::check(stages, &known),
+        }
+        .map_err(|error| mixed.named(error))?;
+        Ok(Self::Mixture(Box::new(mixed)))
+    }
+
+    pub(super) fn set_block(&mut self, block: u64) -> Result<()> {
+        match self {
+            Self::Leaf(_) => Ok(()),
+            Self::Permutation(node) => node.of.set_block(block),
+            Self::Eras(node) => node.of.set_block(block),
+            Self::Mixture(node) => node.set_block(block),
+        }
+    }
+
+    /// Whether there is no end.
+    pub(super) fn is_endless(&self) -> bool {
+        match self {
+            Self::Leaf(_) | Self::Permutation(_) => false,
+            Self::Eras(node) => node.of.is_endless(),
+            Self::Mixture(node) => node.rules.stop == Stop::Restart,
+        }
+    }
+
+    pub(super) fn length(&mut self, epoch: u64, lengths: &[Length]) -> Result<Length> {
+        Ok(match self {
+            Self::Leaf(leaf) => lengths[*leaf],
+            Self::Permutation(node) => match node.of.length(epoch, lengths)? {
+                all if all.is_final => all,
+                _ => Length { rows: 0, is_final: false },
+            },
+            Self::Eras(node) => match node.of.length(epoch, lengths)? {
+                all if all.is_final => all,
+                so_far => Length { rows: so_far.rows - so_far.rows % node.era_length, is_final: false },
+            },
+            Self::Mixture(node) => node.made(epoch, lengths)?.length,
+        })
+    }
+
+    /// Raises `wanted`, for each leaf, to the rows that the first `rows` positions need; `u64::MAX` stands for all there will be.
+    pub(super) fn wanted(
+        &mut self,
+        epoch: u64,
+        rows: u64,
+        lengths: &[Length],
+        wanted: &mut [u64],
+    ) -> Result<()> {
+        match self {
+            Self::Leaf(leaf) => {
+                wanted[*leaf] = wanted[*leaf].max(rows);
+                Ok(())
+            }
+            Self::Permutation(node) => {
+                node.told.call_once(|| {
+                    log::info!(
+                        "a permutation waits for the final length of what it permutes, and has no row before; shuffle by eras to \
+                         begin at once"
+                    );
+                });
+                node.of.wanted(epoch, u64::MAX, lengths, wanted)
+            }
+            Self::Eras(node) => {
+                let full = rows.div_ceil(node.era_length).saturating_mul(node.era_length);
+                node.of.wanted(epoch, full, lengths, wanted)
+            }
+            Self::Mixture(node) => node.wanted(epoch, rows, lengths, wanted),
+        }
+    }
+
+    /// Turns positions, all below the length, into rows of leaves.
+    pub(super) fn resolve(&mut self, epoch: u64, lengths: &[Length], picks: &mut [Pick]) -> Result<()> {
+        match self {
+            Self::Leaf(leaf) => {
+                picks.iter_mut().for_each(|pick| pick.leaf = *leaf);
+                Ok(())
+            }
+            Self::Permutation(node) => {
+                let Length { rows, .. } = node.of.length(epoch, lengths)?;
+                let known = node.recent.take().filter(|(of, order)| *of == epoch && order.n() == rows);
+                let (_, order) = node.recent.insert(known.unwrap_or_else(|| {
+                    (epoch, Bijection::new(node.seed, Purpose::Global, [epoch, 0], rows))
+                }));
+                picks.iter_mut().for_each(|pick| pick.row = order.at(pick.row));
+                node.of.resolve(epoch, lengths, picks)
+            }
+            Self::Eras(node) => {
+                let Length { rows, .. } = node.of.length(epoch, lengths)?;
+                let known = node.recent.take().filter(|(of, order)| *of == epoch && order.n() == rows);
+                let (_, order) = node.recent.insert(
+                    known.unwrap_or_else(|| (epoch, Eras::new(node.seed, epoch, rows, node.era_length))),
+                );
+                picks.iter_mut().for_each(|pick| pick.row = order.at(pick.row));
+                node.of.resolve(epoch, lengths, picks)
+            }
+            Self::Mixture(node) => node.resolve(epoch, lengths, picks),
+        }
+    }
+
+    pub(super) fn describe(&self, leaves: &[Arc<dyn Leaf>]) -> String {
+        match self {
+            Self::Leaf(leaf) => leaves[*leaf].describe(),
+            Self::Permutation(node) => {
+                format!("permutation({}, seed={})", node.of.describe(leaves), node.seed)
+            }
+            Self::Eras(node) => {
+                format!(
+                    "eras({}, era_length={}, seed={})",
+                    node.of.describe(leaves),
+                    node.era_length,
+                    node.seed
+                )
+            }
+            Self::Mixture(node) => {
+                let MixtureRules { stages, block, stop, seed } = &node.rules;
+                let sources: Vec<_> = node
+                    .sources
+                    .iter()
+                    .map(|source| {
+                        format!("{}={}", source.name, source.view.describe(&leaves[source.leaves.clone()]))
+                    })
+                    .collect();
+                let stages: Vec<_> = stages
+                    .iter()
+                    .map(|Stage { start, weights }| format!("from {start} on {weights:?}"))
+                    .collect();
+                let block = block.map_or_else(|| "global batch".to_owned(), |block| block.to_string());
+                format!(
+                    "mixture({}, {}, block_size={block}, stop={stop:?}, seed={seed})",
+                    sources.join(", "),
+                    stages.join(", ")
+                )
+            }
+        }
+    }
+}
+
+impl Mixed {
+    fn set_block(&mut self, block: u64) -> Result<()> {
+        if self.rules.block.is_none() {
+            let known = vec![1; self.sources.len()];
+            Mixture::new(0, &self.rules.stages, block, Stop::Restart, &known)
+                .map_err(|error| self.named(error))?;
+            self.rules.block = Some(block);
+        }
+        self.sources.iter_mut().try_for_each(|source| source.view.set_block(block))
+    }
+
+    /// An error that tells which source is which.
+    fn named(&self, error: Error) -> Error {
+        let names =
+            self.sources.iter().enumerate().map(|(number, source)| format!("{number} is {:?}", source.name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        Error { message: format!("{} (source {names})", error.message), ..error }
+    }
+
+    /// The mixture over what there is.
+    ///
+    /// While rows are still added it is that of sources that end with what they have, up to the last sample of the one that ends first;
+    /// each position up to there is what it will be. A source that is through and begins anew ends nothing.
+    fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut Made> {
+        let mut own = Vec::with_capacity(self.sources.len());
+        for source in &mut self.sources {
+            // As far as it goes on from epoch to epoch, a source is as long in each; a mixture within is as in its first.
+            own.push(source.view.length(0, &lengths[source.leaves.clone()])?);
+        }
+        let known = self.recent.take().filter(|made| made.epoch == epoch && made.lengths == own);
+        let made = match known {
+            Some(made) => made,
+            None => self.make(epoch, own)?,
+        };
+        Ok(self.recent.insert(made))
+    }
+
+    fn make(&self, epoch: u64, lengths: Vec<Length>) -> Result<Made> {
+        let MixtureRules { stages, block, stop, seed } = &self.rules;
+        let block = block.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Config,
+                "the mixture has no block_size: give it one, or read it through a DataLoader, whose global batch it then is",
+            )
+        })?;
+        let seed = hash(*seed, Purpose::Pass, [epoch]);
+        let new = |stop, rows: &[u64]| {
+            Mixture::new(seed, stages, block, stop, rows).map_err(|error| self.named(error))
+        };
+        let capped = |length: &Length| length.rows.min(LONG);
+        let is_final = lengths.iter().all(|length| length.is_final);
+        let has_weight = |source: usize| stages.iter().any(|stage| stage.weights[source] > 0.0);
+        if !is_final {
+            let ends = |length: &Length| !length.is_final || *stop == Stop::FirstExhausted;
+            let nothing_yet =
+                (0..lengths.len()).any(|n| !lengths[n].is_final && lengths[n].rows == 0 && has_weight(n));
+            let rows: Vec<_> = lengths
+                .iter()
+                .map(|length| match length {
+                    Length { rows: 0, is_final } => u64::from(!is_final),
+                    length if ends(length) => capped(length),
+                    _ => LONG,
+                })
+                .collect();
+            let mixture = new(Stop::FirstExhausted, &rows)?;
+            let rows = if nothing_yet { 0 } else { mixture.len().unwrap_or(0) };
+            let passes = vec![1; lengths.len()];
+            return Ok(Made { epoch, length: Length { rows, is_final }, lengths, mixture, passes });
+        }
+        let rows: Vec<_> = lengths.iter().map(capped).collect();
+        let mixture = new(*stop, &rows)?;
+        let never_through =
+            |n: usize| *stop == Stop::AllExhausted && lengths[n].is_endless() && has_weight(n);
+        let length = match mixture.len() {
+            Some(rows) if !(0..lengths.len()).any(never_through) => Length { rows, is_final },
+            _ => Length::ENDLESS,
+        };
+        let passes = match length {
+            Length::ENDLESS => vec![ENDLESS_PASSES; lengths.len()],
+            Length { rows: end, .. } => mixture
+                .taken(end)
+                .iter()
+                .zip(&rows)
+                .map(|(taken, rows)| taken.div_ceil(*rows.max(&1)).max(1))
+                .collect(),
+        };
+        Ok(Made { epoch, lengths, length, mixture, passes })
+    }
+
+    fn wanted(&mut self, epoch: u64, rows: u64, lengths: &[Length], wanted: &mut [u64]) -> Result<()> {
+        let made = self.made(epoch, lengths)?;
+        let taken = match rows {
+            u64::MAX => vec![u64::MAX; made.lengths.len()],
+            rows => made.mixture.taken(rows),
+        };
+        let is_final: Vec<_> = made.lengths.iter().map(|length| length.is_final).collect();
+        for ((source, taken), is_final) in self.sources.iter_mut().zip(taken).zip(is_final) {
+            // Only a source that goes on behind the last position does not end before it.
+            if taken > 0 && !is_final {
+                let leaves = source.leaves.clone();
+                source.view.wanted(
+                    0,
+                    taken.saturating_add(1),
+                    &lengths[leaves.clone()],
+                    &mut wanted[leaves],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, epoch: u64, lengths: &[Length], picks: &mut [Pick]) -> Result<()> {
+        let n_sources = self.sources.len();
+        let made = self.made(epoch, lengths)?;
+        // By source: epoch, place in the batch, row.
+        let mut drawn: Vec<Vec<(u64, usize, u64)>> = vec![Vec::new(); n_sources];
+        for (place, pick) in picks.iter().enumerate() {
+            let (source, sample) = made.mixture.at(pick.row);
+            let rows = made.lengths[source].rows;
+            let (again, row) = if sample < rows { (0, sample) } else { (sample / rows, sample % rows) };
+            let own_epoch = epoch.wrapping_mul(made.passes[source]).wrapping_add(again);
+            drawn[source].push((own_epoch, place, row));
+        }
+        let mut part = Vec::new();
+        for (source, drawn) in self.sources.iter_mut().zip(&mut drawn) {
+            drawn.sort_by_key(|&(epoch, ..)| epoch);
+            for same in drawn.chunk_by(|a, b| a.0 == b.0) {
+                part.clear();
+                part.extend(same.iter().map(|&(_, _, row)| Pick { leaf: 0, row }));
+                source.view.resolve(same[0].0, &lengths[source.leaves.clone()], &mut part)?;
+                for (&(_, place, _), pick) in same.iter().zip(&part) {
+                    picks[place] = Pick { leaf: pick.leaf + source.leaves.start, row: pick.row };
+                }
+            }
+        }
+        Ok(())
+    }
+}

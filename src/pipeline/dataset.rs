@@ -1,0 +1,288 @@
+//! The task of loading rows of a dataset: a worker makes a whole batch.
+//!
+//! Records of this task are batches by number. Rows of a batch are mapped and read together, so that neighbours are one read and a leaf
+//! of the user's own is called once; workers are as many batches apart as there are workers, and none waits for another. So the
+//! engine's order is `sequential`, and what it counts are batches. Ranks are the task's business: it makes this rank's rows of each.
+//!
+//! While rows are still added nobody knows how many batches there will be: the pass is then as long as can be, and the first
+//! batch past the end says so ([`Rows::is_past_end`]).
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+
+use crate::{
+    Error, ErrorKind, Result,
+    dataset::{ColumnPool, Columns, Dataset, Length},
+    memory::SPARE_BATCHES,
+    record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
+};
+
+/// The batches of a pass whose end is not known.
+pub const UNCOUNTED: u64 = 1 << 40;
+
+/// How the rows of a pass are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowShare {
+    /// This process, counted from 0.
+    pub rank: u64,
+    /// All processes.
+    pub world_size: u64,
+    /// Rows of a batch on each rank.
+    pub batch_size: u64,
+    /// Whether a last batch with fewer rows is left out.
+    pub drop_last: bool,
+}
+
+impl RowShare {
+    /// Rows of a batch over all ranks.
+    pub fn global_batch(&self) -> u64 {
+        self.batch_size * self.world_size
+    }
+
+    /// The batches of a pass over so many rows.
+    pub fn n_batches(&self, rows: u64) -> u64 {
+        if self.drop_last { rows / self.global_batch() } else { rows.div_ceil(self.global_batch()) }
+    }
+
+    /// This rank's positions in a batch, of a dataset of `rows` rows; `None` if there is no such batch.
+    fn positions(&self, batch: u64, rows: u64) -> Option<std::ops::Range<u64>> {
+        if batch >= self.n_batches(rows) {
+            return None;
+        }
+        let Self { rank, world_size, .. } = *self;
+        let begin = batch * self.global_batch();
+        let n = u128::from((rows - begin).min(self.global_batch()));
+        let cut = |part: u64| begin + (n * u128::from(part) / u128::from(world_size)) as u64;
+        Some(cut(rank)..cut(rank + 1))
+    }
+}
+
+/// The batches of a dataset, by number.
+#[derive(Debug)]
+pub struct DatasetSource {
+    dataset: Mutex<Dataset>,
+    share: RowShare,
+    name: Arc<Path>,
+}
+
+impl DatasetSource {
+    /// The batches of `dataset`.
+    pub fn new(dataset: Dataset, share: RowShare) -> Self {
+        let name = Path::new(&dataset.describe()).into();
+        Self { dataset: Mutex::new(dataset), share, name }
+    }
+
+    /// How many rows there are now in `epoch`.
+    ///
+    /// # Errors
+    /// As [`Dataset::length`].
+    pub fn length(&self, epoch: u64) -> Result<Length> {
+        self.dataset.lock().unwrap_or_else(PoisonError::into_inner).length(epoch)
+    }
+}
+
+impl Source for DatasetSource {
+    type Reader = Numbers;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        vec![UNCOUNTED]
+    }
+
+    fn shard_rows_in(&self, epoch: u64) -> Result<Vec<u64>> {
+        let length = self.length(epoch)?;
+        if !length.is_final || length.is_endless() {
+            return Ok(vec![UNCOUNTED]);
+        }
+        match self.share.n_batches(length.rows) {
+            0 => Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "there is no batch: the dataset has {} rows, batches of all ranks have {}{}",
+                    length.rows,
+                    self.share.global_batch(),
+                    if self.share.drop_last { ", and drop_last leaves a shorter one out" } else { "" }
+                ),
+            )),
+            n => Ok(vec![n]),
+        }
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        (self.name.clone(), row)
+    }
+
+    fn random_access(&self) -> bool {
+        true
+    }
+
+    fn reader(self: &Arc<Self>) -> Numbers {
+        Numbers
+    }
+}
+
+/// Reads nothing: the number of a batch is all that a worker needs.
+#[derive(Debug)]
+pub struct Numbers;
+
+impl ReadRecords for Numbers {
+    fn read(&mut self, _row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
+        Ok(RawRecord { bytes: Bytes::new(), label: 0 })
+    }
+}
+
+/// A batch of rows.
+#[derive(Debug)]
+pub struct Rows {
+    /// The rows.
+    pub columns: Columns,
+    /// Whether it lies past the end of a pass that nobody knew when it began: then it has none.
+    pub is_past_end: bool,
+}
+
+/// Makes batches of rows.
+#[derive(Debug)]
+pub struct DatasetTask {
+    dataset: Dataset,
+    share: RowShare,
+    slots: usize,
+    /// Made with the first batch, when the fields are known.
+    pool: OnceLock<ColumnPool>,
+    /// Rows that were made, and bytes.
+    made: [AtomicU64; 2],
+}
+
+impl DatasetTask {
+    /// Batches of `dataset`; as many as `ahead` are made before they are asked for.
+    pub fn new(dataset: Dataset, share: RowShare, ahead: usize) -> Self {
+        let slots = ahead.saturating_add(SPARE_BATCHES as usize);
+        Self { dataset, share, slots, pool: OnceLock::new(), made: Default::default() }
+    }
+
+    /// Memory for batches.
+    ///
+    /// # Errors
+    /// As [`Dataset::fields`].
+    pub fn pool(&self) -> Result<&ColumnPool> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(pool);
+        }
+        let made = ColumnPool::new(self.dataset.fields()?, self.share.batch_size as usize, self.slots);
+        Ok(self.pool.get_or_init(|| made))
+    }
+
+    /// Rows and bytes that were read since construction.
+    pub fn made(&self) -> [u64; 2] {
+        [0, 1].map(|n| self.made[n].load(Ordering::Relaxed))
+    }
+}
+
+/// A task as the engine and the face of a loader share it.
+#[derive(Debug, Clone)]
+pub struct SharedTask(pub Arc<DatasetTask>);
+
+impl Task for SharedTask {
+    /// The one that it works at, and one that waits to be handed over.
+    const ON_HAND: u64 = 2;
+
+    type Stage = DatasetStage;
+    type Collate = Handover;
+
+    fn stage(&self) -> DatasetStage {
+        DatasetStage { dataset: self.0.dataset.clone(), task: self.0.clone() }
+    }
+
+    fn collate(&self, _batches: Batches) -> Handover {
+        Handover(None)
+    }
+}
+
+/// One worker's part.
+#[derive(Debug)]
+pub struct DatasetStage {
+    /// With the worker's own memory of blocks and permutations.
+    dataset: Dataset,
+    task: Arc<DatasetTask>,
+}
+
+impl DatasetStage {
+    /// This rank's rows of a batch.
+    fn rows(&mut self, epoch: u64, batch: u64, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
+        let Self { dataset, task } = self;
+        let share = &task.share;
+        // Whether the batch is a full one only its last row tells.
+        let end = batch.saturating_add(1).saturating_mul(share.global_batch());
+        let length = dataset.wait(epoch, end, is_stopped)?;
+        if !length.is_final && length.rows < end {
+            return Err(Error::new(ErrorKind::Closed, "the pass was left while it waited for rows"));
+        }
+        let pool = task.pool()?;
+        let positions = share.positions(batch, length.rows);
+        let is_past_end = positions.is_none();
+        let positions = positions.unwrap_or_default();
+        let describe = |error: Error| at_batch(error, epoch, batch, &positions);
+        let picks = dataset.locate(epoch, positions.clone()).map_err(describe)?;
+        let columns = dataset.read(&picks, pool).map_err(|error| {
+            let rows: Vec<_> = picks.iter().take(SHOWN).map(|pick| pick.row.to_string()).collect();
+            let more = if picks.len() > SHOWN { ", ..." } else { "" };
+            let error =
+                Error { message: format!("{}, rows [{}{more}]", error.message, rows.join(", ")), ..error };
+            describe(error)
+        })?;
+        task.made[0].fetch_add(columns.rows as u64, Ordering::Relaxed);
+        let bytes = columns.columns.iter().map(|column| column.bytes as u64).sum();
+        task.made[1].fetch_add(bytes, Ordering::Relaxed);
+        Ok(Rows { columns, is_past_end })
+    }
+}
+
+/// How many rows an error names.
+const SHOWN: usize = 16;
+
+/// An error that tells its batch. It ends the run, whatever was wrong: to leave a row of a cache out would be to train on other data.
+fn at_batch(error: Error, epoch: u64, batch: u64, positions: &std::ops::Range<u64>) -> Error {
+    let mut error = error;
+    let std::ops::Range { start, end } = positions;
+    error.message = format!("{} (batch {batch} of epoch {epoch}, indices {start} to {end})", error.message);
+    if error.kind.is_record() {
+        error.kind = ErrorKind::Format;
+    }
+    error.place.index.get_or_insert(batch);
+    error
+}
+
+impl Stage for DatasetStage {
+    type Example = Rows;
+
+    fn run(&mut self, record: &Record) -> Result<Rows> {
+        self.run_until(record, &|| false)
+    }
+
+    fn run_until(&mut self, record: &Record, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
+        self.rows(record.epoch, record.index, is_stopped)
+    }
+}
+
+/// Hands over what a worker made: a batch of the engine is one of its examples.
+#[derive(Debug)]
+pub struct Handover(Option<Rows>);
+
+impl Collate for Handover {
+    type Example = Rows;
+    type Batch = Rows;
+
+    fn put(&mut self, _stream: usize, _row: usize, example: Rows) -> Result<()> {
+        self.0 = Some(example);
+        Ok(())
+    }
+
+    fn take(&mut self, _rows: usize) -> Rows {
+        self.0.take().unwrap_or(Rows { columns: Columns { rows: 0, columns: Vec::new() }, is_past_end: true })
+    }
+}
