@@ -6,10 +6,12 @@
 //! `docs/tuning.md` says what each costs.
 
 mod policy;
+mod rows;
 #[cfg(feature = "tokens")]
 mod tokens;
 
 pub use policy::PolicyConfig;
+pub use rows::RowConfig;
 #[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;
 

@@ -8,8 +8,11 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack, fina
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.cache.datasets import AsyncDataset
+
 __all__ = [
     "ConfigError",
+    "DataLoader",
     "DecodeError",
     "ForebayError",
     "Loader",
@@ -18,6 +21,8 @@ __all__ = [
     "TokenLoader",
     "Tokenizer",
     "_Check",
+    "_Dataset",
+    "_List",
     "_ParquetText",
     "__version__",
     "_close_all",
@@ -461,6 +466,98 @@ class Tokenizer:
     @property
     def name(self) -> str:
         """The file's name without its ending."""
+
+@final
+class DataLoader:
+    def __new__(
+        cls,
+        dataset: AsyncDataset,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        start_step: int = 0,
+        prefetch: int | Literal["auto"] = 4,
+        *,
+        n_workers: int | Literal["auto"] = 4,
+        drop_last: bool = False,
+    ) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, Any]: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __setstate__(self, state: dict[str, Any]) -> None: ...
+    def close(self) -> None:
+        """Ends all threads."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+
+    @property
+    def dataset(self) -> AsyncDataset:
+        """The dataset that it reads."""
+
+    @property
+    def batch(self) -> int:
+        """The number of the next batch in its pass."""
+
+    @property
+    def epoch(self) -> int:
+        """The pass, counted from 0."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the pass that the next `iter()` begins."""
+
+    def seek(self, batch: int) -> None:
+        """Makes `batch` of the pass the next one."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, times, verdict, and the rows and bytes that were read."""
+
+    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
+        """Writes what the threads do to a file."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, as JSON can hold it."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the loader of `state` stood."""
+
+_FieldTuple = tuple[str, str, int, list[int] | None]
+
+@final
+class _List:
+    def __new__(cls, fields: list[_FieldTuple]) -> Self: ...
+    def append(self, document: Sequence[tuple[list[int], NDArray[np.uint8]]]) -> None: ...
+    def finish(self) -> None: ...
+
+@final
+class _Dataset:
+    @staticmethod
+    def list(documents: _List) -> _Dataset: ...
+    @staticmethod
+    def python(dataset: AsyncDataset) -> _Dataset: ...
+    @staticmethod
+    def mixture(
+        sources: Sequence[tuple[str, _Dataset]],
+        stages: Sequence[tuple[int, Sequence[float]]],
+        block_size: int | None,
+        stop: str,
+        seed: int,
+    ) -> _Dataset: ...
+    def tokens(self, field: str, max_seq_len: int, doc_ids: bool) -> _Dataset: ...
+    def permutation(self, seed: int) -> _Dataset: ...
+    def eras(self, era_length: int, seed: int) -> _Dataset: ...
+    def describe(self) -> str: ...
+    def fields(self) -> Sequence[_FieldTuple]: ...
+    def length(self, epoch: int = 0) -> tuple[int | None, bool]: ...
+    def wait(self, rows: int, timeout_s: float | None = None, epoch: int = 0) -> tuple[int | None, bool]: ...
+    def locate(self, positions: NDArray[np.int64], epoch: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+    def read(self, positions: NDArray[np.int64], epoch: int = 0) -> dict[str, Any]: ...
+    def leaves(self) -> Sequence[Any]: ...
 
 def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = None) -> tuple[NDArray[np.float32], int]:
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""

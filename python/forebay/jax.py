@@ -18,7 +18,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from forebay._checks import MOST, check
 from forebay._converted import Converted
-from forebay._core import ConfigError, Loader, TokenLoader
+from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
+from forebay._jagged import JaggedArray
 
 __all__ = ["Ranks", "batches", "rank_and_world_size"]
 
@@ -54,7 +55,7 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
 
 
 def batches(
-    loader: Loader | TokenLoader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
+    loader: Loader | TokenLoader | DataLoader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """The batches of `loader` as `jax.Array`s: one pass, or without end.
 
@@ -63,7 +64,8 @@ def batches(
     `rank_and_world_size(sharding)` has them: together `[batch_size * world_size, ...]`. Fields of fewer dimensions take
     as much of the spec as they have.
 
-    A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`.
+    A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`. A `JaggedArray` becomes one of
+    arrays on the default device; devices cannot share it.
 
     `pad_to` fills shorter batches up with rows of zeros, -1 in integers, so that a compiled step sees one shape. A
     finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and devices share
@@ -87,7 +89,7 @@ def _typed(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**batch, "spectrogram": spectrogram.view(jax.dtypes.bfloat16)}
 
 
-def _is_finite(loader: Loader | TokenLoader) -> bool:
+def _is_finite(loader: Loader | TokenLoader | DataLoader) -> bool:
     try:
         len(loader)
     except TypeError:
@@ -104,6 +106,8 @@ def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
         raise ConfigError(f"pad_to is {rows}, must be batch_size, and there is a batch of {found}")
 
     def padded(value: Any) -> Any:
+        if isinstance(value, JaggedArray):
+            raise ConfigError("pad_to is for stacked fields; a jagged one has as many rows as the batch")
         filler = -1 if value.dtype.kind == "i" else 0
         return np.concatenate([value, np.full((rows - found, *value.shape[1:]), filler, value.dtype)])
 
@@ -115,6 +119,10 @@ def _to_device(batch: Mapping[str, Any], sharding: NamedSharding | None) -> dict
 
 
 def _put(name: str, value: Any, sharding: NamedSharding | None) -> Any:
+    if isinstance(value, JaggedArray):
+        if sharding is not None:
+            raise ConfigError(f"{name} has rows of different lengths, which devices cannot share; give it a shape")
+        return JaggedArray(_put(name, value.data, None), _put(name, value.offsets, None), value.shapes)
     narrow = jax.dtypes.canonicalize_dtype(value.dtype)
     if narrow != value.dtype and value.dtype.kind in "iu":
         if value.size and value.max() > np.iinfo(narrow).max:

@@ -22,7 +22,8 @@ import torch.utils.data
 
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, resumable
-from forebay._core import ConfigError, Loader, TokenLoader
+from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
+from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
 __all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
@@ -37,12 +38,15 @@ ALIGNMENT = 64
 def to_tensors(batch: Mapping[str, Any]) -> Batch:
     """The fields as tensors that share the arrays' memory; what is no array of numbers passes as it is.
 
-    A `spectrogram` of uint16, which is what `Loader(dtype="bfloat16")` yields, becomes one of `torch.bfloat16`.
+    A `spectrogram` of uint16, which is what `Loader(dtype="bfloat16")` yields, becomes one of `torch.bfloat16`. A
+    `JaggedArray` becomes one of tensors, for `torch.nested.nested_tensor_from_jagged(field.data, field.offsets)`.
     """
     return {name: _to_tensor(name, value) for name, value in batch.items()}
 
 
 def _to_tensor(name: str, value: Any) -> Any:
+    if isinstance(value, JaggedArray):
+        return JaggedArray(_to_tensor(name, value.data), torch.from_numpy(value.offsets), value.shapes)
     if not isinstance(value, np.ndarray):
         return value
     # Of ml_dtypes' bfloat16 torch knows nothing.
@@ -91,7 +95,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
     field keeps the block. Without CUDA a warning says that nothing is pinned.
     """
 
-    def __init__(self, loader: Loader | TokenLoader, *, pin_memory: bool = False) -> None:
+    def __init__(self, loader: Loader | TokenLoader | DataLoader, *, pin_memory: bool = False) -> None:
         self.loader = loader
         self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:

@@ -113,8 +113,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
     for (number, field) in pool.fields.iter().enumerate() {
         let number_in = |fields: &[Field]| {
             // Leaves that agree on their fields may have them in another order.
-            let found = fields.iter().position(|other| other.name == field.name);
-            found.filter(|&at| fields[at] == *field).ok_or_else(|| {
+            fields.iter().position(|other| other.is_like(field)).ok_or_else(|| {
                 Error::new(ErrorKind::Config, format!("a source of the mixture has no field {field}"))
             })
         };

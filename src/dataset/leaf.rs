@@ -67,6 +67,11 @@ pub struct Field {
 }
 
 impl Field {
+    /// Whether another one is the same but for its shape.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.name, self.dtype, self.rank) == (&other.name, other.dtype, other.rank)
+    }
+
     /// Bytes of a row, if all have as many.
     pub fn row_bytes(&self) -> Option<usize> {
         let numbers = self.shape.as_ref()?.iter().product::<u64>();

@@ -107,33 +107,38 @@ impl Dataset {
         self.view.describe(&self.leaves)
     }
 
-    /// The fields of each document, the same for all leaves.
+    /// The fields of each document: the same for all leaves, stacked where all agree on a shape.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] that says which leaves differ; [`ErrorKind::State`] if nothing is known of a leaf that is still empty.
     pub fn fields(&self) -> Result<Arc<[Field]>> {
         let first = self.leaves[0].fields()?;
+        let mut all = first.to_vec();
         for leaf in &self.leaves[1..] {
-            let mut other = leaf.fields()?.to_vec();
-            let mut sorted = first.to_vec();
-            sorted.sort_by(|a, b| a.name.cmp(&b.name));
-            other.sort_by(|a, b| a.name.cmp(&b.name));
-            if sorted != other {
+            let others = leaf.fields()?;
+            let agree = |field: &mut Field| match others.iter().find(|other| other.is_like(field)) {
+                Some(other) => {
+                    field.shape = field.shape.take().filter(|shape| other.shape.as_ref() == Some(shape));
+                    true
+                }
+                None => false,
+            };
+            if others.len() != all.len() || !all.iter_mut().all(agree) {
                 let shown =
                     |fields: &[Field]| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 return Err(Error::new(
                     ErrorKind::Config,
                     format!(
-                        "the sources of a mixture must have the same fields: {} has {}, {} has {}",
+                        "the sources of a mixture must have the same fields: {} has {}; {} has {}",
                         self.leaves[0].describe(),
-                        shown(&sorted),
+                        shown(&first),
                         leaf.describe(),
-                        shown(&other)
+                        shown(&others)
                     ),
                 ));
             }
         }
-        Ok(first)
+        Ok(all.into())
     }
 
     /// How many rows there are now in `epoch`, and whether that is all.

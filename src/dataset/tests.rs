@@ -361,3 +361,20 @@ fn sources_must_have_the_same_fields() {
     let error = dataset.fields().unwrap_err();
     assert!(error.message.contains("\"ids\" of int32 [?]") && error.message.contains("\"other\""), "{error}");
 }
+
+#[test]
+fn fields_are_stacked_where_sources_agree() {
+    let with_shape = |shape| Field { name: "ids".into(), dtype: DataType::Int32, rank: 1, shape };
+    let fixed = Arc::new(ListStore::new(vec![with_shape(Some(vec![2]))]));
+    fixed.append(&[(vec![2], &[1, 0, 0, 0, 2, 0, 0, 0])]).unwrap();
+    fixed.finish();
+    let fixed = Dataset::of(Arc::new(DocumentLeaf(fixed)));
+    let sources = vec![("a".into(), fixed.clone()), ("b".into(), list(7, 1)), ("c".into(), fixed.clone())];
+    let mixture = Dataset::mixture(sources, rules(&[1.0, 1.0, 1.0], 3, Stop::Restart)).unwrap();
+    assert_eq!(fixed.fields().unwrap()[..], [with_shape(Some(vec![2]))]);
+    assert_eq!(mixture.fields().unwrap()[..], [with_shape(None)]);
+    let columns = read(&mixture, &[0, 1, 2]);
+    let mut found = values(&columns.columns[0]);
+    found.sort_unstable();
+    assert_eq!(found, [1, 1, 2, 2, 7]);
+}

@@ -225,15 +225,11 @@ impl DatasetStage {
         let pool = task.pool()?;
         let positions = share.positions(batch, length.rows);
         let is_past_end = positions.is_none();
-        let positions = positions.unwrap_or_default();
-        let describe = |error: Error| at_batch(error, epoch, batch, &positions);
-        let picks = dataset.locate(epoch, positions.clone()).map_err(describe)?;
+        let picks = dataset.locate(epoch, positions.unwrap_or_default())?;
         let columns = dataset.read(&picks, pool).map_err(|error| {
             let rows: Vec<_> = picks.iter().take(SHOWN).map(|pick| pick.row.to_string()).collect();
             let more = if picks.len() > SHOWN { ", ..." } else { "" };
-            let error =
-                Error { message: format!("{}, rows [{}{more}]", error.message, rows.join(", ")), ..error };
-            describe(error)
+            Error { message: format!("{}, rows [{}{more}]", error.message, rows.join(", ")), ..error }
         })?;
         task.made[0].fetch_add(columns.rows as u64, Ordering::Relaxed);
         let bytes = columns.columns.iter().map(|column| column.bytes as u64).sum();
@@ -245,11 +241,15 @@ impl DatasetStage {
 /// How many rows an error names.
 const SHOWN: usize = 16;
 
-/// An error that tells its batch. It ends the run, whatever was wrong: to leave a row of a cache out would be to train on other data.
-fn at_batch(error: Error, epoch: u64, batch: u64, positions: &std::ops::Range<u64>) -> Error {
-    let mut error = error;
-    let std::ops::Range { start, end } = positions;
-    error.message = format!("{} (batch {batch} of epoch {epoch}, indices {start} to {end})", error.message);
+/// An error that tells its batch, and this rank's indices in it. It ends the run, whatever was wrong: to leave a row of a cache out would
+/// be to train on other data.
+fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error {
+    if error.kind == ErrorKind::Closed {
+        return error;
+    }
+    let begin = batch * share.global_batch() + share.rank * share.batch_size;
+    let end = begin + share.batch_size;
+    error.message = format!("{} (batch {batch} of epoch {epoch}, indices {begin} to {end})", error.message);
     if error.kind.is_record() {
         error.kind = ErrorKind::Format;
     }
@@ -265,7 +265,8 @@ impl Stage for DatasetStage {
     }
 
     fn run_until(&mut self, record: &Record, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
-        self.rows(record.epoch, record.index, is_stopped)
+        let made = self.rows(record.epoch, record.index, is_stopped);
+        made.map_err(|error| at_batch(error, record.epoch, record.index, &self.task.share))
     }
 }
 

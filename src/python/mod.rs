@@ -5,7 +5,10 @@
 
 mod arrays;
 mod baton;
+mod calls;
 mod check;
+mod data_loader;
+mod dataset;
 mod decode;
 mod errors;
 mod exclude;
@@ -15,6 +18,7 @@ mod logging;
 mod parameters;
 mod parquet;
 mod permutation;
+mod python_leaf;
 mod side;
 mod sources;
 mod spectrogram;
@@ -69,7 +73,7 @@ fn _close_all(py: Python<'_>) {
         let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };
         let own = live.iter().filter(|(process, _)| *process == std::process::id());
         own.filter_map(|(_, control)| control.upgrade()).for_each(|control| control.close());
-        vocabulary::await_calls();
+        calls::await_calls();
     });
 }
 
@@ -104,6 +108,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Loader>()?;
     module.add_class::<token_loader::TokenLoader>()?;
     module.add_class::<check::_Check>()?;
+    module.add_class::<data_loader::DataLoader>()?;
+    module.add_class::<dataset::_Dataset>()?;
+    module.add_class::<dataset::_List>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
     errors::add(module)?;

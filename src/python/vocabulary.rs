@@ -1,18 +1,14 @@
 //! What turns text into ids: a file, or any callable of Python's.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use pyo3::{exceptions::PyTypeError, prelude::*};
 
-use super::{errors::to_python, side::on_the_side};
+use super::{
+    calls::{call, expect_calls},
+    errors::to_python,
+    side::on_the_side,
+};
 use crate::{
     Error, ErrorKind, Result,
     decode::tokenizer::{Tokenizer, TokenizerOptions},
@@ -55,9 +51,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     let Some(bos) = options.bos_id else {
         return wrong("bos_id is missing: a callable does not tell which id begins a document");
     };
-    if CALLS_OF.swap(std::process::id(), Ordering::SeqCst) != std::process::id() {
-        CALLS.store(0, Ordering::SeqCst);
-    }
+    expect_calls();
     let name =
         tokenizer.getattr("__qualname__").and_then(|name| name.extract::<String>()).unwrap_or_default();
     Ok(Given {
@@ -68,49 +62,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     })
 }
 
-/// Calls of functions of the user's that are under way, and the process that they are of; none begins any more once the interpreter
-/// is ending.
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-static CALLS_OF: AtomicU32 = AtomicU32::new(0);
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
-
-/// The longest that the end of the interpreter waits for a function of the user's to return.
-const LAST_CALL: Duration = Duration::from_secs(10);
-
-/// Waits for the calls that are under way: a thread that is inside one while the interpreter ends would end the process badly.
-pub fn await_calls() {
-    IS_ENDING.store(true, Ordering::SeqCst);
-    let begin = Instant::now();
-    // Of those of a parent before a fork nobody will tell the end.
-    while CALLS_OF.load(Ordering::SeqCst) == std::process::id()
-        && CALLS.load(Ordering::SeqCst) > 0
-        && begin.elapsed() < LAST_CALL
-    {
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// A call that is under way.
-struct Call;
-
-impl Call {
-    /// None once the interpreter is ending.
-    fn begin() -> Option<Self> {
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        let call = Self;
-        if IS_ENDING.load(Ordering::SeqCst) { None } else { Some(call) }
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        CALLS.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// A function of the user's, from a text to its ids.
-///
-/// It is the one thing for which a worker attaches to Python, for as long as the call takes.
 struct Callable(Arc<Py<PyAny>>);
 
 impl Vocabulary for Callable {
@@ -121,10 +73,7 @@ impl Vocabulary for Callable {
 
 impl Encode for Callable {
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let Some(_call) = Call::begin() else {
-            return Err(Error::new(ErrorKind::Closed, "the interpreter is ending"));
-        };
-        let called = Python::try_attach(|py| -> PyResult<()> {
+        call("the tokenizer raised an exception, or did not return ids", |py| {
             let found = self.0.bind(py).call1((text,))?;
             match found.extract::<Vec<u32>>() {
                 Ok(mut found) => ids.append(&mut found),
@@ -136,15 +85,6 @@ impl Encode for Callable {
                 }
             }
             Ok(())
-        });
-        match called {
-            Some(Ok(())) => Ok(()),
-            Some(Err(raised)) => Err(Error::new(
-                ErrorKind::Callback,
-                "the tokenizer raised an exception, or did not return ids",
-            )
-            .because(raised)),
-            None => Err(Error::new(ErrorKind::Closed, "the interpreter is ending")),
-        }
+        })
     }
 }

@@ -670,3 +670,17 @@ class TestTokens:
             seen = inputs.clone(), targets.clone()
             np.testing.assert_array_equal(seen[0].cpu().numpy(), batch["inputs"])
             np.testing.assert_array_equal(seen[1].cpu().numpy(), batch["targets"])
+
+
+def test_jagged_fields() -> None:
+    """Of `forebay.cache.DataLoader`: values and offsets as tensors, which share the arrays' memory."""
+    from forebay.cache import DataLoader, ListAsyncDataset
+
+    rows = [{"x": i, "ids": np.arange(1 + i % 3, dtype=np.int32)} for i in range(20)]
+    with DataLoader(ListAsyncDataset(rows), 8) as loader:
+        batches = list(IterableDataset(loader))
+        assert len(IterableDataset(loader)) == len(batches) == 3
+    assert torch.cat([batch["x"] for batch in batches]).tolist() == list(range(20))
+    ids = batches[1]["ids"]
+    nested = torch.nested.nested_tensor_from_jagged(ids.data, ids.offsets)
+    assert [row.tolist() for row in nested.unbind()] == [rows[i]["ids"].tolist() for i in range(8, 16)]

@@ -1,0 +1,464 @@
+"""Datasets with random access: lists, caches, windows over tokens, and orders over any of them.
+
+They compose: each takes a dataset and is one. What a position holds is arithmetic in the core, however deep the tree;
+a dataset of your own takes part as a leaf.
+"""
+
+import asyncio
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from forebay._buffers import check
+from forebay._core import ConfigError, _Dataset, _List
+from forebay._jagged import JaggedArray
+
+__all__ = [
+    "AsyncDataset",
+    "Document",
+    "EraShufflingDataset",
+    "ListAsyncDataset",
+    "MixtureDataset",
+    "PermutationDataset",
+    "TokenSeqDataset",
+]
+
+Document = dict[str, NDArray[Any]]
+"""Arrays by field; of nested fields the name is a path, `prompt/input_ids`."""
+
+# How long a thread that waits for an asyncio task goes on after the task was cancelled.
+_SLICE_S = 0.25
+
+_Field = tuple[str, str, int, list[int] | None]
+
+
+def _rows(indices: ArrayLike) -> NDArray[np.int64]:
+    """Indices as the core takes them."""
+    given = np.asarray(indices)
+    if given.size and given.dtype.kind not in "iu":
+        raise TypeError(f"indices are whole numbers, not {given.dtype}")
+    if given.dtype.kind == "u" and given.size and given.max() >= 2**63:
+        raise IndexError(f"there is no index {given.max()}")
+    return np.ascontiguousarray(given, np.int64).ravel()
+
+
+def _seed(seed: int) -> int:
+    check(seed=(seed, 0, 2**64 - 1))
+    return operator.index(seed)
+
+
+class AsyncDataset:
+    """Documents with random access, some of which may still be on their way.
+
+    The length has three faces. `current_len()` is what can be read now; it never shrinks. `final_length_is_known()`
+    says whether that is all. `len()` waits for the final length. Reading past what is there waits as well; reading past
+    the final length is an `IndexError`, and so is a negative index. What makes the writer of a cache fail is raised by
+    readers that wait for it.
+
+    For a dataset of your own, derive from this class and define `get_batch` (or `async_get_batch`) and `__len__`; while
+    it grows define `current_len` and `final_length_is_known` as well. `get_batch` is called from several threads.
+    In a `DataLoader` a field of more dimensions than none is a `JaggedArray`, unless `fields` gives it a shape.
+    """
+
+    fields: Mapping[str, tuple[Sequence[int] | None, DTypeLike]] | None = None
+    """For a class of your own, by field: the shape that each document has, None if they differ, and the type.
+
+    Without it the first document tells names, types and numbers of dimensions.
+    """
+
+    _known_fields: list[_Field] | None = None
+
+    # What a dataset of your own defines.
+
+    def __len__(self) -> int:
+        """The final length; waits for it."""
+        raise NotImplementedError(f"{type(self).__name__} defines no __len__")
+
+    def get_batch(self, indices: ArrayLike) -> list[Document]:
+        """The documents at `indices`, in that order; an index may come several times."""
+        if type(self).async_get_batch is AsyncDataset.async_get_batch:
+            raise NotImplementedError(f"{type(self).__name__} defines neither get_batch nor async_get_batch")
+        return asyncio.run(self.async_get_batch(indices))
+
+    async def async_get_batch(self, indices: ArrayLike) -> list[Document]:
+        """As `get_batch`, for asyncio."""
+        return await asyncio.to_thread(self.get_batch, indices)
+
+    def current_len(self) -> int | None:
+        """The documents that can be read now; None without end."""
+        return len(self)
+
+    def final_length_is_known(self) -> bool:
+        """Whether there will be no more than `current_len()`."""
+        return True
+
+    # What follows from it.
+
+    def is_finite(self) -> bool:
+        """Whether there is an end."""
+        return self.current_len() is not None
+
+    def wait_until_len_at_least(self, n: int) -> int:
+        """Waits until there are `n` documents, or all; how many there are then."""
+        length, _ = self._native().wait(max(operator.index(n), 0))
+        return n if length is None else length
+
+    async def async_wait_until_len_at_least(self, n: int) -> int:
+        """As `wait_until_len_at_least`, for asyncio."""
+        native = self._native()
+        length, is_final = await asyncio.to_thread(native.length)
+        while not (is_final or length is None or length >= n):
+            length, is_final = await asyncio.to_thread(native.wait, operator.index(n), _SLICE_S)
+        return n if length is None else length
+
+    async def async_len(self) -> int:
+        """The final length, for asyncio."""
+        length = await self.async_wait_until_len_at_least(2**63 - 1)
+        if not self.is_finite():
+            raise TypeError("the dataset has no end")
+        return length
+
+    def __getitem__(self, index: int) -> Document:
+        """One document. Many are much quicker together: `get_batch`."""
+        return self.get_batch([operator.index(index)])[0]
+
+    def __bool__(self) -> bool:
+        """True: it is one, whatever its length."""
+        return True
+
+    def shuffle(self, seed: int) -> "PermutationDataset":
+        """`PermutationDataset(self, seed)`."""
+        return PermutationDataset(self, seed)
+
+    def era_shuffle(self, era_length: int, seed: int) -> "EraShufflingDataset":
+        """`EraShufflingDataset(self, era_length, seed)`."""
+        return EraShufflingDataset(self, era_length, seed)
+
+    # What the core asks for.
+
+    def _native(self) -> _Dataset:
+        """The same in the core."""
+        return _Dataset.python(self)
+
+    def _length(self) -> tuple[int | None, bool]:
+        # In this order: what comes in between is missed, not promised.
+        is_final = self.final_length_is_known()
+        return self.current_len(), is_final
+
+    def _field_tuples(self) -> list[_Field] | None:
+        if self._known_fields is None:
+            if self.fields is not None:
+                self._known_fields = [
+                    (name, np.dtype(dtype).name, 1 if shape is None else len(shape), shape and list(shape))
+                    for name, (shape, dtype) in self.fields.items()
+                ]
+            elif self.current_len() == 0:
+                return None
+            else:
+                self._known_fields = [_field(name, value) for name, value in self.get_batch([0])[0].items()]
+        return self._known_fields
+
+    def _columns(self, indices: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+        """The documents, field by field: bytes one behind the other, and shapes."""
+        documents = self.get_batch(indices)
+        if len(documents) != len(indices):
+            raise ValueError(f"get_batch returned {len(documents)} documents for {len(indices)} indices")
+        return [_column(field, documents, indices) for field in self._field_tuples() or []]
+
+
+def _field(name: str, value: ArrayLike, shape: list[int] | None = None) -> _Field:
+    array = np.asarray(value)
+    return name, array.dtype.name, array.ndim, shape
+
+
+def _column(
+    field: _Field, documents: Sequence[Mapping[str, ArrayLike]], indices: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    name, dtype, rank, shape = field
+    arrays = []
+    for index, document in zip(indices.tolist(), documents, strict=True):
+        if name not in document:
+            raise ValueError(f"document {index} has no field {name!r}, but {', '.join(map(repr, document))}")
+        array = np.asarray(document[name])
+        is_like_all = array.ndim == rank and (shape is None or list(array.shape) == shape)
+        if not (is_like_all and np.can_cast(array.dtype, dtype, "safe")):
+            expected = f"{dtype} {'[' + ', '.join(map(str, shape)) + ']' if shape else f'of {rank} dimensions'}"
+            raise ValueError(f"{name!r} of document {index} is {array.dtype} {list(array.shape)}, expected {expected}")
+        arrays.append(np.ascontiguousarray(array, dtype))
+    shapes = np.array([array.shape for array in arrays], np.int64).ravel()
+    return np.concatenate([array.ravel() for array in arrays]).view(np.uint8), shapes
+
+
+class _CoreDataset(AsyncDataset):
+    """A dataset of the core; `_arguments` make it again."""
+
+    _core: _Dataset
+    _arguments: tuple[Any, ...]
+    _epoch = 0
+
+    def _native(self) -> _Dataset:
+        return self._core
+
+    def __len__(self) -> int:
+        length, _ = self._core.wait(2**63 - 1, None, self._epoch)
+        if length is None:
+            raise TypeError(f"{self!r} has no end")
+        return length
+
+    def current_len(self) -> int | None:
+        """The documents that can be read now; None without end."""
+        return self._core.length(self._epoch)[0]
+
+    def final_length_is_known(self) -> bool:
+        """Whether there will be no more than `current_len()`."""
+        return self._core.length(self._epoch)[1]
+
+    def epoch(self, epoch: int) -> Self:
+        """The same in the order of another epoch; a `DataLoader` goes from one to the next by itself."""
+        check(epoch=(epoch, 0, 2**62))
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__, _epoch=operator.index(epoch))
+        return other
+
+    def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the documents at `indices` are: the number of the leaf, from left to right, and the row in it."""
+        return self._core.locate(_rows(indices), self._epoch)
+
+    def get_batch(self, indices: ArrayLike) -> list[Document]:
+        """The documents at `indices`, in that order; an index may come several times.
+
+        Documents that are read at once are views of common memory.
+        """
+        rows = _rows(indices)
+        if not len(rows):
+            return []
+        own = self._core.leaves()
+        if any(leaf is None for leaf in own):
+            return _split(self._core.read(rows, self._epoch), len(rows))
+        # Documents of the user's need not be arrays, as long as no batch is made of them.
+        leaves, numbers = self._core.locate(rows, self._epoch)
+        documents: list[Any] = [None] * len(rows)
+        for number in np.unique(leaves).tolist():
+            places = np.flatnonzero(leaves == number)
+            found = own[number].get_batch(numbers[places])
+            for place, document in zip(places.tolist(), found, strict=True):
+                documents[place] = document
+        return documents
+
+    async def async_get_batch(self, indices: ArrayLike) -> list[Document]:
+        """As `get_batch`, for asyncio."""
+        rows = _rows(indices)
+        native, epoch = self._core, self._epoch
+        needed = int(rows.max(initial=-1)) + 1
+        length, is_final = await asyncio.to_thread(native.length, epoch)
+        while not (is_final or length is None or length >= needed):
+            length, is_final = await asyncio.to_thread(native.wait, needed, _SLICE_S, epoch)
+        return await asyncio.to_thread(self.get_batch, rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments, {"_epoch": self._epoch}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        text = self._core.describe()
+        return f"<forebay.cache.{type(self).__name__}: {text if len(text) < 200 else text[:200] + '...'}>"
+
+
+def _split(columns: Mapping[str, NDArray[Any] | JaggedArray], n: int) -> list[Document]:
+    return [{name: np.asarray(column[i]) for name, column in columns.items()} for i in range(n)]
+
+
+class ListAsyncDataset(_CoreDataset):
+    """Documents in memory, copied; with `is_complete=False` more may be added while others read.
+
+    A document is a dict of numbers or arrays, the same fields in each. A field of which all documents given have one
+    shape is taken to have that shape if the list is complete.
+    """
+
+    def __init__(self, documents: Sequence[Mapping[str, ArrayLike]], is_complete: bool = True) -> None:
+        if not documents:
+            raise ConfigError("the first document tells the fields: give one at least, or build a cache")
+        documents = [{name: np.asarray(value) for name, value in document.items()} for document in documents]
+        shapes = {
+            name: list(array.shape)
+            for name, array in documents[0].items()
+            if is_complete and all(name in other and other[name].shape == array.shape for other in documents)
+        }
+        self._fields = [_field(name, array, shapes.get(name)) for name, array in documents[0].items()]
+        self._list = _List(self._fields)
+        self._arguments = (documents, is_complete)
+        self._documents = documents
+        self._is_complete = False
+        self._core = _Dataset.list(self._list)
+        for document in documents:
+            self._add(document)
+        if is_complete:
+            self.finalize()
+
+    def append(self, document: Mapping[str, ArrayLike]) -> None:
+        """Adds a document; whoever waits for it goes on."""
+        arrays = {name: np.asarray(value) for name, value in document.items()}
+        self._add(arrays)
+        self._documents.append(arrays)
+
+    def _add(self, document: Mapping[str, NDArray[Any]]) -> None:
+        if extra := sorted(document.keys() - {field[0] for field in self._fields}):
+            raise ValueError(f"the document has fields that the first has not: {', '.join(extra)}")
+        number = np.array([self.current_len() or 0])
+        columns = [_column(field, [document], number) for field in self._fields]
+        self._list.append([(shape.tolist(), values) for values, shape in columns])
+
+    def finalize(self) -> None:
+        """Says that no document comes any more."""
+        self._list.finish()
+        self._is_complete = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._documents, self._is_complete), {"_epoch": self._epoch}
+
+
+class TokenSeqDataset(_CoreDataset):
+    """Windows of `max_seq_len` tokens over the documents of a cache or list, one behind the other.
+
+    Window i is `tokens[i * max_seq_len : (i + 1) * max_seq_len]`: boundaries are passed over, windows do not overlap,
+    the tail is left out, and there is no target: shift inside the loss.
+
+    Parameters
+    ----------
+    cache : CacheDataset or ListAsyncDataset
+        Whose documents.
+    max_seq_len : int
+        Tokens of a window.
+    field : str
+        The field of the tokens, of one dimension.
+    doc_ids : bool
+        A field `doc_ids`, int32 `[max_seq_len]`: which document of its window a token belongs to, from 0. Attention
+        that must not look across documents compares them.
+
+    """
+
+    def __init__(
+        self, cache: AsyncDataset, max_seq_len: int, *, field: str = "input_ids", doc_ids: bool = False
+    ) -> None:
+        self._arguments = (cache, max_seq_len, field, doc_ids)
+        self._core = _native(cache).tokens(field, max_seq_len, doc_ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cache, max_seq_len, field, doc_ids = self._arguments
+        return _token_windows, (cache, max_seq_len, field, doc_ids), {"_epoch": self._epoch}
+
+
+def _token_windows(cache: AsyncDataset, max_seq_len: int, field: str, doc_ids: bool) -> TokenSeqDataset:
+    return TokenSeqDataset(cache, max_seq_len, field=field, doc_ids=doc_ids)
+
+
+class PermutationDataset(_CoreDataset):
+    """All documents in a new order each epoch, a function of `(seed, epoch)`; O(1) time and memory for each index.
+
+    Where a document goes depends on how many there are, so it has none before the final length is known: then
+    `current_len()` is 0, and reading waits. While a cache is built, `EraShufflingDataset` begins at once.
+    """
+
+    def __init__(self, ds: AsyncDataset, seed: int = 0) -> None:
+        self._arguments = (ds, seed)
+        self._core = _native(ds).permutation(_seed(seed))
+
+
+class EraShufflingDataset(_CoreDataset):
+    """The documents of each era of `era_length` in an order of their own, new in each epoch.
+
+    While documents are still added it serves full eras only: the current length rounds down, waiting rounds up. The
+    last era may be shorter. A negative index is a `ValueError`.
+    """
+
+    def __init__(self, ds: AsyncDataset, era_length: int = 8192, seed: int = 0) -> None:
+        self._arguments = (ds, era_length, seed)
+        self._core = _native(ds).eras(era_length, _seed(seed))
+
+    def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the documents at `indices` are: the number of the leaf, from left to right, and the row in it."""
+        return super().locate(_not_negative(indices))
+
+    def get_batch(self, indices: ArrayLike) -> list[Document]:
+        """The documents at `indices`, in that order; an index may come several times."""
+        return super().get_batch(_not_negative(indices))
+
+
+def _not_negative(indices: ArrayLike) -> NDArray[np.int64]:
+    rows = _rows(indices)
+    if rows.min(initial=0) < 0:
+        raise ValueError(f"index {rows.min()} is negative: eras count from 0")
+    return rows
+
+
+_Weights = Mapping[str, float]
+
+
+class MixtureDataset(_CoreDataset):
+    """Several datasets by weight: fixed counts in each block of positions, in an order of the block's own.
+
+    Counts are the weights' shares of the block by largest remainder (of equal ones the first source). A source gives
+    its documents one after the other, none twice before it is through; shuffle it for another order.
+
+    Parameters
+    ----------
+    datasets : dict of str to AsyncDataset
+        The sources; all have the same fields.
+    weights : dict of str to float, or sequence of pairs (position, dict)
+        In any unit, 0 to leave a source out. Pairs say from which position on weights hold: the first from 0, the
+        others where a block begins. Sources go on where they were.
+    block_size : int, optional
+        Positions in which the counts are exact, 1 to 65536. None: the global batch of the `DataLoader`.
+    seed : int
+        What the order in the blocks comes from.
+    stop : str
+        `"restart"`: without end, a source that is through begins anew, in the order of its next epoch.
+        `"first_exhausted"`, `"all_exhausted"`: ends with the last document of the source that is through first, or
+        last.
+
+    Raises
+    ------
+    ConfigError
+        A weight is negative, all are 0, or a source of positive weight is empty or gets no place in a block; then the
+        smallest block that does is named.
+
+    """
+
+    def __init__(
+        self,
+        datasets: Mapping[str, AsyncDataset],
+        weights: _Weights | Sequence[tuple[int, _Weights]],
+        block_size: int | None = None,
+        seed: int = 0,
+        stop: Literal["restart", "first_exhausted", "all_exhausted"] = "restart",
+    ) -> None:
+        self._arguments = (dict(datasets), weights, block_size, seed, stop)
+        stages = [(0, weights)] if isinstance(weights, Mapping) else list(weights)
+        for start, stage in stages:
+            if stage.keys() != datasets.keys():
+                missing, unknown = sorted(datasets.keys() - stage.keys()), sorted(stage.keys() - datasets.keys())
+                raise ConfigError(
+                    f"weights from position {start} on: no weight for {missing}, no dataset for {unknown}; give one "
+                    "for each, 0 to leave it out"
+                )
+        if block_size is not None:
+            check(block_size=(block_size, 1, 1 << 16))
+        self._core = _Dataset.mixture(
+            [(name, _native(dataset)) for name, dataset in datasets.items()],
+            [(operator.index(start), [float(stage[name]) for name in datasets]) for start, stage in stages],
+            block_size if block_size is None else operator.index(block_size),
+            stop,
+            _seed(seed),
+        )
+
+
+def _native(dataset: AsyncDataset) -> _Dataset:
+    native: Callable[[], _Dataset] | None = getattr(dataset, "_native", None)
+    if native is None:
+        raise TypeError(f"a dataset is expected, not {type(dataset).__name__}: derive yours from AsyncDataset")
+    return native()

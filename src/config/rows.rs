@@ -1,0 +1,119 @@
+//! The parameters of a loader of datasets.
+
+use super::{Count, shown};
+use crate::{
+    Error, ErrorKind, Result,
+    memory::RAW_CHANNEL_BYTES,
+    order::Order,
+    pipeline::{AUTO_PREFETCH, Auto, Plan, RowShare, cores},
+};
+
+/// Parameters of a loader of datasets, in the order of its signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowConfig {
+    /// Rows of a batch on this rank.
+    pub batch_size: i64,
+    /// This process, counted from 0.
+    pub rank: i64,
+    /// How many processes share each batch.
+    pub world_size: i64,
+    /// The batch to begin with, counted on from pass to pass.
+    pub start_step: i64,
+    /// Batches that are made ahead.
+    pub prefetch: Count,
+    /// Threads that make batches.
+    pub n_workers: Count,
+    /// Whether a last batch with fewer rows is left out.
+    pub drop_last: bool,
+}
+
+impl RowConfig {
+    /// With the defaults.
+    pub fn new(batch_size: i64) -> Self {
+        Self {
+            batch_size,
+            rank: 0,
+            world_size: 1,
+            start_step: 0,
+            prefetch: Count::Exactly(4),
+            n_workers: Count::Exactly(4),
+            drop_last: false,
+        }
+    }
+
+    /// The plan of the engine, whose examples are batches, and the part of each that is this rank's.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names every parameter at fault.
+    pub fn check(&self) -> Result<(Plan, RowShare)> {
+        let mut problems = Vec::new();
+        let mut whole = |name: &str, value: i64, from: i64, to: i64| {
+            if !(from..=to).contains(&value) {
+                problems.push(format!("{name} is {}, must be {from} to {to}", shown(value)));
+            }
+        };
+        let count = |count: Count, auto: usize| match count {
+            Count::Auto => auto as i64,
+            Count::Exactly(n) => n,
+        };
+        let (n_workers, prefetch) = (count(self.n_workers, cores()), count(self.prefetch, AUTO_PREFETCH[1]));
+        whole("batch_size", self.batch_size, 1, 1 << 20);
+        whole("world_size", self.world_size, 1, 1 << 20);
+        whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
+        whole("start_step", self.start_step, 0, 1 << 40);
+        whole("prefetch", prefetch, 1, 1024);
+        whole("n_workers", n_workers, 1, 1024);
+        if !problems.is_empty() {
+            return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+        }
+        let plan = Plan {
+            seed: 0,
+            order: Order::Sequential,
+            mixture: None,
+            groups: None,
+            window: 1,
+            batch_size: 1,
+            rank: 0,
+            world_size: 1,
+            n_streams: None,
+            infinite: false,
+            drop_last: false,
+            buffer_size: 1,
+            n_workers: n_workers as usize,
+            n_readers: 1,
+            channel_size: n_workers as usize,
+            channel_bytes: RAW_CHANNEL_BYTES as usize,
+            prefetch_batches: prefetch as usize,
+            auto: Auto { workers: self.n_workers == Count::Auto, prefetch: self.prefetch == Count::Auto },
+        };
+        let share = RowShare {
+            rank: self.rank as u64,
+            world_size: self.world_size as u64,
+            batch_size: self.batch_size as u64,
+            drop_last: self.drop_last,
+        };
+        Ok((plan, share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let config = RowConfig {
+            rank: 2,
+            world_size: 2,
+            start_step: -1,
+            prefetch: Count::Exactly(0),
+            ..RowConfig::new(0)
+        };
+        let message = config.check().unwrap_err().message;
+        for part in
+            ["batch_size is 0, must be 1", "rank is 2, must be 0 to 1", "start_step is -1", "prefetch is 0"]
+        {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! `forebay.cache.DataLoader`.
+
+use std::{path::PathBuf, sync::Arc};
+
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    dataset::{_Dataset, to_dict},
+    errors::to_python,
+    face::Face,
+    logging, state,
+    whole::{chosen, int64, n_workers, prefetch},
+    workers::check_share,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    config::{RowConfig, shown},
+    dataset::Length,
+    pipeline::{DatasetSource, DatasetTask, Engine, RowShare, Rows, SharedTask, epoch_out_of_range},
+    seed::mix,
+    state::{Identity, Share},
+};
+
+type RowEngine = Engine<DatasetSource, SharedTask>;
+
+/// Batches of a dataset, made ahead on threads, from any step on.
+///
+/// Iteration yields dicts of arrays by field. A field of which every document has one shape is stacked, `[batch, *shape]`; any other is a
+/// `JaggedArray`: the values of all documents one behind the other, and where each ends. Arrays are yours to keep and to change.
+///
+/// A thread makes a whole batch: it maps positions to documents, reads those that are neighbours at once, and each straight into
+/// its place. The GIL is released meanwhile, unless a dataset is written in Python. Threads start with the first batch.
+///
+/// Batches are a pure function of dataset, global batch (`batch_size * world_size`) and step, for any number of threads. The ranks' parts of
+/// a batch, side by side, are the batch that one process would have made; each rank reads its part only. The last batch of a
+/// pass may be shorter; it is shared evenly, and if it has fewer rows than there are ranks, some get arrays of no rows.
+///
+/// Each `iter()` is a pass, in an order of its own if the dataset has one for each epoch: the next pass, or the same again if it was left
+/// early. A dataset without end (a mixture that restarts) goes on instead, and `len()` is a TypeError. While a cache is still being built,
+/// batches come as their documents do, the pass ends with the cache, and `len()` is a TypeError until then.
+///
+/// Parameters
+/// ----------
+/// dataset : AsyncDataset
+///     What to read. A mixture without a block_size gets the global batch as one, so that each batch has fixed counts.
+/// batch_size : int
+///     Rows of a batch on this rank.
+/// rank, world_size : int
+///     This process among those that share each batch.
+/// start_step : int
+///     The batch to begin with, counted on from pass to pass.
+/// prefetch : int or "auto"
+///     Batches that are made ahead and lie ready.
+/// n_workers : int or "auto"
+///     Threads that make batches.
+/// drop_last : bool
+///     Leaves out a last batch that has fewer rows than the others.
+///
+/// Raises
+/// ------
+/// ConfigError
+///     A parameter is out of range, there is no batch, a mixture's weight gets no place in a block.
+///
+/// What a dataset raises, `next()` raises in its place, after the batches before it, with batch and indices in the message.
+#[pyclass(module = "forebay.cache", name = "DataLoader", frozen, weakref)]
+pub struct DataLoader {
+    face: Face<DatasetSource, SharedTask>,
+    source: Arc<DatasetSource>,
+    task: SharedTask,
+    config: RowConfig,
+    share: RowShare,
+    is_endless: bool,
+    /// What the dataset is.
+    text: String,
+    dataset: Py<PyAny>,
+}
+
+#[pymethods]
+impl DataLoader {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
+    #[pyo3(signature = (
+        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch=4, *, n_workers=4, drop_last=false
+    ))]
+    fn new(
+        py: Python<'_>,
+        dataset: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = int64)] batch_size: i64,
+        #[pyo3(from_py_with = int64)] rank: i64,
+        #[pyo3(from_py_with = int64)] world_size: i64,
+        #[pyo3(from_py_with = int64)] start_step: i64,
+        #[pyo3(from_py_with = prefetch)] prefetch: i64,
+        #[pyo3(from_py_with = n_workers)] n_workers: i64,
+        drop_last: bool,
+    ) -> PyResult<Self> {
+        let _emit = logging::EmitAtEnd(py);
+        let raise = |error: Error| to_python(py, &error);
+        let (prefetch, n_workers) = (chosen(prefetch), chosen(n_workers));
+        let config = RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last };
+        let (plan, share) = config.check().map_err(raise)?;
+        let not_one = || {
+            PyTypeError::new_err(
+                "dataset must be an AsyncDataset of forebay.cache; derive yours from that class",
+            )
+        };
+        let native = dataset.call_method0("_native").map_err(|_| not_one())?;
+        let native = native.cast_into::<_Dataset>().map_err(|_| not_one())?;
+        let opened = native.get().dataset().clone();
+        let ahead = plan.prefetch_batches + 3 * plan.n_workers;
+        let (source, task, text, length) = py
+            .detach(|| -> Result<_> {
+                let text = opened.describe();
+                let opened = opened.with_block(share.global_batch())?;
+                let source = Arc::new(DatasetSource::new(opened.clone(), share));
+                let length = source.length(0)?;
+                Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
+            })
+            .map_err(raise)?;
+        let engine = py
+            .detach(|| -> Result<_> {
+                let mut engine = Engine::new(source.clone(), task.clone(), plan)?;
+                let (mut epoch, mut batch) = (0, config.start_step as u64);
+                while batch >= engine.batches_per_epoch() {
+                    batch -= engine.batches_per_epoch();
+                    epoch += 1;
+                    engine.set_epoch(epoch)?;
+                }
+                engine.seek(batch)?;
+                Ok(engine)
+            })
+            .map_err(raise)?;
+        Ok(Self {
+            face: Face::new(engine),
+            source,
+            task,
+            config,
+            share,
+            is_endless: length.is_endless(),
+            text,
+            dataset: dataset.clone().unbind(),
+        })
+    }
+
+    /// Begins the next pass, or the same one anew if it was left early; after `load_state_dict`, `seek` or with `start_step` it goes on
+    /// there. A dataset without end goes on with the next batch.
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let RowConfig { rank, world_size, .. } = slf.get().config;
+        check_share(slf.py(), rank, world_size)?;
+        if !slf.get().is_endless {
+            slf.get().face.ask(slf.py(), RowEngine::rewind)?;
+        }
+        Ok(slf.clone())
+    }
+
+    /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        while let Some(Rows { columns, is_past_end }) = self.face.next(py)? {
+            if !is_past_end {
+                let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
+                return to_dict(py, columns, pool.fields()).map(Some);
+            }
+            // The rows came to an end while the pass was under way.
+            self.face.ask(py, RowEngine::recount)?;
+        }
+        Ok(None)
+    }
+
+    /// The batches of a pass; `TypeError` without end, or while nobody knows it.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let length = self.length(py)?;
+        if length.is_endless() {
+            return Err(PyTypeError::new_err("the dataset has no end, so its loader has no length"));
+        }
+        if !length.is_final {
+            return Err(PyTypeError::new_err(
+                "the dataset still grows; its length is known when all of it is there",
+            ));
+        }
+        Ok(self.share.n_batches(length.rows) as usize)
+    }
+
+    /// True: a loader without `len()` is one as well.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    /// Ends all threads within half a second; what a dataset written in Python is doing then, it finishes.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.face.close(py)
+    }
+
+    /// Whether `close()` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.face.control().is_closed()
+    }
+
+    /// The dataset that it reads.
+    #[getter]
+    fn dataset(&self, py: Python<'_>) -> Py<PyAny> {
+        self.dataset.clone_ref(py)
+    }
+
+    /// The number of the next batch in its pass.
+    #[getter]
+    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.face.with_engine(py, |engine| engine.batch())
+    }
+
+    /// The pass, counted from 0.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.face.with_engine(py, |engine| engine.epoch())
+    }
+
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62.
+    fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
+        match u64::try_from(epoch) {
+            Ok(number) if epoch < i64::MAX => self.face.ask(py, |engine| engine.set_epoch(number)),
+            _ => Err(to_python(py, &epoch_out_of_range(shown(epoch)))),
+        }
+    }
+
+    /// Makes `batch`, counted from the start of the pass, the next one, whatever lies between.
+    fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
+        let Ok(batch) = u64::try_from(batch) else {
+            let message = format!("batch is {batch}, must be 0 or more");
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        };
+        self.face.ask(py, |engine| engine.seek(batch))
+    }
+
+    /// What `Loader.stats` tells of an engine whose examples are batches, and `rows` and `bytes` that were read since construction.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.face.stats(py)?;
+        let [rows, bytes] = self.task.0.made();
+        stats.set_item("rows", rows)?;
+        stats.set_item("bytes", bytes)?;
+        Ok(stats)
+    }
+
+    /// Writes what the threads do during the next `seconds` to the file `path`; see `Loader.trace`.
+    #[pyo3(signature = (path, seconds=5.0))]
+    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
+        self.face.trace(py, path, seconds)
+    }
+
+    /// Where the loader stands: a dict that JSON can hold, for what was returned, not for what was prefetched.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let position = self.face.with_engine(py, |engine| engine.position())?;
+        state::to_python(py, &self.identity(py)?.state(&position))
+    }
+
+    /// Goes on where the loader of `state` stood, bit for bit. One rank's state serves all, and any world size with the same global
+    /// batch. Raises `StateError` that names what differs.
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut identity = self.identity(py)?;
+        let position = state::from_python(state)?.and_then(|mut found| {
+            // As long as it grew nobody knew how many rows there would be.
+            let theirs = found.pointer_mut("/data/num_records");
+            let mine = identity.data.get_mut("num_records");
+            if let (Some(theirs), Some(mine)) = (theirs, mine)
+                && (theirs.is_null() || mine.is_null())
+            {
+                (*theirs, *mine) = (Value::Null, Value::Null);
+            }
+            identity.position(&found)
+        });
+        let position = position.map_err(|error| to_python(py, &error))?;
+        self.face.ask(py, move |engine| engine.restore(position.clone()))
+    }
+
+    /// Pickles dataset, parameters and state.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last } =
+            this.config;
+        let keywords = PyDict::new(py);
+        keywords.set_item("batch_size", batch_size)?;
+        keywords.set_item("rank", rank)?;
+        keywords.set_item("world_size", world_size)?;
+        keywords.set_item("start_step", start_step)?;
+        keywords.set_item("prefetch", prefetch)?;
+        keywords.set_item("n_workers", n_workers)?;
+        keywords.set_item("drop_last", drop_last)?;
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        let arguments = (slf.get_type(), (this.dataset.bind(py),), keywords);
+        (new, arguments, this.state_dict(py)?).into_bound_py_any(py)
+    }
+
+    fn __setstate__(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.load_state_dict(py, state)
+    }
+
+    fn __repr__(&self) -> String {
+        let RowConfig { batch_size, rank, world_size, .. } = self.config;
+        let rank = if world_size > 1 { format!(", rank {rank} of {world_size}") } else { String::new() };
+        let closed = if self.closed() { ", closed" } else { "" };
+        let text = shortened(&self.text);
+        format!(
+            "<forebay.cache.DataLoader: {text}, batches of {batch_size}{rank}{closed}{}>",
+            self.face.verdict()
+        )
+    }
+}
+
+impl DataLoader {
+    fn length(&self, py: Python<'_>) -> PyResult<Length> {
+        py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
+    }
+
+    /// What fixes the batches.
+    fn identity(&self, py: Python<'_>) -> PyResult<Identity> {
+        let length = self.length(py)?;
+        let mut config = Map::new();
+        config.insert("dataset".into(), shortened(&self.text).into());
+        config.insert("global_batch_size".into(), self.share.global_batch().into());
+        config.insert("drop_last".into(), self.share.drop_last.into());
+        let mut data = Map::new();
+        let known = (length.is_final && !length.is_endless()).then_some(length.rows);
+        data.insert("num_records".into(), known.into());
+        Ok(Identity {
+            kind: "forebay.cache.DataLoader",
+            config,
+            data,
+            share: Share { rank: 0, world_size: 1 },
+        })
+    }
+}
+
+/// The longest text that goes into a state.
+const LONGEST: usize = 320;
+
+/// A text that tells datasets apart: as it is, or its beginning and a number if it is long.
+fn shortened(text: &str) -> String {
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let digest = text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte))));
+    let beginning: String = text.chars().take(LONGEST - 24).collect();
+    format!("{beginning}... {digest:016x}")
+}

@@ -1,0 +1,354 @@
+//! Datasets as `forebay.cache` has them: the tree of views, and lists in memory.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::PyDict,
+};
+
+use super::{SLICE, arrays::array, errors::to_python, python_leaf::PythonLeaf, whole::int64};
+use crate::{
+    Error, ErrorKind, Result,
+    dataset::{
+        Column, ColumnPool, Columns, DataType, Dataset, DocumentLeaf, Field, Length, ListStore, MixtureRules,
+        Store, TokenLeaf,
+    },
+    order::{Stage, Stop},
+};
+
+/// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
+pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
+
+/// The field of a tuple.
+pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
+    let Some(found) = DataType::from_name(&dtype) else {
+        let message = format!(
+            "field {name:?} has values of {dtype}, which is no type of numbers that batches can have"
+        );
+        return Err(PyTypeError::new_err(message));
+    };
+    // A number alone has the one shape that there is.
+    let shape = if rank == 0 { Some(Vec::new()) } else { shape };
+    Ok(Field { name, dtype: found, rank, shape })
+}
+
+/// Leaves, and rows in them.
+type Located<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
+
+/// A list of documents that may still grow.
+#[pyclass(module = "forebay._core", frozen)]
+pub struct _List(Arc<ListStore>);
+
+#[pymethods]
+impl _List {
+    #[new]
+    fn new(fields: Vec<FieldTuple>) -> PyResult<Self> {
+        let fields = fields.into_iter().map(field_of).collect::<PyResult<_>>()?;
+        Ok(Self(Arc::new(ListStore::new(fields))))
+    }
+
+    /// Adds a document: of each field its shape and its bytes.
+    fn append(&self, py: Python<'_>, document: Vec<(Vec<u64>, PyReadonlyArray1<'_, u8>)>) -> PyResult<()> {
+        let mut parts = Vec::with_capacity(document.len());
+        for (shape, bytes) in &document {
+            parts.push((shape.clone(), bytes.as_slice()?));
+        }
+        self.0.append(&parts).map_err(|error| to_python(py, &error))
+    }
+
+    fn finish(&self) {
+        self.0.finish();
+    }
+}
+
+/// A dataset of the core.
+#[pyclass(module = "forebay._core", frozen)]
+pub struct _Dataset {
+    dataset: Dataset,
+    /// For mapping: it knows the block and the permutation used last.
+    mapping: Mutex<Dataset>,
+    /// Of a dataset of documents.
+    store: Option<Arc<dyn Store>>,
+    /// By leaf, if it is one of the user's.
+    objects: Vec<Option<Py<PyAny>>>,
+}
+
+impl _Dataset {
+    fn of(dataset: Dataset, objects: Vec<Option<Py<PyAny>>>) -> Self {
+        Self { mapping: Mutex::new(dataset.clone()), dataset, store: None, objects }
+    }
+
+    fn of_store(store: Arc<dyn Store>) -> Self {
+        let dataset = Dataset::of(Arc::new(DocumentLeaf(store.clone())));
+        Self { store: Some(store), ..Self::of(dataset, vec![None]) }
+    }
+
+    /// The dataset itself.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    fn mapping(&self) -> MutexGuard<'_, Dataset> {
+        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn objects(&self, py: Python<'_>) -> Vec<Option<Py<PyAny>>> {
+        self.objects.iter().map(|object| object.as_ref().map(|object| object.clone_ref(py))).collect()
+    }
+
+    /// Waits for rows, with looks at signals, at most until `deadline`.
+    fn await_rows(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        rows: u64,
+        deadline: Option<Instant>,
+    ) -> PyResult<Length> {
+        let mut dataset = self.dataset.clone();
+        loop {
+            let slice = Instant::now() + SLICE;
+            let end = deadline.map_or(slice, |deadline| deadline.min(slice));
+            let length = py
+                .detach(|| dataset.wait(epoch, rows, &|| Instant::now() >= end))
+                .map_err(|error| to_python(py, &error))?;
+            super::logging::emit(py)?;
+            if length.is_final
+                || length.rows >= rows
+                || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            {
+                return Ok(length);
+            }
+            py.check_signals()?;
+        }
+    }
+}
+
+/// Rows as Python has them: how many, or None without end; and whether that is all.
+fn length(Length { rows, is_final }: Length) -> (Option<u64>, bool) {
+    ((rows != u64::MAX).then_some(rows), is_final)
+}
+
+/// Numbers of rows, all of which are positive.
+fn rows_of(positions: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<u64>> {
+    let whole = |&position: &i64| {
+        let negative =
+            || pyo3::exceptions::PyIndexError::new_err(format!("index {position} is negative: count from 0"));
+        u64::try_from(position).map_err(|_| negative())
+    };
+    positions.as_array().iter().map(whole).collect()
+}
+
+#[pymethods]
+impl _Dataset {
+    /// The documents of a list.
+    #[staticmethod]
+    fn list(documents: &Bound<'_, _List>) -> Self {
+        Self::of_store(documents.get().0.clone())
+    }
+
+    /// A dataset of the user's.
+    #[staticmethod]
+    fn python(dataset: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let leaf = PythonLeaf::new(dataset)?;
+        Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![Some(dataset.clone().unbind())]))
+    }
+
+    /// Windows over one of its fields.
+    fn tokens(
+        &self,
+        py: Python<'_>,
+        field: &str,
+        #[pyo3(from_py_with = int64)] max_seq_len: i64,
+        doc_ids: bool,
+    ) -> PyResult<Self> {
+        let Some(store) = &self.store else {
+            return Err(PyTypeError::new_err(
+                "windows are over the documents of a CacheDataset or a ListAsyncDataset",
+            ));
+        };
+        let leaf = TokenLeaf::new(store.clone(), field, max_seq_len.max(0) as u64, doc_ids);
+        let leaf = leaf.map_err(|error| to_python(py, &error))?;
+        Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![None]))
+    }
+
+    /// In a new order each epoch.
+    fn permutation(&self, py: Python<'_>, seed: u64) -> PyResult<Self> {
+        let made = self.dataset.clone().permutation(seed).map_err(|error| to_python(py, &error))?;
+        Ok(Self::of(made, self.objects(py)))
+    }
+
+    /// In a new order of each era in each epoch.
+    fn eras(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = int64)] era_length: i64,
+        seed: u64,
+    ) -> PyResult<Self> {
+        let made = self
+            .dataset
+            .clone()
+            .eras(era_length.max(0) as u64, seed)
+            .map_err(|error| to_python(py, &error))?;
+        Ok(Self::of(made, self.objects(py)))
+    }
+
+    /// By weight.
+    #[staticmethod]
+    fn mixture(
+        py: Python<'_>,
+        sources: Vec<(String, Py<Self>)>,
+        stages: Vec<(i64, Vec<f64>)>,
+        block_size: Option<i64>,
+        stop: &str,
+        seed: u64,
+    ) -> PyResult<Self> {
+        let raise = |message: String| to_python(py, &Error::new(ErrorKind::Config, message));
+        let stop = match stop {
+            "restart" => Stop::Restart,
+            "first_exhausted" => Stop::FirstExhausted,
+            "all_exhausted" => Stop::AllExhausted,
+            other => {
+                return Err(raise(format!(
+                    "stop is {other:?}, must be \"restart\", \"first_exhausted\" or \"all_exhausted\""
+                )));
+            }
+        };
+        let mut made = Vec::with_capacity(stages.len());
+        for (start, weights) in stages {
+            let start = u64::try_from(start)
+                .map_err(|_| raise(format!("weights begin at position {start}, must be 0 or more")))?;
+            made.push(Stage { start, weights });
+        }
+        let block = block_size.map(|block| block.max(0) as u64);
+        let objects = sources.iter().flat_map(|(_, source)| source.get().objects(py)).collect();
+        let sources =
+            sources.into_iter().map(|(name, source)| (name, source.get().dataset.clone())).collect();
+        let mixture = Dataset::mixture(sources, MixtureRules { stages: made, block, stop, seed });
+        Ok(Self::of(mixture.map_err(|error| to_python(py, &error))?, objects))
+    }
+
+    /// What it is, in words.
+    fn describe(&self) -> String {
+        self.dataset.describe()
+    }
+
+    /// Name, type, dimensions, and the shape if all rows have one.
+    fn fields(&self, py: Python<'_>) -> PyResult<Vec<FieldTuple>> {
+        let fields = py.detach(|| self.dataset.fields()).map_err(|error| to_python(py, &error))?;
+        let tuple = |field: &Field| {
+            (field.name.clone(), field.dtype.name().to_owned(), field.rank, field.shape.clone())
+        };
+        Ok(fields.iter().map(tuple).collect())
+    }
+
+    /// How many rows there are now, None without end, and whether that is all.
+    #[pyo3(signature = (epoch=0))]
+    fn length(&self, py: Python<'_>, epoch: u64) -> PyResult<(Option<u64>, bool)> {
+        let found = py.detach(|| self.mapping().length(epoch));
+        found.map(length).map_err(|error| to_python(py, &error))
+    }
+
+    /// Waits for rows, without end if no time is given.
+    #[pyo3(signature = (rows, timeout_s=None, epoch=0))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        rows: u64,
+        timeout_s: Option<f64>,
+        epoch: u64,
+    ) -> PyResult<(Option<u64>, bool)> {
+        let deadline = match timeout_s {
+            Some(s) if !(0.0..=1e9).contains(&s) => {
+                return Err(PyValueError::new_err(format!("timeout_s is {s}, must be 0 to 1e9")));
+            }
+            Some(s) => Some(Instant::now() + Duration::from_secs_f64(s)),
+            None => None,
+        };
+        self.await_rows(py, epoch, rows, deadline).map(length)
+    }
+
+    /// The leaf and its row at each position, int64 arrays; waits for the last of them.
+    #[pyo3(signature = (positions, epoch=0))]
+    fn locate<'py>(
+        &self,
+        py: Python<'py>,
+        positions: PyReadonlyArray1<'_, i64>,
+        epoch: u64,
+    ) -> PyResult<Located<'py>> {
+        let positions = rows_of(&positions)?;
+        self.await_rows(py, epoch, positions.iter().max().map_or(0, |last| last.saturating_add(1)), None)?;
+        let picks =
+            py.detach(|| self.mapping().locate(epoch, positions)).map_err(|error| to_python(py, &error))?;
+        let leaves = picks.iter().map(|pick| pick.leaf as i64);
+        let rows = picks.iter().map(|pick| pick.row as i64);
+        Ok((PyArray1::from_iter(py, leaves), PyArray1::from_iter(py, rows)))
+    }
+
+    /// The rows at positions, field by field; waits for the last of them.
+    #[pyo3(signature = (positions, epoch=0))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        positions: PyReadonlyArray1<'_, i64>,
+        epoch: u64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let positions = rows_of(&positions)?;
+        self.await_rows(py, epoch, positions.iter().max().map_or(0, |last| last.saturating_add(1)), None)?;
+        let read = || -> Result<_> {
+            let rows = positions.len();
+            let picks = self.mapping().locate(epoch, positions)?;
+            let pool = ColumnPool::new(self.dataset.fields()?, rows, 0);
+            Ok((self.dataset.read(&picks, &pool)?, pool.fields().clone()))
+        };
+        let (columns, fields) = py.detach(read).map_err(|error| to_python(py, &error))?;
+        to_dict(py, columns, &fields)
+    }
+
+    /// By leaf: the user's dataset, or None.
+    fn leaves(&self, py: Python<'_>) -> Vec<Option<Py<PyAny>>> {
+        self.objects(py)
+    }
+}
+
+/// Rows as arrays by field: `[rows, *shape]`, or a `JaggedArray`.
+pub fn to_dict<'py>(py: Python<'py>, columns: Columns, fields: &[Field]) -> PyResult<Bound<'py, PyDict>> {
+    let Columns { rows, columns } = columns;
+    let dict = PyDict::new(py);
+    for (field, column) in fields.iter().zip(columns) {
+        let Column { values, bytes, offsets, shapes } = column;
+        let words = values.len();
+        let mut flat = array(py, values, words)?.into_any();
+        if bytes != words * size_of::<i64>() {
+            let all = flat.call_method1("view", ("uint8",))?;
+            flat = all.get_item(pyo3::types::PySlice::new(py, 0, bytes as isize, 1))?;
+        }
+        if field.dtype != DataType::Int64 {
+            flat = flat.call_method1("view", (field.dtype.name(),))?;
+        }
+        let value = match (&field.shape, offsets) {
+            (Some(shape), _) => {
+                let whole: Vec<u64> = std::iter::once(rows as u64).chain(shape.iter().copied()).collect();
+                flat.call_method1("reshape", (whole,))?
+            }
+            (None, offsets) => {
+                let offsets = PyArray1::from_vec(py, offsets.unwrap_or_else(|| vec![0]));
+                let class = py.import("forebay._jagged")?.getattr("JaggedArray")?;
+                match field.rank {
+                    1 => class.call1((flat, offsets))?,
+                    rank => {
+                        let shapes = PyArray1::from_iter(py, shapes.iter().map(|&n| n as i64));
+                        class.call1((flat, offsets, shapes.reshape([rows, rank])?))?
+                    }
+                }
+            }
+        };
+        dict.set_item(&field.name, value)?;
+    }
+    Ok(dict)
+}

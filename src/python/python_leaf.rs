@@ -1,0 +1,128 @@
+//! A dataset that the user wrote in Python, as a leaf: its methods are called on whatever thread needs rows.
+
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+
+use super::{
+    calls::{call, expect_calls},
+    dataset::{FieldTuple, field_of},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    dataset::{Field, Leaf, Length, Selection},
+};
+
+/// Between looks at a length that grows, at first and at most.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
+
+/// A subclass of `AsyncDataset` of the user's.
+#[derive(Debug)]
+pub struct PythonLeaf {
+    object: Py<PyAny>,
+    name: String,
+    fields: OnceLock<Arc<[Field]>>,
+}
+
+impl PythonLeaf {
+    /// `object` has the private methods of `forebay.cache.AsyncDataset`.
+    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        expect_calls();
+        let name = object.get_type().fully_qualified_name()?.to_string();
+        Ok(Self { object: object.clone().unbind(), name, fields: OnceLock::new() })
+    }
+
+    fn call<T>(&self, doing: &str, function: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
+        call(&format!("{} failed to {doing}", self.name), |py| function(self.object.bind(py)))
+    }
+}
+
+impl Leaf for PythonLeaf {
+    fn fields(&self) -> Result<Arc<[Field]>> {
+        if let Some(fields) = self.fields.get() {
+            return Ok(fields.clone());
+        }
+        let found = self.call("tell its fields", |object| {
+            let fields: Option<Vec<FieldTuple>> = object.call_method0("_field_tuples")?.extract()?;
+            fields
+                .map(|fields| fields.into_iter().map(field_of).collect::<PyResult<Arc<[Field]>>>())
+                .transpose()
+        })?;
+        let unknown = || Error::new(ErrorKind::State, format!("{} is empty, and has no `fields`", self.name));
+        let fields = found.ok_or_else(unknown)?;
+        Ok(self.fields.get_or_init(|| fields).clone())
+    }
+
+    fn length(&self) -> Result<Length> {
+        self.call("tell its length", |object| {
+            let (rows, is_final): (Option<u64>, bool) = object.call_method0("_length")?.extract()?;
+            Ok(Length { rows: rows.unwrap_or(u64::MAX), is_final })
+        })
+    }
+
+    fn wait(&self, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        let mut pause = PAUSES[0];
+        loop {
+            let length = self.length()?;
+            if length.is_final || length.rows >= rows || give_up() {
+                return Ok(length);
+            }
+            thread::sleep(pause);
+            pause = (2 * pause).min(PAUSES[1]);
+        }
+    }
+
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+        let columns = self.call("give documents", |object| {
+            let rows = PyArray1::from_iter(object.py(), rows.iter().map(|&row| row as i64));
+            let columns = object.call_method1("_columns", (rows,))?;
+            let copied = |column: Bound<'_, PyAny>| {
+                let (values, shapes): (PyReadonlyArray1<'_, u8>, PyReadonlyArray1<'_, i64>) =
+                    column.extract()?;
+                let shapes = shapes.as_array().iter().map(|&n| n as u64).collect();
+                Ok(Values { values: values.as_slice()?.to_vec(), shapes })
+            };
+            columns.try_iter()?.map(|column| copied(column?)).collect::<PyResult<Vec<_>>>()
+        })?;
+        Ok(Box::new(Given { columns, fields: self.fields()? }))
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// A field of documents, one behind the other.
+struct Values {
+    values: Vec<u8>,
+    shapes: Vec<u64>,
+}
+
+struct Given {
+    columns: Vec<Values>,
+    fields: Arc<[Field]>,
+}
+
+impl Selection for Given {
+    fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
+        Ok(self.columns[field].shapes.clone())
+    }
+
+    fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {
+        let Field { dtype, rank, .. } = self.fields[field];
+        let Values { values, shapes } = &self.columns[field];
+        let mut rest = &values[..];
+        for (row, &place) in places.iter().enumerate() {
+            let numbers: u64 = shapes[row * rank..(row + 1) * rank].iter().product();
+            let (document, behind) = rest.split_at(numbers as usize * dtype.bytes());
+            data[place..place + document.len()].copy_from_slice(document);
+            rest = behind;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,445 @@
+"""`forebay.cache.DataLoader`: what CONTRACTS L14 says, and the promises of every loader."""
+
+import gc
+import json
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from forebay import ConfigError, ForebayError, StateError, _core
+from forebay.cache import (
+    AsyncDataset,
+    DataLoader,
+    EraShufflingDataset,
+    ListAsyncDataset,
+    MixtureDataset,
+    PermutationDataset,
+    TokenSeqDataset,
+)
+
+Batch = dict[str, Any]
+
+
+def numbered(n: int, base: int = 0) -> ListAsyncDataset:
+    return ListAsyncDataset([{"x": base + i, "ids": np.arange(1 + i % 4, dtype=np.int32) + i} for i in range(n)])
+
+
+class Own(AsyncDataset):
+    """Written in Python; fails where it is told to."""
+
+    fields = MappingProxyType({"x": ((), "int64"), "ids": (None, "int32")})
+
+    def __init__(self, n: int, bad: int = -1) -> None:
+        self.n = n
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return self.n
+
+    def get_batch(self, indices: ArrayLike) -> list[Batch]:
+        rows = np.asarray(indices).tolist()
+        if self.bad in rows:
+            raise RuntimeError(f"document {self.bad} is bad")
+        return [{"x": np.int64(i), "ids": np.arange(1 + i % 4, dtype=np.int32) + i} for i in rows]
+
+
+def tree(n: int = 103) -> AsyncDataset:
+    """Every kind of view."""
+    sources = {
+        "list": PermutationDataset(numbered(n), 1),
+        "own": Own(n // 2),
+        "era": EraShufflingDataset(numbered(n), 16, 2),
+    }
+    weights = [(0, {"list": 2, "own": 1, "era": 1}), (48, {"list": 1, "own": 2, "era": 1})]
+    return MixtureDataset(sources, weights, 8, seed=4, stop="all_exhausted")
+
+
+def content(batch: Batch) -> tuple[Any, ...]:
+    return tuple(
+        (name, value.tolist()) if isinstance(value, np.ndarray) else (name, [row.tolist() for row in value])
+        for name, value in batch.items()
+    )
+
+
+def xs(batches: Iterator[Batch] | list[Batch]) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+def test_a_pass() -> None:
+    dataset = PermutationDataset(numbered(103), 1)
+    with DataLoader(dataset, 8) as loader:
+        assert len(loader) == 13
+        batches = list(loader)
+    assert [len(batch["x"]) for batch in batches] == [8] * 12 + [7]
+    expected = dataset.get_batch(range(103))
+    found = [row for batch in batches for row in zip(batch["x"].tolist(), batch["ids"], strict=True)]
+    for (x, ids), document in zip(found, expected, strict=True):
+        assert x == document["x"]
+        np.testing.assert_array_equal(ids, document["ids"])
+
+
+def test_each_pass_has_an_order_of_its_own() -> None:
+    """TRAP of L11: the same order in every epoch."""
+    with DataLoader(PermutationDataset(numbered(64), 1), 8) as loader:
+        passes = [np.concatenate(xs(loader)).tolist() for _ in range(3)]
+    assert len({tuple(order) for order in passes}) == 3
+    assert all(sorted(order) == list(range(64)) for order in passes)
+    with DataLoader(PermutationDataset(numbered(64), 1), 8) as loader:
+        loader.set_epoch(2)
+        assert np.concatenate(xs(loader)).tolist() == passes[2]
+        loader.set_epoch(0)
+        next(iter(loader))
+        assert np.concatenate(xs(loader)).tolist() == passes[0]  # left early: the same again
+
+
+def test_drop_last() -> None:
+    assert [len(batch["x"]) for batch in DataLoader(numbered(20), 8, drop_last=True)] == [8, 8]
+    assert len(DataLoader(numbered(20), 8, drop_last=True)) == 2
+    with pytest.raises(ConfigError, match="20 rows, batches of all ranks have 24, and drop_last"):
+        DataLoader(numbered(20), 24, drop_last=True)
+
+
+@pytest.mark.parametrize("n", [64, 103, 97])
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_l14_ranks_side_by_side_are_the_one_process(world_size: int, n: int) -> None:
+    with DataLoader(tree(n), 8) as loader:
+        expected = list(loader)
+    parts = []
+    for rank in range(world_size):
+        with DataLoader(tree(n), 8 // world_size, rank, world_size) as loader:
+            parts.append(list(loader))
+            assert len(loader) == len(expected) == len(parts[-1])
+            assert loader.stats()["rows"] == sum(len(batch["x"]) for batch in parts[-1])  # its own part only
+    for i, whole in enumerate(expected):
+        assert np.concatenate([part[i]["x"] for part in parts]).tolist() == whole["x"].tolist()
+        side_by_side = [row.tolist() for part in parts for row in part[i]["ids"]]
+        assert side_by_side == [row.tolist() for row in whole["ids"]]
+
+
+def test_l14_a_last_batch_of_fewer_rows_than_ranks() -> None:
+    parts = [list(DataLoader(TokenSeqDataset(numbered(30), 4, field="ids"), 2, rank, 4)) for rank in range(4)]
+    lengths = [[len(batch["ids"]) for batch in part] for part in parts]
+    total = len(TokenSeqDataset(numbered(30), 4, field="ids"))
+    assert total % 8 == 2
+    assert [length[-1] for length in lengths] == [0, 1, 0, 1]
+    assert parts[0][-1]["ids"].shape == (0, 4)
+    assert parts[0][-1]["ids"].dtype == np.int32
+
+
+@pytest.mark.parametrize(("prefetch", "n_workers"), [(1, 1), (1, 8), (7, 3), ("auto", "auto")])
+def test_threads_change_nothing(prefetch: Any, n_workers: Any) -> None:
+    with DataLoader(tree(), 8) as loader:
+        expected = [content(batch) for batch in loader]
+    _core._inject_delays(0.0, 3.0)
+    try:
+        with DataLoader(tree(), 8, prefetch=prefetch, n_workers=n_workers) as loader:
+            assert [content(batch) for batch in loader] == expected
+    finally:
+        _core._inject_delays()
+
+
+def test_resume_at_every_step() -> None:
+    with DataLoader(tree(), 8) as loader:
+        states, batches = [], []
+        for _ in range(2):
+            for batch in loader:
+                batches.append(content(batch))
+                states.append(json.loads(json.dumps(loader.state_dict())))
+    for step in range(len(states) - 1):
+        # By other workers, and by two ranks.
+        with DataLoader(tree(), 8, n_workers=1 + step % 3, prefetch=1 + step % 2) as loader:
+            loader.load_state_dict(states[step])
+            left = len(loader) - loader.batch
+            assert [content(batch) for batch in loader] == batches[step + 1 : step + 1 + left]
+    assert len(json.dumps(states[0])) < 1024
+
+
+def test_resume_goes_on_across_passes() -> None:
+    dataset = PermutationDataset(numbered(64), 1)
+    with DataLoader(dataset, 8) as loader:
+        passes = [xs(loader) for _ in range(3)]
+        flat = [batch for one in passes for batch in one]
+    for step in range(24):
+        with DataLoader(PermutationDataset(numbered(64), 1), 4, 1, 2, start_step=step) as loader:
+            assert (loader.epoch, loader.batch) == divmod(step, 8)
+            found = xs(loader) + (xs(loader) if step < 16 else [])
+        assert found == [batch[4:] for batch in flat[step : step + len(found)]]
+
+
+def test_states_of_others_are_refused() -> None:
+    with DataLoader(tree(), 8) as loader:
+        next(loader)
+        state = loader.state_dict()
+    for other, what in (
+        (DataLoader(tree(), 4), "global_batch_size is 8 in the state and 4 here"),
+        (DataLoader(PermutationDataset(numbered(30), 9), 8), "dataset is "),
+        (DataLoader(tree(99), 8), "num_records"),
+        (DataLoader(tree(), 8, drop_last=True), "drop_last"),
+    ):
+        with pytest.raises(StateError, match=what):
+            other.load_state_dict(state)
+    with pytest.raises(TypeError):
+        DataLoader(tree(), 8).load_state_dict({"a": object()})
+    for bad in ({}, {"version": 1}):
+        with pytest.raises(StateError):
+            DataLoader(tree(), 8).load_state_dict(bad)
+
+
+def test_l13_the_global_batch_is_the_block() -> None:
+    def mixture() -> MixtureDataset:
+        return MixtureDataset({"a": numbered(50), "b": numbered(50, 1000)}, {"a": 3, "b": 1})
+
+    with DataLoader(mixture(), 16) as loader:
+        whole = [next(loader)["x"] for _ in range(20)]
+    assert {int((batch >= 1000).sum()) for batch in whole} == {4}
+    parts = [DataLoader(mixture(), 4, rank, 4) for rank in range(4)]
+    for batch in whole:
+        assert np.concatenate([next(part)["x"] for part in parts]).tolist() == batch.tolist()
+    with pytest.raises(TypeError, match="no end"):
+        len(parts[0])
+    for _ in range(2):  # iter() goes on
+        assert next(iter(parts[0]))["x"].tolist() != whole[0][:4].tolist()
+    with pytest.raises(ConfigError, match="the smallest block that does is"):
+        DataLoader(MixtureDataset({"a": numbered(9), "b": numbered(9)}, {"a": 0.99, "b": 0.01}), 16)
+
+
+def test_l14_seeks_at_once() -> None:
+    n = 1 << 20
+    tokens = ListAsyncDataset([{"input_ids": np.arange(n, dtype=np.int32)}])
+    dataset = PermutationDataset(TokenSeqDataset(tokens, 8), 1)
+    with DataLoader(dataset, 32) as loader:
+        assert len(loader) == n // 8 // 32
+        times = []
+        for step in (4000, 7, 3999, 2048, 0):
+            began = time.perf_counter()
+            loader.seek(step)
+            batch = next(loader)["input_ids"]
+            times.append(time.perf_counter() - began)
+            expected = dataset.locate(range(32 * step, 32 * step + 32))[1]
+            np.testing.assert_array_equal(batch[:, 0] // 8, expected)
+        assert sorted(times)[2] < 0.05, times
+        with pytest.raises(ConfigError, match="there is no batch"):
+            loader.seek(len(loader) + 1)
+
+
+def test_l14_no_stall_at_a_boundary() -> None:
+    """TRAP: fetch and consumption that alternate per window stall at each multiple of it."""
+
+    class Slow(Own):
+        def get_batch(self, indices: ArrayLike) -> list[Batch]:
+            time.sleep(0.02)
+            return super().get_batch(indices)
+
+    with DataLoader(Slow(2000), 10, prefetch=8, n_workers=4) as loader:
+        waits = []
+        for _ in range(100):
+            began = time.perf_counter()
+            next(loader)
+            waits.append(time.perf_counter() - began)
+            time.sleep(0.012)  # two workers would do
+    assert sum(wait > 0.015 for wait in waits[8:]) <= 4, waits
+
+
+def test_memory_is_the_users() -> None:
+    dataset = TokenSeqDataset(ListAsyncDataset([{"ids": np.arange(1 << 20, dtype=np.int32)}]), 1024, field="ids")
+    with DataLoader(dataset, 64) as loader:
+        kept = list(loader)
+    for i, batch in enumerate(kept):
+        flags = batch["ids"].flags
+        assert (flags.writeable, flags.c_contiguous, flags.aligned) == (True, True, True)
+        np.testing.assert_array_equal(batch["ids"].ravel(), np.arange(i * 65536, (i + 1) * 65536))
+
+
+def growing(n: int) -> tuple[ListAsyncDataset, threading.Thread]:
+    dataset = ListAsyncDataset([{"x": 0}], is_complete=False)
+
+    def add() -> None:
+        for i in range(1, n):
+            dataset.append({"x": i})
+            time.sleep(0.0005)
+        dataset.finalize()
+
+    return dataset, threading.Thread(target=add)
+
+
+@pytest.mark.parametrize(("n", "drop_last"), [(100, False), (96, False), (100, True)])
+def test_l9_a_cache_that_grows(n: int, drop_last: bool) -> None:
+    dataset, writer = growing(n)
+    eras = EraShufflingDataset(dataset, 16, 1)
+    with DataLoader(eras, 8, drop_last=drop_last) as loader:
+        with pytest.raises(TypeError, match="still grows"):
+            len(loader)
+        writer.start()
+        first = xs(loader)
+        writer.join()
+        second = xs(loader)
+        assert len(loader) == len(first) == len(second)
+    with DataLoader(
+        EraShufflingDataset(ListAsyncDataset([{"x": i} for i in range(n)]), 16, 1), 8, drop_last=drop_last
+    ) as loader:
+        assert (first, second) == (xs(loader), xs(loader))
+
+
+def test_l9_a_state_of_a_cache_that_grew() -> None:
+    dataset, writer = growing(100)
+    with DataLoader(EraShufflingDataset(dataset, 16, 1), 8) as loader:
+        writer.start()
+        for _ in range(3):
+            next(loader)
+        state = loader.state_dict()
+        rest = xs(list(loader)[3:])
+    writer.join()
+    with DataLoader(EraShufflingDataset(dataset, 16, 1), 8) as loader:
+        loader.load_state_dict(state)
+        assert xs(loader) == rest
+
+
+def test_close_while_it_waits_for_a_cache() -> None:
+    dataset, _ = growing(100)
+    loader = DataLoader(dataset, 8)
+    threading.Timer(0.1, loader.close).start()
+    began = time.perf_counter()
+    with pytest.raises(ForebayError, match="closed"):
+        next(loader)
+    assert time.perf_counter() - began < 2
+    assert not [thread for thread in threading.enumerate() if "forebay" in thread.name]
+
+
+def test_errors_come_in_their_place_with_batch_and_indices() -> None:
+    with DataLoader(Own(100, bad=42), 8) as loader:
+        for i in range(5):
+            assert next(loader)["x"].tolist() == list(range(8 * i, 8 * i + 8))
+        for _ in range(2):
+            with pytest.raises(ForebayError, match=r"rows \[40, 41.*batch 5 of epoch 0, indices 40 to 48") as caught:
+                next(loader)
+            assert isinstance(caught.value.__cause__, RuntimeError)
+            assert "document 42 is bad" in str(caught.value.__cause__)
+        loader.seek(6)
+        assert next(loader)["x"].tolist() == list(range(48, 56))
+
+
+def test_fields_of_ones_own_must_be_kept() -> None:
+    class Wrong(Own):
+        def get_batch(self, indices: ArrayLike) -> list[Batch]:
+            return [{"x": np.float64(1), "ids": np.zeros(1, np.int32)} for _ in np.asarray(indices)]
+
+    with DataLoader(Wrong(10), 8) as loader, pytest.raises(ForebayError) as caught:
+        next(loader)
+    assert "'x' of document 0 is float64 [], expected int64" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"rank": 2, "world_size": 2}, "rank is 2, must be 0 to 1"),
+        ({"start_step": -1}, "start_step is -1"),
+        ({"prefetch": 0}, "prefetch is 0"),
+        ({"prefetch": "many"}, "prefetch is 'many', must be a whole number or \"auto\""),
+        ({"n_workers": 0, "batch_size": -1}, "batch_size is -1.*n_workers is 0"),
+    ],
+)
+def test_parameters(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DataLoader(numbered(9), **({"batch_size": 8} | arguments))
+
+
+def test_what_is_no_dataset() -> None:
+    with pytest.raises(TypeError, match="AsyncDataset"):
+        DataLoader([1, 2], 8)  # type: ignore[arg-type]
+
+
+def test_pickles_with_its_state() -> None:
+    with DataLoader(PermutationDataset(numbered(64), 1), 8) as loader:
+        for _ in range(3):
+            next(loader)
+        copy = pickle.loads(pickle.dumps(loader))
+        rest = [next(loader)["x"].tolist() for _ in range(5)]
+    assert xs(copy) == rest
+
+
+def test_stats_and_repr() -> None:
+    with DataLoader(PermutationDataset(numbered(64), 1), 8) as loader:
+        list(loader)
+        stats = loader.stats()
+        assert (stats["rows"], stats["batches"]) == (64, 8)
+        assert stats["bytes"] == 64 * 8 + 4 * sum(1 + i % 4 for i in range(64))
+        assert "permutation(list(" in repr(loader)
+        assert (loader.closed, loader.dataset.current_len()) == (False, 64)
+    assert "closed" in repr(loader)
+
+
+def test_dropping_it_ends_its_threads() -> None:
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before = threads()
+    loader = DataLoader(PermutationDataset(numbered(640), 1), 8)
+    next(loader)
+    assert threads() > before
+    del loader
+    gc.collect()
+    until = time.perf_counter() + 5
+    while threads() > before and time.perf_counter() < until:
+        time.sleep(0.01)
+    assert threads() <= before
+
+
+SCRIPT = """
+    import signal, sys, threading, time
+    import numpy as np
+    from forebay.cache import *
+
+    class Own(AsyncDataset):
+        fields = {"x": ((), "int64")}
+        def __len__(self): return 1000
+        def get_batch(self, indices):
+            time.sleep(0.01)
+            return [{"x": np.int64(i)} for i in np.asarray(indices).tolist()]
+
+    lists = ListAsyncDataset([{"x": i} for i in range(1000)])
+    growing = ListAsyncDataset([{"x": 0}], is_complete=False)
+"""
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("dataset", ["lists", "Own()", "PermutationDataset(Own(), 1)"])
+def test_l14_nothing_at_interpreter_exit(dataset: str) -> None:
+    """TRAP: a live loader at exit, and the process ends with "terminate called"."""
+    script = f"{SCRIPT}\n    loader = DataLoader({dataset}, 8)\n    next(loader)\n    print('done')"
+    done = run(script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("call", ["next(DataLoader(growing, 8))", "growing.get_batch([5])", "len(growing)"])
+def test_ctrl_c_while_it_waits(call: str) -> None:
+    script = f"""{SCRIPT}
+    def interrupt():
+        time.sleep(0.3)
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    began = time.perf_counter()
+    try:
+        {call}
+    except KeyboardInterrupt:
+        print(time.perf_counter() - began)
+    """
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1.5
