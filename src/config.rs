@@ -6,11 +6,13 @@
 //! `docs/tuning.md` says what each costs.
 
 mod policy;
+#[cfg(feature = "cache")]
 mod rows;
 #[cfg(feature = "tokens")]
 mod tokens;
 
 pub use policy::PolicyConfig;
+#[cfg(feature = "cache")]
 pub use rows::RowConfig;
 #[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;

@@ -35,6 +35,7 @@ pub mod decode;
 pub mod transform;
 pub mod shuffle;
 pub mod batch;
+#[cfg(feature = "cache")]
 pub mod dataset;
 pub mod pipeline;
 #[cfg(feature = "arrow")]

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::Result;
+use crate::{Result, cache::DataType};
 
 /// How many rows there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,36 +21,6 @@ impl Length {
     pub fn is_endless(self) -> bool {
         self == Self::ENDLESS
     }
-}
-
-macro_rules! data_types {
-    ($($variant:ident $name:literal $bytes:literal),* $(,)?) => {
-        /// A type of numbers, by its name in numpy.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the names say it")]
-        pub enum DataType { $($variant),* }
-
-        impl DataType {
-            /// The name in numpy.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-
-            /// The type of that name.
-            pub fn from_name(name: &str) -> Option<Self> {
-                match name { $($name => Some(Self::$variant),)* _ => None }
-            }
-
-            /// Bytes of a number.
-            pub fn bytes(self) -> usize {
-                match self { $(Self::$variant => $bytes),* }
-            }
-        }
-    };
-}
-data_types! {
-    Bool "bool" 1, Int8 "int8" 1, Int16 "int16" 2, Int32 "int32" 4, Int64 "int64" 8, UInt8 "uint8" 1, UInt16 "uint16" 2,
-    UInt32 "uint32" 4, UInt64 "uint64" 8, Float16 "float16" 2, Float32 "float32" 4, Float64 "float64" 8,
 }
 
 /// What every document has under one name.

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::{DataType, Field, Length, Store};
-use crate::{Error, ErrorKind, Result};
+use super::{Field, Length, Store};
+use crate::{Error, ErrorKind, Result, cache::DataType};
 
 /// The longest that a wait goes without a look at who gave up.
 const SLICE: Duration = Duration::from_millis(20);

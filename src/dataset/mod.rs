@@ -8,6 +8,7 @@
 //! An order is a pure function of `(seed, epoch)`. Rows may still be added while a dataset is read; a row that is there never
 //! moves, and [`Dataset::wait`] waits for those to come.
 
+mod cache;
 mod columns;
 mod leaf;
 mod list;
@@ -17,8 +18,9 @@ mod view;
 
 use std::sync::Arc;
 
+pub use cache::CacheStore;
 pub use columns::{Column, ColumnPool, Columns, bytes_of, bytes_of_mut};
-pub use leaf::{DataType, Field, Leaf, Length, Selection};
+pub use leaf::{Field, Leaf, Length, Selection};
 pub use list::ListStore;
 pub use store::{DocumentLeaf, Store};
 pub use tokens::TokenLeaf;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::{DataType, Field, Leaf, Length, Selection, Store, store::read_spans};
-use crate::{Error, ErrorKind, Result};
+use super::{Field, Leaf, Length, Selection, Store, store::read_spans};
+use crate::{Error, ErrorKind, Result, cache::DataType};
 
 /// Windows over a field of a store.
 #[derive(Debug)]

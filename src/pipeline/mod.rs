@@ -21,6 +21,7 @@ mod check;
 mod collator;
 mod consumer;
 mod crew;
+#[cfg(feature = "cache")]
 mod dataset;
 mod demand;
 mod headspace;
@@ -55,6 +56,7 @@ pub use audio::{AudioPlan, AudioStage, AudioTask};
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use consumer::{SUBSTITUTES, Step};
+#[cfg(feature = "cache")]
 pub use dataset::{
     DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, UNCOUNTED,
 };

@@ -1,6 +1,7 @@
 //! Datasets as `forebay.cache` has them: the tree of views, and lists in memory.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -12,12 +13,15 @@ use pyo3::{
     types::PyDict,
 };
 
-use super::{SLICE, arrays::array, errors::to_python, python_leaf::PythonLeaf, whole::int64};
+use super::{
+    SLICE, arrays::array, errors::to_python, python_leaf::PythonLeaf, side::on_the_side, whole::int64,
+};
 use crate::{
     Error, ErrorKind, Result,
+    cache::DataType,
     dataset::{
-        Column, ColumnPool, Columns, DataType, Dataset, DocumentLeaf, Field, Length, ListStore, MixtureRules,
-        Store, TokenLeaf,
+        CacheStore, Column, ColumnPool, Columns, Dataset, DocumentLeaf, Field, Length, ListStore,
+        MixtureRules, Store, TokenLeaf,
     },
     order::{Stage, Stop},
 };
@@ -150,6 +154,13 @@ impl _Dataset {
     #[staticmethod]
     fn list(documents: &Bound<'_, _List>) -> Self {
         Self::of_store(documents.get().0.clone())
+    }
+
+    /// The documents of a split of a cache.
+    #[staticmethod]
+    fn cache(py: Python<'_>, path: PathBuf, split: String) -> PyResult<Self> {
+        let store = on_the_side(py, "forebay-cache", move |_| CacheStore::open(&path, &split))?;
+        Ok(Self::of_store(Arc::new(store)))
     }
 
     /// A dataset of the user's.

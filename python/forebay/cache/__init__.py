@@ -11,6 +11,7 @@ from forebay._core import DataLoader
 from forebay._jagged import JaggedArray
 from forebay.cache.datasets import (
     AsyncDataset,
+    CacheDataset,
     EraShufflingDataset,
     ListAsyncDataset,
     MixtureDataset,
@@ -18,8 +19,12 @@ from forebay.cache.datasets import (
     TokenSeqDataset,
 )
 
+TreeCache = CacheDataset
+"""The same, as it is known elsewhere."""
+
 __all__ = [
     "AsyncDataset",
+    "CacheDataset",
     "DataLoader",
     "EraShufflingDataset",
     "JaggedArray",
@@ -27,4 +32,5 @@ __all__ = [
     "MixtureDataset",
     "PermutationDataset",
     "TokenSeqDataset",
+    "TreeCache",
 ]

@@ -7,6 +7,7 @@ a dataset of your own takes part as a leaf.
 import asyncio
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from forebay._jagged import JaggedArray
 
 __all__ = [
     "AsyncDataset",
+    "CacheDataset",
     "Document",
     "EraShufflingDataset",
     "ListAsyncDataset",
@@ -320,6 +322,17 @@ class ListAsyncDataset(_CoreDataset):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._documents, self._is_complete), {"_epoch": self._epoch}
+
+
+class CacheDataset(_CoreDataset):
+    """The documents of a cache, also of one that is still being built.
+
+    Opening reads the ledger alone. A cache that is not there yet is a `FileNotFoundError`.
+    """
+
+    def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
+        self._arguments = (path, split)
+        self._core = _Dataset.cache(path, split)
 
 
 class TokenSeqDataset(_CoreDataset):

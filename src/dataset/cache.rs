@@ -1,0 +1,104 @@
+//! The documents of a cache on disk, which may still be written.
+
+use std::{
+    ops::Range,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use super::{Field, Length, Store};
+use crate::{
+    Error, ErrorKind, Result,
+    cache::{self, CacheReader},
+};
+
+/// One split of a cache.
+#[derive(Debug)]
+pub struct CacheStore {
+    reader: CacheReader,
+    split: String,
+    /// Once they are known.
+    fields: OnceLock<Arc<[Field]>>,
+}
+
+impl CacheStore {
+    /// Opens `split` of the cache at `path`.
+    ///
+    /// # Errors
+    /// As [`CacheReader::open`].
+    pub fn open(path: &Path, split: &str) -> Result<Self> {
+        let reader = CacheReader::open(path, split)?;
+        Ok(Self { reader, split: split.to_owned(), fields: OnceLock::new() })
+    }
+}
+
+fn rows(cache::Length { documents, is_final }: cache::Length) -> Length {
+    Length { rows: documents, is_final }
+}
+
+impl Store for CacheStore {
+    fn fields(&self) -> Result<Arc<[Field]>> {
+        if let Some(fields) = self.fields.get() {
+            return Ok(fields.clone());
+        }
+        let field = |field: &cache::Field| Field {
+            name: field.name.clone(),
+            dtype: field.dtype,
+            rank: field.rank,
+            // A number alone has the one shape that there is.
+            shape: (field.rank == 0).then(Vec::new),
+        };
+        let found = self.reader.fields();
+        if found.is_empty() {
+            return Err(Error::new(
+                ErrorKind::State,
+                "the cache has no document yet, so nobody knows its fields",
+            ));
+        }
+        Ok(self.fields.get_or_init(|| found.iter().map(field).collect()).clone())
+    }
+
+    fn length(&self) -> Result<Length> {
+        let known = self.reader.length();
+        if known.is_final { Ok(rows(known)) } else { self.reader.refresh().map(rows) }
+    }
+
+    fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+        self.reader.wait_until(documents, give_up).map(rows)
+    }
+
+    fn flat_len(&self, field: usize) -> Result<u64> {
+        Ok(self.reader.flat_len(field))
+    }
+
+    fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>> {
+        let span = |&document: &u64| {
+            let ends = self.reader.offsets(field, document..document + 1)?;
+            Ok(ends[0]..ends[1])
+        };
+        documents.iter().map(span).collect()
+    }
+
+    fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
+        let mut shapes = Vec::new();
+        for &document in documents {
+            shapes.extend(self.reader.shapes(field, document..document + 1)?);
+        }
+        Ok(shapes)
+    }
+
+    fn document_of(&self, field: usize, at: u64) -> Result<u64> {
+        self.reader.document_of(field, at)
+    }
+
+    fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()> {
+        self.reader.read_flat(field, start, out)
+    }
+
+    fn describe(&self) -> String {
+        // Not the path: a state is to go on where the cache lies elsewhere.
+        let fields =
+            self.fields().map(|fields| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        format!("cache({}, {})", self.split, fields.unwrap_or_else(|_| "empty so far".to_owned()))
+    }
+}
