@@ -55,9 +55,9 @@ def numbers(dataset: AsyncDataset, indices: ArrayLike) -> list[int]:
 
 
 def test_documents_come_back() -> None:
-    fields = {
+    fields: dict[str, Any] = {
         "id": np.uint64(2**63),
-        "prompt/input_ids": np.arange(5, dtype=np.uint16),
+        "prompt": {"input_ids": np.arange(5, dtype=np.uint16)},
         "mel": np.arange(6, dtype=np.float32).reshape(2, 3),
         "flag": np.array([True, False]),
         "half": np.zeros((0, 4), np.float16),
@@ -67,9 +67,12 @@ def test_documents_come_back() -> None:
     found = dataset.get_batch([1, 0, 1])
     assert [list(one) for one in found] == [list(fields)] * 3
     for one, expected in zip(found, [documents[1], documents[0], documents[1]], strict=True):
-        for name, value in expected.items():
-            assert one[name].dtype == np.asarray(value).dtype
-            np.testing.assert_array_equal(one[name], value)
+        pairs = [(one["prompt"].pop("input_ids"), fields["prompt"]["input_ids"])]
+        pairs += [(one[name], value) for name, value in expected.items() if name != "prompt"]
+        assert one["prompt"] == {}
+        for value, given in pairs:
+            assert value.dtype == np.asarray(given).dtype
+            np.testing.assert_array_equal(value, given)
     assert dataset.get_batch([]) == []
 
 

@@ -62,7 +62,7 @@ def test_core() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["Loader", "SpectrogramTransform", "TokenLoader"])
+@pytest.mark.parametrize("name", ["DataLoader", "Loader", "SpectrogramTransform", "TokenLoader"])
 def test_stub(name: str) -> None:
     stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
     [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name]
@@ -72,7 +72,7 @@ def test_stub(name: str) -> None:
     for argument, default in zip(new.args.kwonlyargs, new.args.kw_defaults, strict=True):
         assert default is not None
         defaults[argument.arg] = ast.literal_eval(default)
-    runtime = inspect.signature(getattr(forebay, name)).parameters.values()
+    runtime = inspect.signature(getattr(_core, name)).parameters.values()
     assert defaults == {p.name: p.default for p in runtime if p.default is not inspect.Parameter.empty}
 
 
@@ -91,7 +91,7 @@ def test_readme() -> None:
 
 
 def test_everything_is_documented() -> None:
-    for cls in (forebay.Loader, forebay.SpectrogramTransform, forebay.TokenLoader):
+    for cls in (forebay.Loader, forebay.SpectrogramTransform, forebay.TokenLoader, _core.DataLoader):
         public = [name for name in vars(cls) if not name.startswith("_")]
         assert all(inspect.getdoc(getattr(cls, name)) for name in [*public, "__doc__"])
     assert forebay.__version__ == re.search(

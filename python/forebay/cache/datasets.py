@@ -6,7 +6,7 @@ a dataset of your own takes part as a leaf.
 
 import asyncio
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -28,8 +28,8 @@ __all__ = [
     "TokenSeqDataset",
 ]
 
-Document = dict[str, NDArray[Any]]
-"""Arrays by field; of nested fields the name is a path, `prompt/input_ids`."""
+Document = dict[str, Any]
+"""Arrays by field; dicts may hold dicts. In batches the name of a nested field is a path, `prompt/input_ids`."""
 
 # How long a thread that waits for an asyncio task goes on after the task was cancelled.
 _SLICE_S = 0.25
@@ -45,6 +45,15 @@ def _rows(indices: ArrayLike) -> NDArray[np.int64]:
     if given.dtype.kind == "u" and given.size and given.max() >= 2**63:
         raise IndexError(f"there is no index {given.max()}")
     return np.ascontiguousarray(given, np.int64).ravel()
+
+
+def _leaves(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested dicts, each with its path."""
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", value
 
 
 def _seed(seed: int) -> int:
@@ -154,13 +163,15 @@ class AsyncDataset:
         if self._known_fields is None:
             if self.fields is not None:
                 self._known_fields = [
-                    (name, np.dtype(dtype).name, 1 if shape is None else len(shape), shape and list(shape))
+                    (name, np.dtype(dtype).name, 1, None)
+                    if shape is None
+                    else (name, np.dtype(dtype).name, len(shape), list(shape))
                     for name, (shape, dtype) in self.fields.items()
                 ]
             elif self.current_len() == 0:
                 return None
             else:
-                self._known_fields = [_field(name, value) for name, value in self.get_batch([0])[0].items()]
+                self._known_fields = [_field(name, value) for name, value in _leaves(self.get_batch([0])[0])]
         return self._known_fields
 
     def _columns(self, indices: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
@@ -168,7 +179,8 @@ class AsyncDataset:
         documents = self.get_batch(indices)
         if len(documents) != len(indices):
             raise ValueError(f"get_batch returned {len(documents)} documents for {len(indices)} indices")
-        return [_column(field, documents, indices) for field in self._field_tuples() or []]
+        flat = [dict(_leaves(document)) for document in documents]
+        return [_column(field, flat, indices) for field in self._field_tuples() or []]
 
 
 def _field(name: str, value: ArrayLike, shape: list[int] | None = None) -> _Field:
@@ -189,7 +201,7 @@ def _column(
         if not (is_like_all and np.can_cast(array.dtype, dtype, "safe")):
             expected = f"{dtype} {'[' + ', '.join(map(str, shape)) + ']' if shape else f'of {rank} dimensions'}"
             raise ValueError(f"{name!r} of document {index} is {array.dtype} {list(array.shape)}, expected {expected}")
-        arrays.append(np.ascontiguousarray(array, dtype))
+        arrays.append(np.asarray(array, dtype, order="C"))
     shapes = np.array([array.shape for array in arrays], np.int64).ravel()
     return np.concatenate([array.ravel() for array in arrays]).view(np.uint8), shapes
 
@@ -272,7 +284,15 @@ class _CoreDataset(AsyncDataset):
 
 
 def _split(columns: Mapping[str, NDArray[Any] | JaggedArray], n: int) -> list[Document]:
-    return [{name: np.asarray(column[i]) for name, column in columns.items()} for i in range(n)]
+    documents: list[Document] = [{} for _ in range(n)]
+    for path, column in columns.items():
+        *outer, name = path.split("/")
+        for document, value in zip(documents, column, strict=True):
+            inner = document
+            for part in outer:
+                inner = inner.setdefault(part, {})
+            inner[name] = np.asarray(value)
+    return documents
 
 
 class ListAsyncDataset(_CoreDataset):
@@ -282,10 +302,10 @@ class ListAsyncDataset(_CoreDataset):
     shape is taken to have that shape if the list is complete.
     """
 
-    def __init__(self, documents: Sequence[Mapping[str, ArrayLike]], is_complete: bool = True) -> None:
+    def __init__(self, documents: Sequence[Mapping[str, Any]], is_complete: bool = True) -> None:
         if not documents:
             raise ConfigError("the first document tells the fields: give one at least, or build a cache")
-        documents = [{name: np.asarray(value) for name, value in document.items()} for document in documents]
+        documents = [{name: np.asarray(value) for name, value in _leaves(document)} for document in documents]
         shapes = {
             name: list(array.shape)
             for name, array in documents[0].items()
@@ -302,9 +322,9 @@ class ListAsyncDataset(_CoreDataset):
         if is_complete:
             self.finalize()
 
-    def append(self, document: Mapping[str, ArrayLike]) -> None:
+    def append(self, document: Mapping[str, Any]) -> None:
         """Adds a document; whoever waits for it goes on."""
-        arrays = {name: np.asarray(value) for name, value in document.items()}
+        arrays = {name: np.asarray(value) for name, value in _leaves(document)}
         self._add(arrays)
         self._documents.append(arrays)
 
