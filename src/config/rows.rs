@@ -1,11 +1,11 @@
 //! The parameters of a loader of datasets.
 
-use super::{Count, shown};
+use super::{Count, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
     memory::RAW_CHANNEL_BYTES,
     order::Order,
-    pipeline::{AUTO_PREFETCH, Auto, Plan, RowShare, cores},
+    pipeline::{AUTO_PREFETCH, Auto, Plan, Policy, RowShare},
 };
 
 /// Parameters of a loader of datasets, in the order of its signature.
@@ -47,22 +47,21 @@ impl RowConfig {
     /// [`ErrorKind::Config`] that names every parameter at fault.
     pub fn check(&self) -> Result<(Plan, RowShare)> {
         let mut problems = Vec::new();
+        let (n_workers, auto_workers) = workers(self.n_workers, None, &mut problems);
         let mut whole = |name: &str, value: i64, from: i64, to: i64| {
             if !(from..=to).contains(&value) {
                 problems.push(format!("{name} is {}, must be {from} to {to}", shown(value)));
             }
         };
-        let count = |count: Count, auto: usize| match count {
-            Count::Auto => auto as i64,
+        let prefetch = match self.prefetch {
+            Count::Auto => AUTO_PREFETCH[1] as i64,
             Count::Exactly(n) => n,
         };
-        let (n_workers, prefetch) = (count(self.n_workers, cores()), count(self.prefetch, AUTO_PREFETCH[1]));
         whole("batch_size", self.batch_size, 1, 1 << 20);
         whole("world_size", self.world_size, 1, 1 << 20);
         whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
         whole("start_step", self.start_step, 0, 1 << 40);
         whole("prefetch", prefetch, 1, 1024);
-        whole("n_workers", n_workers, 1, 1024);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
@@ -84,7 +83,9 @@ impl RowConfig {
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,
             prefetch_batches: prefetch as usize,
-            auto: Auto { workers: self.n_workers == Count::Auto, prefetch: self.prefetch == Count::Auto },
+            auto: Auto { workers: auto_workers, prefetch: self.prefetch == Count::Auto },
+            // A batch is a record: to leave one out would be to train on other data.
+            policy: Policy { skip_bad: false, ..Policy::default() },
         };
         let share = RowShare {
             rank: self.rank as u64,

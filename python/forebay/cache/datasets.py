@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from forebay._buffers import check
+from forebay._checks import check
 from forebay._core import ConfigError, _Dataset, _List
 from forebay._jagged import JaggedArray
 
