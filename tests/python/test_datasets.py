@@ -1,11 +1,13 @@
 """Datasets with random access: what CONTRACTS L5 and L9 to L13 say of them, through Python."""
 
 import asyncio
+import json
 import logging
 import pickle
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -16,12 +18,14 @@ from numpy.typing import ArrayLike
 from forebay import ConfigError
 from forebay.cache import (
     AsyncDataset,
+    CacheDataset,
     EraShufflingDataset,
     JaggedArray,
     ListAsyncDataset,
     MixtureDataset,
     PermutationDataset,
     TokenSeqDataset,
+    TreeCache,
 )
 
 
@@ -383,6 +387,34 @@ def test_a_dataset_of_the_users_own_that_grows() -> None:
     assert own.wait_until_len_at_least(30) >= 30
     assert len(eras) == 40
     thread.join()
+
+
+def test_a_cache_on_disk(tmp_path: Path) -> None:
+    """As another program writes it (L3): entry 0 of the offsets is the number of documents, the others are ends."""
+    zarr = pytest.importorskip("zarr")
+    documents = [np.arange(i, i + i % 17, dtype=np.int32) for i in range(300)]
+    flat = np.concatenate(documents)
+    ends = np.cumsum([len(found) for found in documents])
+    for name, values in (("data", flat), ("offsets", np.concatenate([[300], ends]).astype(np.int64))):
+        path = str(tmp_path / "train" / "input_ids" / name)
+        zarr.create_array(path, shape=values.shape, dtype=values.dtype, chunks=(512,))[:] = values
+    ledger = {"total_num_rows": 300, "shard_rows": {"a": 300}, "is_finished": True, "finished_shards": ["a"]}
+    (tmp_path / "train" / "shard_ledger.json").write_text(json.dumps({**ledger, "field_counts": {}, "metadata": {}}))
+    dataset = CacheDataset(tmp_path)
+    assert TreeCache is CacheDataset
+    assert (len(dataset), dataset.final_length_is_known()) == (300, True)
+    order = np.random.default_rng(1).integers(0, 300, 1000)
+    for i, found in zip(order.tolist(), dataset.get_batch(order), strict=True):
+        np.testing.assert_array_equal(found["input_ids"], documents[i])
+    windows = TokenSeqDataset(pickle.loads(pickle.dumps(dataset)), 64)
+    assert len(windows) == len(flat) // 64
+    for i, found in enumerate(windows.get_batch(range(len(windows)))):
+        np.testing.assert_array_equal(found["input_ids"], flat[64 * i : 64 * i + 64])
+    for bad in (300, -1):
+        with pytest.raises(IndexError):
+            dataset.get_batch([bad])
+    with pytest.raises(FileNotFoundError, match="no cache"):
+        CacheDataset(tmp_path, "validation")
 
 
 def test_pickles() -> None:
