@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn what_is_heard() {
-        let record = Record { bytes: bytes::Bytes::from_static(b"no"), label: 0, index: 3, seed: 0 };
+        let record =
+            Record { bytes: bytes::Bytes::from_static(b"no"), label: 0, index: 3, seed: 0, epoch: 0 };
         let mut finding = Finding::new(&record);
         let samples: Vec<f32> = (0..200_000)
             .map(|n| match n % 4 {
@@ -203,8 +204,13 @@ mod tests {
 
     #[test]
     fn a_bad_one_is_a_finding() {
-        let record =
-            Record { bytes: bytes::Bytes::from_static(b"no recording"), label: 0, index: 3, seed: 0 };
+        let record = Record {
+            bytes: bytes::Bytes::from_static(b"no recording"),
+            label: 0,
+            index: 3,
+            seed: 0,
+            epoch: 0,
+        };
         let finding = CheckTask.stage().run(&record).unwrap();
         assert_eq!(finding.error.unwrap().kind, crate::ErrorKind::Unsupported);
         assert_eq!((finding.index, finding.n_bytes, finding.info), (3, 12, None));
