@@ -52,7 +52,7 @@ fn log_mel(criterion: &mut Criterion) {
     for layout in [Layout::Mel, Layout::Time] {
         for dtype in Dtype::ALL {
             let form = Form { dtype, layout, n_frames: None };
-            let mut out = dtype.zeros(transform.n_mels() * transform.n_frames(waveform.len()));
+            let mut out = dtype.zeros(transform.n_mels() * transform.n_frames(waveform.len())).unwrap();
             group.bench_function(format!("{}/{}", layout.name(), dtype.name()), |bench| {
                 let waveform = black_box(waveform.as_slice());
                 bench.iter(|| transform.transform_to(&form, waveform, &mut scratch, out.as_mut()).unwrap());

@@ -23,6 +23,7 @@ use crate::{
     memory::{self, MOST_READERS, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stage, Stop},
     pipeline::{AUTO_PREFETCH, AudioPlan, Auto, MixturePlan, Plan, cores},
+    record::MAX_RECORD_BYTES,
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 
@@ -105,6 +106,10 @@ pub struct LoaderConfig {
     pub memory_budget: Option<i64>,
     /// Bytes of records between the I/O thread and the workers; 512 MiB if not given, or less for a `memory_budget`.
     pub raw_channel_bytes: Option<i64>,
+    /// The most bytes of a record; larger ones are bad.
+    pub max_record_bytes: i64,
+    /// The most seconds of a recording; longer ones are bad.
+    pub max_decoded_seconds: f64,
     /// `float32`, `float16` or `bfloat16`.
     pub dtype: String,
     /// `mel` or `time`: which axis of a spectrogram comes first.
@@ -145,6 +150,8 @@ impl Default for LoaderConfig {
             cpu_budget: None,
             memory_budget: None,
             raw_channel_bytes: None,
+            max_record_bytes: MAX_RECORD_BYTES as i64,
+            max_decoded_seconds: 86_400.0,
             dtype: Dtype::default().name().into(),
             layout: Layout::default().name().into(),
             n_frames: None,
@@ -309,6 +316,7 @@ impl LoaderConfig {
         whole("prefetch_batches", prefetch_batches, 1, 1024);
         whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
         whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
+        whole("max_record_bytes", self.max_record_bytes, 1, i64::from(i32::MAX));
         whole("n_readers", self.n_readers, 1, MOST_READERS as i64);
         whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
         let form = self.form(&mut problems);
@@ -322,6 +330,10 @@ impl LoaderConfig {
                 shown(self.shuffle_min_size),
                 shown(self.shuffle_buffer_size)
             ));
+        }
+        if !(self.max_decoded_seconds > 0.0 && self.max_decoded_seconds <= 1e9) {
+            let found = self.max_decoded_seconds;
+            problems.push(format!("max_decoded_seconds is {found:?}, must be above 0 and at most 1e9"));
         }
         if !(self.clip_seconds > 0.0 && self.clip_seconds <= 3600.0) {
             problems
@@ -349,6 +361,7 @@ impl LoaderConfig {
                 ..SpectrogramConfig::default()
             },
             form,
+            max_decoded_seconds: self.max_decoded_seconds,
         };
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {

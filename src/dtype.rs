@@ -6,6 +6,8 @@
 
 use half::{bf16, f16};
 
+use crate::{Result, room};
+
 /// A type of values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dtype {
@@ -77,12 +79,20 @@ pub(crate) use each;
 
 impl Dtype {
     /// A vector of `len` zeros.
-    pub fn zeros(self, len: usize) -> Values {
-        match self {
-            Self::Float32 => Typed::Float32(vec![0.0; len]),
-            Self::Float16 => Typed::Float16(vec![f16::ZERO; len]),
-            Self::Bfloat16 => Typed::Bfloat16(vec![bf16::ZERO; len]),
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    pub fn zeros(self, len: usize) -> Result<Values> {
+        fn zeros<T: Copy>(len: usize, zero: T) -> Result<Vec<T>> {
+            let mut values = Vec::new();
+            room::resize(&mut values, len, zero)?;
+            Ok(values)
         }
+        Ok(match self {
+            Self::Float32 => Typed::Float32(zeros(len, 0.0)?),
+            Self::Float16 => Typed::Float16(zeros(len, f16::ZERO)?),
+            Self::Bfloat16 => Typed::Bfloat16(zeros(len, bf16::ZERO)?),
+        })
     }
 }
 

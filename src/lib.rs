@@ -25,6 +25,8 @@ mod float_mode;
 pub mod memory;
 pub mod order;
 pub mod record;
+#[cfg(any(feature = "arrow", feature = "audio"))]
+mod room;
 pub mod seed;
 #[cfg(feature = "arrow")]
 pub mod source;

@@ -10,10 +10,25 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::Result;
+use crate::{Error, ErrorKind, Result};
 
 /// The label of a row whose label is null.
 pub const NO_LABEL: i64 = -1;
+
+/// The most bytes that a record may have, if nobody says otherwise: 1 GiB.
+pub const MAX_RECORD_BYTES: u64 = 1 << 30;
+
+/// Checks the size of a record before its bytes are read.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`] for more than `limit`.
+pub(crate) fn check_record_bytes(size: u64, limit: u64) -> Result<()> {
+    if size <= limit {
+        return Ok(());
+    }
+    let message = format!("the record has {size} bytes, max_record_bytes allows {limit}");
+    Err(Error::new(ErrorKind::TooLarge, message))
+}
 
 /// An undecoded row of a shard, as a source reads it.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ mod source_common;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -17,7 +17,6 @@ use std::{
 
 use arrow_array::ArrayRef;
 use forebay::{ErrorKind, source::ArrowSource};
-use proptest::prelude::*;
 use source_common::*;
 
 /// Notes the largest allocation: none may follow from a number in a header alone.
@@ -233,88 +232,4 @@ fn what_is_not_arrow_is_named() {
     assert_eq!(is_folder.kind, ErrorKind::Format);
     assert!(is_folder.to_string().contains("list of files"), "{is_folder}");
     assert_eq!(open(&[]).unwrap_err().kind, ErrorKind::Config);
-}
-
-/// The bytes of one small shard of each kind.
-fn seeds() -> Vec<Vec<u8>> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.arrow");
-    let made = formats().into_iter().map(|format| {
-        small_shard(&path, format);
-        fs::read(&path).unwrap()
-    });
-    let committed =
-        ["deltas.arrow", "replaced.arrow", "views.arrow", "large.arrow", "legacy.arrow", "sliced.arrow"];
-    let committed: Vec<PathBuf> = committed.iter().map(|name| data(name)).collect();
-    made.collect::<Vec<_>>().into_iter().chain(committed.iter().map(|path| fs::read(path).unwrap())).collect()
-}
-
-#[derive(Debug, Clone)]
-enum Mutation {
-    Flip { at: usize, bit: u8 },
-    Word { at: usize, value: i64, width: usize },
-    Cut { at: usize },
-    Remove { at: usize, len: usize },
-    Repeat { at: usize, len: usize },
-}
-
-fn mutation() -> impl Strategy<Value = Mutation> {
-    let odd = prop_oneof![
-        Just(0i64),
-        Just(-1),
-        Just(1),
-        Just(i64::MAX),
-        Just(i64::MIN),
-        Just(i64::from(i32::MAX)),
-        Just(1 << 40),
-        any::<i64>(),
-    ];
-    prop_oneof![
-        (any::<usize>(), 0..8u8).prop_map(|(at, bit)| Mutation::Flip { at, bit }),
-        (any::<usize>(), odd, prop_oneof![Just(1usize), Just(4), Just(8)])
-            .prop_map(|(at, value, width)| Mutation::Word { at, value, width }),
-        any::<usize>().prop_map(|at| Mutation::Cut { at }),
-        (any::<usize>(), 1..64usize).prop_map(|(at, len)| Mutation::Remove { at, len }),
-        (any::<usize>(), 1..64usize).prop_map(|(at, len)| Mutation::Repeat { at, len }),
-    ]
-}
-
-fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
-    if bytes.is_empty() {
-        return;
-    }
-    let n = bytes.len();
-    match *mutation {
-        Mutation::Flip { at, bit } => bytes[at % n] ^= 1 << bit,
-        Mutation::Word { at, value, width } => {
-            // Where headers keep their numbers.
-            let at = at % n / 4 * 4;
-            let end = (at + width).min(n);
-            bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
-        }
-        Mutation::Cut { at } => bytes.truncate(at % n),
-        Mutation::Remove { at, len } => drop(bytes.drain(at % n..(at % n + len).min(n))),
-        Mutation::Repeat { at, len } => {
-            let part = bytes[at % n..(at % n + len).min(n)].to_vec();
-            bytes.splice(at % n..at % n, part);
-        }
-    }
-}
-
-#[test]
-fn mutants_never_panic_hang_or_allocate_what_they_claim() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("mutant.arrow");
-    let seeds = seeds();
-    let cases = std::env::var("FOREBAY_MUTANTS").map_or(3000, |n| n.parse().unwrap());
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    let strategy = (0..seeds.len(), prop::collection::vec(mutation(), 1..5));
-    proptest!(config, |((seed, mutations) in strategy)| {
-        let mut bytes = seeds[seed].clone();
-        mutations.iter().for_each(|mutation| mutate(&mut bytes, mutation));
-        fs::write(&path, &bytes).unwrap();
-        if let Ok(source) = open(std::slice::from_ref(&path)) {
-            read_within_reason(&source);
-        }
-    });
 }

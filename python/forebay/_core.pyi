@@ -68,6 +68,8 @@ class _Overrides(TypedDict, total=False):
     cpu_budget: int | None
     memory_budget: int | None
     raw_channel_bytes: int | None
+    max_record_bytes: int
+    max_decoded_seconds: float
     dtype: str
     layout: str
     n_frames: int | None
@@ -206,6 +208,8 @@ class Loader:
         cpu_budget: int | None = None,
         memory_budget: int | None = None,
         raw_channel_bytes: int | None = None,
+        max_record_bytes: int = 1073741824,
+        max_decoded_seconds: float = 86400.0,
         dtype: str = "float32",
         layout: str = "mel",
         n_frames: int | None = None,

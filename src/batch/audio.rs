@@ -248,7 +248,7 @@ mod tests {
     fn the_last_spare_buffer_is_taken_first() {
         let spare = SpareBuffers::new(2);
         assert!(spare.take().is_none());
-        (1..=3).for_each(|len| spare.leave(Dtype::Float16.zeros(len)));
+        (1..=3).for_each(|len| spare.leave(Dtype::Float16.zeros(len).unwrap()));
         assert_eq!(spare.len(), 2);
         assert_eq!(
             [spare.take(), spare.take()].map(|buffer| buffer.map_or(0, |values| values.len())),
@@ -300,7 +300,7 @@ mod tests {
             let pool = Arc::new(AudioPool::new(rows, dtype, len, 1));
             let mut collate = AudioCollate::new(pool, Arc::new(SpareBuffers::new(1)));
             for row in 0..rows {
-                let mut spectrogram = dtype.zeros(len);
+                let mut spectrogram = dtype.zeros(len).unwrap();
                 match &mut spectrogram {
                     Typed::Float32(values) => values.fill(row as f32),
                     Typed::Float16(values) => values.fill(f16::from_f32(row as f32)),

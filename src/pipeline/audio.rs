@@ -9,11 +9,12 @@ use std::{
 };
 
 use crate::{
-    Result,
+    Error, ErrorKind, Result,
     batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
-    decode::{AudioDecoder, Info, Planes, layout},
+    decode::{AudioDecoder, Info, KEPT_SAMPLES, Planes, layout},
     dtype::Dtype,
     record::{Batches, Record, Stage, Task},
+    room,
     transform::{
         Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
         SpectrogramTransform, crop, target_len,
@@ -38,6 +39,8 @@ pub struct AudioPlan {
     pub spectrogram: SpectrogramConfig,
     /// How they lie in memory.
     pub form: Form,
+    /// The most seconds that a recording may have.
+    pub max_decoded_seconds: f64,
 }
 
 impl AudioPlan {
@@ -176,8 +179,10 @@ impl Stage for AudioStage {
 
     fn run(&mut self, record: &Record) -> Result<AudioExample> {
         let clip = self.cutter.cut(&self.task, record)?;
-        let new = || self.task.dtype().zeros(self.task.example_len());
-        let mut spectrogram = self.task.spare.take().unwrap_or_else(new);
+        let mut spectrogram = match self.task.spare.take() {
+            Some(spectrogram) => spectrogram,
+            None => self.task.dtype().zeros(self.task.example_len())?,
+        };
         let form = &self.task.plan.form;
         self.task.transform.transform_to(form, clip, &mut self.scratch, spectrogram.as_mut())?;
         Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
@@ -189,9 +194,10 @@ impl Cutter {
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
+        check_seconds(info, task.plan.max_decoded_seconds)?;
         let (Crop { start, len, pad_front }, span, resampler) = task.span(info, record.seed)?;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
-        let mono = mean_of_channels(&self.planes, &mut self.mono);
+        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
         if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == self.clip.len() {
             return Ok(mono);
         }
@@ -204,19 +210,36 @@ impl Cutter {
     }
 }
 
+/// Checks the length of a recording before its samples are decoded.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`] for more than `limit` seconds.
+fn check_seconds(info: Info, limit: f64) -> Result<()> {
+    let seconds = info.n_samples as f64 / f64::from(info.sample_rate);
+    if seconds <= limit {
+        return Ok(());
+    }
+    let message = format!("the recording has {seconds:.1} s, max_decoded_seconds allows {limit}");
+    Err(Error::new(ErrorKind::TooLarge, message))
+}
+
 /// One channel as it is, several averaged.
-fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32] {
+fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
     let channels = planes.channels();
     if channels == 1 {
-        return planes.channel(0);
+        return Ok(planes.channel(0));
     }
     mono.clear();
+    if mono.capacity() > KEPT_SAMPLES && planes.len() <= KEPT_SAMPLES {
+        *mono = Vec::new();
+    }
+    room::reserve(mono, planes.len())?;
     if channels == 2 {
         // The usual case in one pass; the values are those of the loops below.
         mono.extend(
             planes.channel(0).iter().zip(planes.channel(1)).map(|(left, right)| (left + right) * 0.5),
         );
-        return mono;
+        return Ok(mono);
     }
     mono.extend_from_slice(planes.channel(0));
     for channel in 1..usize::from(channels) {
@@ -224,7 +247,7 @@ fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> &'a [f32]
     }
     let scale = 1.0 / f32::from(channels);
     mono.iter_mut().for_each(|sum| *sum *= scale);
-    mono
+    Ok(mono)
 }
 
 #[cfg(test)]

@@ -128,6 +128,10 @@ impl<E> Answer<E> {
 
 impl<E> Drop for Answer<E> {
     fn drop(&mut self) {
+        // A run that is stopped lets go of records everywhere, and its buffers may not be closed yet: nobody waits for these.
+        if self.shared.is_stopped() {
+            return;
+        }
         if let Some(slot) = self.slot.take() {
             let lost = Error::new(
                 ErrorKind::Panic,

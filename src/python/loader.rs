@@ -105,6 +105,10 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 ///     were left to the loader are chosen to fit. None: no bound.
 /// raw_channel_bytes : int, optional
 ///     Bytes of the records that may wait for a worker. None: 512 MiB, or less within a `memory_budget`.
+/// max_record_bytes : int
+///     The most bytes of a record: a larger one is a bad record (`too_large`), and its bytes are not read.
+/// max_decoded_seconds : float
+///     The most seconds of a recording: a longer one is a bad record (`too_large`), and its samples are not decoded.
 /// dtype : str
 ///     Of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`, rounded to nearest even, for half the memory. Values lie between
 ///     -23.03 (the floor) and about 20, so float16 is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16: its bits come
@@ -165,9 +169,9 @@ impl Loader {
         clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,
         augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
         mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
-        memory_budget=None, raw_channel_bytes=None, dtype="float32", layout="mel", n_frames=None, audio_column=None,
-        label_column=None, mmap=false, on_error="skip", on_io_error="raise", max_errors=None, max_consecutive_errors=None,
-        exclude=None
+        memory_budget=None, raw_channel_bytes=None, max_record_bytes=1073741824, max_decoded_seconds=86400.0, dtype="float32",
+        layout="mel", n_frames=None, audio_column=None, label_column=None, mmap=false, on_error="skip", on_io_error="raise",
+        max_errors=None, max_consecutive_errors=None, exclude=None
     ))]
     fn new(
         py: Python<'_>,
@@ -199,6 +203,8 @@ impl Loader {
         #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
         #[pyo3(from_py_with = optional_int64)] memory_budget: Option<i64>,
         #[pyo3(from_py_with = optional_int64)] raw_channel_bytes: Option<i64>,
+        #[pyo3(from_py_with = int64)] max_record_bytes: i64,
+        max_decoded_seconds: f64,
         dtype: &str,
         layout: &str,
         #[pyo3(from_py_with = optional_int64)] n_frames: Option<i64>,
@@ -246,6 +252,8 @@ impl Loader {
             cpu_budget,
             memory_budget,
             raw_channel_bytes,
+            max_record_bytes,
+            max_decoded_seconds,
             dtype: dtype.to_owned(),
             layout: layout.to_owned(),
             n_frames,
@@ -280,7 +288,13 @@ impl Loader {
         };
         let raise = |error: Error| to_python(py, &error);
         let columns = [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
-        let options = ArrowOptions { audio_column, label_column, mmap, ..ArrowOptions::default() };
+        let options = ArrowOptions {
+            audio_column,
+            label_column,
+            mmap,
+            max_record_bytes: config.max_record_bytes as u64,
+            ..ArrowOptions::default()
+        };
         let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
         config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
         plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;

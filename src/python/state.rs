@@ -64,6 +64,8 @@ pub fn identity(
     put("n_mels", config.n_mels.into());
     put("n_fft", config.n_fft.into());
     put("hop_length", config.hop_length.into());
+    put("max_record_bytes", config.max_record_bytes.into());
+    put("max_decoded_seconds", config.max_decoded_seconds.into());
     put("dtype", config.dtype.as_str().into());
     put("layout", config.layout.as_str().into());
     put("n_frames", audio.n_frames().into());

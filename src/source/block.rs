@@ -11,6 +11,8 @@ use std::{
     },
 };
 
+use crate::{Result, room};
+
 /// The smallest block; shorter requests get plain memory of their own.
 const SMALLEST: usize = 64 << 10;
 /// The largest block that is kept.
@@ -27,7 +29,10 @@ pub(crate) struct BlockPool {
 
 impl BlockPool {
     /// A block of `len` bytes whose content is arbitrary.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Block {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Result<Block> {
         let size = match len {
             0..SMALLEST => len,
             SMALLEST..=LARGEST => len.next_power_of_two(),
@@ -39,8 +44,12 @@ impl BlockPool {
         } else {
             None
         };
+        let data = match data {
+            Some(data) => data,
+            None => room::zero_bytes(size)?,
+        };
         self.in_use.fetch_add(size, Ordering::Relaxed);
-        Block { data: data.unwrap_or_else(|| vec![0; size].into_boxed_slice()), len, pool: Arc::clone(self) }
+        Ok(Block { data, len, pool: Arc::clone(self) })
     }
 
     /// Bytes of the blocks that are not at rest.
@@ -96,25 +105,25 @@ mod tests {
     #[test]
     fn memory_comes_back_when_the_last_slice_is_dropped() {
         let pool = Arc::new(BlockPool::default());
-        let bytes = Bytes::from_owner(pool.take(100_000));
+        let bytes = Bytes::from_owner(pool.take(100_000).unwrap());
         let address = bytes.as_ptr();
         let slice = bytes.slice(10..20);
         drop(bytes);
-        assert_ne!(pool.take(100_000).as_ref().as_ptr(), address);
+        assert_ne!(pool.take(100_000).unwrap().as_ref().as_ptr(), address);
         assert_eq!(pool.bytes_in_use(), 1 << 17);
         drop(slice);
         assert_eq!(pool.bytes_in_use(), 0);
-        let again: Vec<_> = (0..2).map(|_| pool.take(120_000)).collect();
+        let again: Vec<_> = (0..2).map(|_| pool.take(120_000).unwrap()).collect();
         assert!(again.iter().any(|block| block.as_ref().as_ptr() == address));
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Arc::new(BlockPool::default());
-        drop((0..20).map(|_| pool.take(LARGEST)).collect::<Vec<_>>());
+        drop((0..20).map(|_| pool.take(LARGEST).unwrap()).collect::<Vec<_>>());
         assert_eq!(pool.resting.lock().unwrap().len(), KEPT / LARGEST);
-        drop(pool.take(LARGEST + 1));
-        drop(pool.take(10));
+        drop(pool.take(LARGEST + 1).unwrap());
+        drop(pool.take(10).unwrap());
         assert_eq!(pool.resting.lock().unwrap().len(), KEPT / LARGEST);
     }
 }

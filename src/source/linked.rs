@@ -12,12 +12,9 @@ use super::{
     block::BlockPool,
     storage::{Storage, StoredFile},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, record::check_record_bytes};
 
-/// The largest recording.
-const LARGEST: u64 = i32::MAX as u64;
-
-/// Reads the file `name`, relative to the folder of `shard`.
+/// Reads the file `name`, relative to the folder of `shard`, if it has at most `max_record_bytes`.
 ///
 /// # Errors
 /// [`ErrorKind::Unreadable`] if it cannot be opened, [`ErrorKind::TooLarge`], [`ErrorKind::Io`].
@@ -26,15 +23,13 @@ pub(crate) fn read(
     blocks: &Arc<BlockPool>,
     shard: &Path,
     name: &str,
+    max_record_bytes: u64,
 ) -> Result<Bytes> {
     let relative_to = shard.parent().unwrap_or(Path::new(""));
     let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(name)));
     let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
-    if file.size() > LARGEST {
-        let message = format!("{} has {} bytes; {LARGEST} are read at most", path.display(), file.size());
-        return Err(Error::new(ErrorKind::TooLarge, message));
-    }
-    let mut block = blocks.take(file.size() as usize);
+    check_record_bytes(file.size(), max_record_bytes)?;
+    let mut block = blocks.take(file.size() as usize)?;
     file.read_exact(block.as_mut_slice(), 0)?;
     Ok(Bytes::from_owner(block))
 }

@@ -26,6 +26,8 @@ KEYWORDS = {
     "cpu_budget": None,
     "memory_budget": None,
     "raw_channel_bytes": None,
+    "max_record_bytes": 1 << 30,
+    "max_decoded_seconds": 86400.0,
     "dtype": "float32",
     "layout": "mel",
     "n_frames": None,

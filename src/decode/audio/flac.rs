@@ -409,7 +409,7 @@ mod tests {
         let flac = Flac::open(&Kept::default(), Bytes::Whole(bytes)).unwrap();
         let mut plain = Vec::new();
         let mut out = Planes::new();
-        out.reset(flac.info.channels, flac.info.n_samples as usize);
+        out.reset(flac.info.channels, flac.info.n_samples as usize).unwrap();
         flac.read(&mut Kept::default(), 0..flac.info.n_samples, &mut out).unwrap();
         let mut frame = Some(flac.first);
         let mut n = 0;

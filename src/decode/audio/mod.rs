@@ -43,6 +43,7 @@ use std::{
 use crate::{Error, ErrorKind, Result};
 pub(crate) use kept::Kept;
 pub use pcm::Layout;
+pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
 use sniff::Format;
 
@@ -51,6 +52,10 @@ const MAX_VALUES: u64 = 1 << 30;
 
 /// The highest sample rate that is believed: above every converter, below the ruin that a resampler would make of nonsense.
 const MAX_RATE: u32 = 1 << 22;
+
+/// The most values a second, over all channels, that are believed: 64 channels at 262 kHz. A codec may code silence of any number
+/// of channels in a few bits.
+const MAX_VALUES_PER_SECOND: u64 = 1 << 24;
 
 /// How a recording's samples are coded.
 #[non_exhaustive]
@@ -166,11 +171,18 @@ impl AudioDecoder {
         if recording.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
         }
-        let rate = recording.info().sample_rate;
+        let Info { sample_rate: rate, channels, .. } = recording.info();
         if !(1..=MAX_RATE).contains(&rate) {
             return Err(corrupt(format!(
                 "the header says {rate} samples per second, at most {MAX_RATE} are believed"
             )));
+        }
+        if u64::from(rate) * u64::from(channels) > MAX_VALUES_PER_SECOND {
+            let message = format!(
+                "the header says {channels} channels of {rate} samples per second, at most {MAX_VALUES_PER_SECOND} values per \
+                 second are believed"
+            );
+            return Err(corrupt(message));
         }
         Ok(recording)
     }
@@ -180,7 +192,7 @@ impl AudioDecoder {
     /// # Errors
     /// [`ErrorKind::Shape`] if `span` is not within `0..n_samples`, [`ErrorKind::TooLarge`] beyond 4 GiB of samples,
     /// [`ErrorKind::Corrupt`] or [`ErrorKind::TooShort`] if the bytes do not yield the span, [`ErrorKind::NonFinite`]
-    /// if they yield NaN or infinity. What `out` holds after an error is unspecified.
+    /// if they yield NaN or infinity, [`ErrorKind::Memory`] if there is none. What `out` holds after an error is unspecified.
     pub fn read(&mut self, recording: &Recording<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let info = recording.info();
         if span.start > span.end || span.end > info.n_samples {
@@ -197,7 +209,7 @@ impl AudioDecoder {
                 format!("{n_samples} samples of {} channels are more than one read may hold", info.channels),
             ));
         }
-        out.reset(info.channels, n_samples as usize);
+        out.reset(info.channels, n_samples as usize)?;
         if n_samples == 0 {
             return Ok(());
         }

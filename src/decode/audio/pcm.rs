@@ -274,7 +274,7 @@ mod tests {
                 let coding = int_coding(8 * n as u16, n, endian).unwrap();
                 let pcm = Pcm::new(&bytes, coding, 8000, 2, None).unwrap();
                 let mut out = Planes::new();
-                out.reset(2, pcm.info().n_samples as usize);
+                out.reset(2, pcm.info().n_samples as usize).unwrap();
                 pcm.read(&mut Kept::default(), 0..pcm.info().n_samples, &mut out).unwrap();
                 for i in 0..out.len() {
                     for c in 0..2 {

@@ -3,7 +3,10 @@
 //! Planar rather than interleaved, because everything behind the decoder (mean over channels, resampling) goes along time.
 //! Source: own.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
+
+/// Samples of which a buffer keeps the memory for the next record: 64 MiB. What a single large one took is given back.
+pub(crate) const KEPT_SAMPLES: usize = 16 << 20;
 
 /// Planar float32 samples in [-1, 1]: `channels` planes of `len` samples each.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -19,14 +22,21 @@ impl Planes {
         Self::default()
     }
 
-    /// Makes room for `n_samples` per channel. The samples are unspecified until written; memory only ever grows.
-    pub fn reset(&mut self, channels: u16, n_samples: usize) {
+    /// Makes room for `n_samples` per channel. The samples are unspecified until written; up to 64 MiB are kept for the next.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the system refuses; then there are no samples.
+    pub fn reset(&mut self, channels: u16, n_samples: usize) -> Result<()> {
+        (self.channels, self.len) = (0, 0);
         let total = usize::from(channels).saturating_mul(n_samples);
-        if self.samples.len() < total {
-            self.samples.resize(total, 0.0);
+        if self.samples.len() > KEPT_SAMPLES && total <= KEPT_SAMPLES {
+            self.samples = Vec::new();
         }
-        self.channels = channels;
-        self.len = n_samples;
+        if self.samples.len() < total {
+            room::resize(&mut self.samples, total, 0.0)?;
+        }
+        (self.channels, self.len) = (channels, n_samples);
+        Ok(())
     }
 
     /// Number of channels.
@@ -63,14 +73,18 @@ impl Planes {
     }
 
     /// # Errors
-    /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite.
+    /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would be.
     pub(crate) fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
-        // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at memory speed.
-        let is_bad = |x: &f32| (x.to_bits() & 0x7f80_0000) == 0x7f80_0000;
+        // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at memory speed. 2^32 is above
+        // what integers of 32 bits come to if nobody scaled them, and its spectrum's power is below 2^112.
+        const LARGEST: u32 = (127 + 32) << 23;
+        let is_bad = |x: &f32| (x.to_bits() & 0x7f80_0000) >= LARGEST;
         for block in used.chunks(4096) {
             if block.iter().fold(false, |bad, x| bad | is_bad(x)) {
-                return Err(Error::new(ErrorKind::NonFinite, "the recording decodes to NaN or infinity"));
+                let message =
+                    "the recording decodes to NaN, infinity, or samples beyond 2^32, where full scale is 1";
+                return Err(Error::new(ErrorKind::NonFinite, message));
             }
         }
         Ok(())
@@ -84,14 +98,28 @@ mod tests {
     #[test]
     fn planes_are_separate_and_finite() {
         let mut planes = Planes::new();
-        planes.reset(2, 3);
+        planes.reset(2, 3).unwrap();
         planes.channel_mut(0).copy_from_slice(&[1.0, 2.0, 3.0]);
         planes.channel_mut(1).copy_from_slice(&[4.0, 5.0, 6.0]);
         assert_eq!((planes.channel(0)[2], planes.channel(1)[0], planes.len()), (3.0, 4.0, 3));
         assert!(planes.check_finite().is_ok());
-        planes.channel_mut(1)[2] = f32::NAN;
-        assert_eq!(planes.check_finite().unwrap_err().kind, ErrorKind::NonFinite);
-        planes.reset(1, 2);
+        for bad in [f32::NAN, f32::NEG_INFINITY, f32::MAX, -4_294_967_296.0] {
+            planes.channel_mut(1)[2] = bad;
+            assert_eq!(planes.check_finite().unwrap_err().kind, ErrorKind::NonFinite, "{bad}");
+        }
+        planes.channel_mut(0).fill(-2_147_483_648.0);
+        planes.reset(1, 2).unwrap();
         assert!(planes.check_finite().is_ok(), "samples of the record before do not count");
+    }
+
+    #[test]
+    fn what_a_single_large_record_took_is_given_back() {
+        let mut planes = Planes::new();
+        planes.reset(4, KEPT_SAMPLES).unwrap();
+        assert_eq!(planes.samples.capacity(), 4 * KEPT_SAMPLES);
+        planes.reset(2, 100).unwrap();
+        assert_eq!(planes.samples.capacity(), 200);
+        assert_eq!(planes.reset(u16::MAX, usize::MAX).unwrap_err().kind, ErrorKind::Memory);
+        assert!(planes.is_empty() && planes.check_finite().is_ok());
     }
 }

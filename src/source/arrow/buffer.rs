@@ -6,13 +6,13 @@
 //!
 //! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not compressed).
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use bytes::Bytes;
 
 use super::{index::Span, message::Codec, shard::OpenShard};
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, room,
     source::storage::{StoredFile, past_the_end},
 };
 
@@ -107,15 +107,18 @@ impl Buffer {
 
     fn decompressed(&mut self, shard: &OpenShard) -> Result<&Bytes> {
         if self.memory.is_none() {
-            self.memory = Some(decompress(&shard.file, self.span, self.codec)?);
+            self.memory = Some(decompress(&shard.file, self.span, self.codec, shard.max_record_bytes())?);
         }
         // It was just filled; an empty buffer is the only other thing that it could be.
         Ok(self.memory.get_or_insert_default())
     }
 }
 
+/// How many times as large a buffer above the limit of a record may be decompressed.
+const USUAL_RATIO: u64 = 64;
+
 /// Reads and decompresses a whole buffer.
-fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>) -> Result<Bytes> {
+fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>, max_record_bytes: u64) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
     }
@@ -126,7 +129,7 @@ fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>) -> Result<Byt
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).at_byte(span.at);
     // The file's size backs the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
-    let mut compressed = vec![0; len];
+    let mut compressed = room::zero_bytes(len)?;
     file.read_exact(&mut compressed, span.at)?;
     let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
         return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));
@@ -135,6 +138,14 @@ fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>) -> Result<Byt
         -1 => return Ok(Bytes::from(compressed).slice(8..)),
         n => u64::try_from(n).map_err(|_| corrupt(format!("a compressed buffer claims a length of {n}")))?,
     };
+    // A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of them, and compressed less.
+    let allowed = max_record_bytes.max(span.len.saturating_mul(USUAL_RATIO));
+    if expected > allowed {
+        let message = format!(
+            "a compressed buffer of {len} bytes claims {expected}; with max_record_bytes={max_record_bytes} at most {allowed} are allowed"
+        );
+        return Err(Error::new(ErrorKind::TooLarge, message).at_byte(span.at));
+    }
     // The output grows as the decoder yields it: the claimed length bounds it and allocates nothing. One byte more than claimed
     // is asked for, to notice a lie.
     let mut out = Vec::new();
@@ -146,7 +157,15 @@ fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>) -> Result<Byt
             .and_then(|decoder| decoder.take(limit).read_to_end(&mut out)),
         None => return Err(corrupt("a buffer without a codec".into())),
     };
-    result.map_err(|error| corrupt("a compressed buffer cannot be decompressed".into()).because(error))?;
+    result.map_err(|error| {
+        match error.kind() {
+            io::ErrorKind::OutOfMemory => {
+                Error::new(ErrorKind::Memory, "the system has no memory to decompress a buffer")
+            }
+            _ => corrupt("a compressed buffer cannot be decompressed".into()),
+        }
+        .because(error)
+    })?;
     if out.len() as u64 != expected {
         return Err(corrupt(format!("a compressed buffer claims {expected} bytes and holds {}", out.len())));
     }
@@ -173,7 +192,7 @@ mod tests {
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
         let file = StoredFile::open(&storage, &path)?;
         let span = Span { at: 0, len: file.size() };
-        decompress(&file, span, Some(codec)).map(|bytes| bytes.to_vec())
+        decompress(&file, span, Some(codec), 1 << 21).map(|bytes| bytes.to_vec())
     }
 
     #[test]
@@ -187,7 +206,8 @@ mod tests {
         for (codec, payload) in [(Codec::Zstd, &zstd), (Codec::Lz4Frame, &lz4)] {
             assert!(decompressed(n, payload, codec).unwrap() == content);
             assert!(decompressed(-1, &content, codec).unwrap() == content);
-            for claim in [0, 1, n - 1, n + 1, i64::MAX, i64::MIN, -2] {
+            assert_eq!(decompressed(i64::MAX, payload, codec).unwrap_err().kind, ErrorKind::TooLarge);
+            for claim in [0, 1, n - 1, n + 1, i64::MIN, -2] {
                 let error = decompressed(claim, payload, codec).map(|bytes| bytes.len()).unwrap_err();
                 assert_eq!(error.kind, ErrorKind::Corrupt, "{claim}: {error}");
             }

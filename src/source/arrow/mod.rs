@@ -47,7 +47,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     memory::BLOCKS_AHEAD,
-    record::{Excerpt, RawRecord, ReadRecords, Source},
+    record::{Excerpt, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
     seed::mix,
 };
 
@@ -62,11 +62,19 @@ pub struct ArrowOptions {
     pub threads: usize,
     /// Whether local files are mapped: records without a copy, but see [`MappedFiles`] for what a file that shrinks does.
     pub mmap: bool,
+    /// The most bytes of a record; of a compressed buffer too, unless it is compressed to less than a 64th.
+    pub max_record_bytes: u64,
 }
 
 impl Default for ArrowOptions {
     fn default() -> Self {
-        Self { audio_column: None, label_column: None, threads: 8, mmap: false }
+        Self {
+            audio_column: None,
+            label_column: None,
+            threads: 8,
+            mmap: false,
+            max_record_bytes: MAX_RECORD_BYTES,
+        }
     }
 }
 
@@ -78,6 +86,7 @@ pub struct ArrowSource {
     shards: Vec<Shard>,
     indexes: Vec<Index>,
     blocks: Arc<BlockPool>,
+    max_record_bytes: u64,
     open: Arc<OpenShards>,
     /// Whether a part of the last large recording was enough.
     in_parts: AtomicBool,
@@ -158,7 +167,8 @@ impl ArrowSource {
         Ok(Self {
             storage,
             retries,
-            open: OpenShards::new(shards.len()),
+            max_record_bytes: options.max_record_bytes,
+            open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,
             blocks: Arc::default(),

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
-    record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord},
+    record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, check_record_bytes},
     source::{
         block::BlockPool,
         columns::Layout,
@@ -35,8 +35,6 @@ const USUAL_BLOCK: u64 = 3 << 20;
 const ANNOUNCED: u64 = 4 * BLOCK;
 /// How many rows are looked at to fill a block; a guard where rows are empty.
 const BLOCK_ROWS: u64 = 1 << 16;
-/// The largest record.
-const LARGEST_RECORD: u64 = i32::MAX as u64;
 /// How many files stay open for a reader; readers share those that they have in common.
 const OPEN_FILES: usize = 4;
 /// Records of at least so many bytes may be read in parts; below, one read of all is as quick.
@@ -150,9 +148,14 @@ impl ArrowReader {
         };
         let row = local - batch.first_row;
         let label = batch.label(open, row)?;
+        let max_record_bytes = self.source.max_record_bytes;
         let bytes = match batch.part(open, row)? {
-            Some(Part::Memory(bytes)) => bytes,
+            Some(Part::Memory(bytes)) => {
+                check_record_bytes(bytes.len() as u64, max_record_bytes)?;
+                bytes
+            }
             Some(Part::File(span)) => {
+                check_record_bytes(span.len, max_record_bytes).map_err(|error| error.at_byte(span.at))?;
                 match self.block.take().map(|block| (block.slice(shard, span), block)) {
                     Some((Some(bytes), block)) => {
                         // A block of which nothing is left is held by its records alone.
@@ -185,8 +188,7 @@ impl ArrowReader {
         let Some(open) = self.shards.first() else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
-        let is_large = (SMALLEST_IN_PARTS..=LARGEST_RECORD).contains(&span.len)
-            && span.at + span.len <= open.file.size();
+        let is_large = span.len >= SMALLEST_IN_PARTS && span.at + span.len <= open.file.size();
         let source = Arc::clone(&self.source);
         let in_parts = &source.in_parts;
         if is_large && in_parts.load(Ordering::Relaxed) {
@@ -217,10 +219,6 @@ impl ArrowReader {
         let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
-        if span.len > LARGEST_RECORD {
-            let message = format!("the recording has {} bytes; {LARGEST_RECORD} are read at most", span.len);
-            return Err(Error::new(ErrorKind::TooLarge, message).at_byte(span.at));
-        }
         let size = open.file.size();
         let mut end = span.at + span.len;
         if end > size {
@@ -256,7 +254,7 @@ impl ArrowReader {
         let bytes = match open.file.mapped(span.at, len, 0..len) {
             Some(bytes) => bytes,
             None => {
-                let mut block = self.source.blocks.take(len);
+                let mut block = self.source.blocks.take(len)?;
                 open.file.read_exact(block.as_mut_slice(), span.at).map(|()| Bytes::from_owner(block))
             }
         };
@@ -278,8 +276,8 @@ impl ArrowReader {
         let Some(name) = self.first_path(shard, row)? else {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
         };
-        let ArrowSource { storage, blocks, shards, .. } = &*self.source;
-        linked::read(storage, blocks, &shards[shard].path, &name)
+        let ArrowSource { storage, blocks, shards, max_record_bytes, .. } = &*self.source;
+        linked::read(storage, blocks, &shards[shard].path, &name, *max_record_bytes)
     }
 
     fn path_local(&mut self, shard: usize, local: u64) -> Result<Option<String>> {
@@ -390,7 +388,7 @@ fn read_in_parts(
     if let Some(bytes) = file.mapped(span.at, len, part.clone()) {
         return Ok((bytes?, was_part));
     }
-    let mut block = blocks.take(len);
+    let mut block = blocks.take(len)?;
     let bytes = block.as_mut_slice();
     // Where assertions are on, a stage that looks outside of its excerpt is found out.
     if cfg!(debug_assertions) {

@@ -54,12 +54,13 @@ pub(crate) struct OpenShards {
     /// One for each shard. Locked while the file is opened: who wants it as well waits for that.
     files: Box<[Mutex<Weak<StoredFile>>]>,
     windows: Mutex<Windows>,
+    max_record_bytes: u64,
 }
 
 impl OpenShards {
-    pub(crate) fn new(n_shards: usize) -> Arc<Self> {
+    pub(crate) fn new(n_shards: usize, max_record_bytes: u64) -> Arc<Self> {
         let files = (0..n_shards).map(|_| Mutex::default()).collect();
-        Arc::new(Self { files, windows: Mutex::default() })
+        Arc::new(Self { files, windows: Mutex::default(), max_record_bytes })
     }
 
     /// Shard `number`, which is at `path` and was indexed as `version`.
@@ -96,6 +97,11 @@ pub(crate) struct OpenShard {
 }
 
 impl OpenShard {
+    /// The most bytes that a record may have.
+    pub(crate) fn max_record_bytes(&self) -> u64 {
+        self.all.max_record_bytes
+    }
+
     /// `len` bytes at `at`, which others may want again.
     pub(crate) fn window(&self, at: u64, len: usize) -> Result<Bytes> {
         let known = self.all.windows().by_place.get(&(self.number, at)).cloned();

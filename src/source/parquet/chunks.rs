@@ -147,7 +147,7 @@ impl Inner {
         let to =
             if whole { extent.end } else { end.max((start + self.block).min(extent.end)) }.min(self.size);
         // The range lies within the file, so its bytes back the allocation.
-        let mut block = self.blocks.take((to - from) as usize);
+        let mut block = self.blocks.take((to - from) as usize)?;
         // What the last window has of it is not read again.
         let known = match window.contains(&from) {
             true => {

@@ -41,6 +41,8 @@ pub(super) struct OpenFile {
     pub file: Arc<Mutex<StoredFile>>,
     pub metadata: ParquetMetaData,
     pub plan: Plan,
+    /// The most bytes that a record may have.
+    pub max_record_bytes: u64,
 }
 
 /// A decoder that runs along a row group.
@@ -72,7 +74,7 @@ impl Decoder {
         block: u64,
     ) -> Result<Self> {
         let metadata = row_group(open, group)?;
-        let wanted = chunks_of(metadata, &open.plan).map_err(|error| named(error, group))?;
+        let wanted = chunks_of(metadata, open).map_err(|error| named(error, group))?;
         let chunks = Chunks::new(&open.file, blocks, wanted, block);
         let group_chunks =
             GroupChunks { metadata: &open.metadata, row_group: metadata, plan: &open.plan, chunks: &chunks };
@@ -148,7 +150,7 @@ fn row_group(open: &OpenFile, group: usize) -> Result<&RowGroupMetaData> {
 }
 
 /// Where the wanted columns lie.
-fn chunks_of(metadata: &RowGroupMetaData, plan: &Plan) -> Result<Vec<Chunk>> {
+fn chunks_of(metadata: &RowGroupMetaData, open: &OpenFile) -> Result<Vec<Chunk>> {
     let range = |&leaf: &usize| {
         let contradicts = |what: &str| Error::new(ErrorKind::Corrupt, format!("the footer {what}"));
         let column = metadata.columns().get(leaf).ok_or_else(|| contradicts("lacks a column"))?;
@@ -159,9 +161,9 @@ fn chunks_of(metadata: &RowGroupMetaData, plan: &Plan) -> Result<Vec<Chunk>> {
         let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
         let end = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
         let range = end.ok_or_else(|| contradicts("names an impossible place for a column"))?;
-        Ok(Chunk::new(range, column))
+        Ok(Chunk::new(range, column, open.max_record_bytes))
     };
-    plan.leaves.iter().map(range).collect()
+    open.plan.leaves.iter().map(range).collect()
 }
 
 /// So many rows that a batch has about [`BATCH`] bytes, going by the sizes in the footer.

@@ -48,7 +48,11 @@ use super::{
     shard::{Shard, locate, shards_of},
     storage::{Counted, LocalFiles, Rooted, Storage, StoredFile, Version},
 };
-use crate::{Error, ErrorKind, Result, record::Source, seed::mix};
+use crate::{
+    Error, ErrorKind, Result,
+    record::{MAX_RECORD_BYTES, Source},
+    seed::mix,
+};
 
 /// Which columns to read, and how to open.
 #[derive(Debug, Clone)]
@@ -59,17 +63,23 @@ pub struct ParquetOptions {
     pub label_column: Option<String>,
     /// How many threads read footers.
     pub threads: usize,
+    /// The most bytes of a record; of a page too, unless it is compressed to less than a 64th.
+    pub max_record_bytes: u64,
 }
 
 impl ParquetOptions {
     /// Documents in `column`, without labels.
     pub fn text(column: impl Into<String>) -> Self {
-        Self { payload: Payload::Text(column.into()), label_column: Some(String::new()), threads: 8 }
+        Self { label_column: Some(String::new()), ..Self::of(Payload::Text(column.into())) }
     }
 
     /// Recordings and labels in the usual columns.
     pub fn audio() -> Self {
-        Self { payload: Payload::Audio(None), label_column: None, threads: 8 }
+        Self::of(Payload::Audio(None))
+    }
+
+    fn of(payload: Payload) -> Self {
+        Self { payload, label_column: None, threads: 8, max_record_bytes: MAX_RECORD_BYTES }
     }
 }
 
@@ -93,6 +103,7 @@ pub struct ParquetSource {
     retries: Arc<AtomicU64>,
     payload: Payload,
     label_column: Option<String>,
+    max_record_bytes: u64,
     features: FeatureCache,
     shards: Vec<Shard>,
     versions: Vec<Version>,
@@ -176,6 +187,7 @@ impl ParquetSource {
             retries,
             payload: options.payload.clone(),
             label_column: options.label_column.clone(),
+            max_record_bytes: options.max_record_bytes,
             features,
             versions: indexes.iter().map(|index| index.version).collect(),
             row_groups,

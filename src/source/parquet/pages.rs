@@ -20,6 +20,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// Pages up to this size are believed whatever the footer says.
 const USUAL_PAGE: u64 = 8 << 20;
+/// How many times as large a page above the limit of a record may be decompressed.
+const USUAL_RATIO: u64 = 64;
 /// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
 
@@ -31,10 +33,12 @@ pub(super) struct Chunk {
     size: u64,
     /// How many times as large a page can be decompressed; None for any number of times.
     ratio: Option<u64>,
+    /// The largest page, unless it is compressed to less than a 64th.
+    max_bytes: u64,
 }
 
 impl Chunk {
-    pub(super) fn new(range: Range<u64>, column: &ColumnChunkMetaData) -> Self {
+    pub(super) fn new(range: Range<u64>, column: &ColumnChunkMetaData, max_bytes: u64) -> Self {
         let ratio = match column.compression() {
             Compression::UNCOMPRESSED => Some(1),
             Compression::SNAPPY => Some(22),
@@ -42,13 +46,13 @@ impl Chunk {
             Compression::GZIP(_) => Some(1033),
             _ => None,
         };
-        Self { range, size: column.uncompressed_size().max(0) as u64, ratio }
+        Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes }
     }
 
     /// Looks at the header of a page, of which `bytes` are the first.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a claim that cannot be.
+    /// [`ErrorKind::Corrupt`] for a claim that cannot be, [`ErrorKind::TooLarge`] for one beyond the limit.
     pub(super) fn check_header(&self, bytes: &[u8]) -> Result<()> {
         let Claims { size, compressed, n_values } = Claims::of(bytes);
         let by_bytes =
@@ -59,6 +63,15 @@ impl Chunk {
                 "a page of {compressed} bytes claims to have {size} when decompressed, at most {most} can be"
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let limit = self.max_bytes.max(compressed.saturating_mul(USUAL_RATIO));
+        if size > limit {
+            let message = format!(
+                "a page of {compressed} bytes claims to have {size} when decompressed; with max_record_bytes={} at most {limit} are \
+                 allowed",
+                self.max_bytes
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let held = size.max(compressed) / SMALLEST_VALUE;
         if n_values > held {
@@ -262,8 +275,9 @@ mod tests {
 
     #[test]
     fn claims_that_cannot_be() {
-        let page =
-            |bytes: &[u8], size, ratio| Chunk { range: 0..100, size, ratio }.check_header(bytes).is_ok();
+        let page = |bytes: &[u8], size, ratio| {
+            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30 }.check_header(bytes).is_ok()
+        };
         let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x8c, 1];
         assert!(page(&header, 0, None) && page(&header, 0, Some(2)));
         assert!(!page(&header, 0, Some(1)));
@@ -273,6 +287,8 @@ mod tests {
         let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3];
         assert!(page(&large, 1 << 30, None));
         assert!(!page(&large, 1 << 29, None) && !page(&large, 1 << 30, Some(255)));
+        let bomb = Chunk { range: 0..100, size: 1 << 30, ratio: None, max_bytes: 1 << 29 };
+        assert_eq!(bomb.check_header(&large).unwrap_err().kind, ErrorKind::TooLarge);
     }
 
     #[test]

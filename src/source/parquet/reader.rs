@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{Excerpt, RawRecord, ReadRecords},
+    record::{Excerpt, RawRecord, ReadRecords, check_record_bytes},
     source::{columns::Payload, linked, storage::StoredFile},
 };
 
@@ -97,6 +97,10 @@ impl ParquetReader {
             Ok((values.label(at)?, bytes, path))
         })?;
         let is_text = matches!(self.source.payload, Payload::Text(_));
+        let max_record_bytes = self.source.max_record_bytes;
+        if let Some(bytes) = &bytes {
+            check_record_bytes(bytes.len() as u64, max_record_bytes)?;
+        }
         let bytes = match (bytes, text(path)?) {
             (Some(bytes), _) if run > 1 => bytes,
             // A row that was wanted alone would hold on to all of its page.
@@ -107,7 +111,7 @@ impl ParquetReader {
             }
             (None, Some(name)) => {
                 let path = &self.source.shards[shard].path;
-                linked::read(&self.source.storage, &self.source.blocks, path, &name)?
+                linked::read(&self.source.storage, &self.source.blocks, path, &name, max_record_bytes)?
             }
         };
         if bytes.is_empty() {
@@ -173,7 +177,18 @@ impl ParquetReader {
         let (_, plan) =
             plan::choose(&metadata, &source.payload, source.label_column.as_deref(), &source.features)?;
         self.files.truncate(OPEN_FILES - 1);
-        self.files.insert(0, (shard, OpenFile { file: Arc::new(Mutex::new(file)), metadata, plan }));
+        self.files.insert(
+            0,
+            (
+                shard,
+                OpenFile {
+                    file: Arc::new(Mutex::new(file)),
+                    metadata,
+                    plan,
+                    max_record_bytes: source.max_record_bytes,
+                },
+            ),
+        );
         Ok(())
     }
 }

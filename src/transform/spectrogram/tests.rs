@@ -253,7 +253,7 @@ fn hostile_samples_do_not_panic() {
 #[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
 fn run_to(transform: &SpectrogramTransform, form: Form, waveform: &[f32]) -> Vec<f32> {
     let [rows, columns] = form.shape(transform.n_mels(), transform.n_frames(waveform.len()));
-    let mut out = form.dtype.zeros(rows * columns);
+    let mut out = form.dtype.zeros(rows * columns).unwrap();
     transform.transform_to(&form, waveform, &mut transform.scratch(), out.as_mut()).unwrap();
     each!(out, values => values.into_iter().map(f32::from).collect())
 }
@@ -300,14 +300,14 @@ fn a_wrong_output_is_refused() {
     let (waveform, mut scratch) = (signal(1000), transform.scratch());
     let form = Form { dtype: Dtype::Float16, layout: Layout::Time, n_frames: Some(10) };
     for (dtype, len) in [(Dtype::Float16, 1279), (Dtype::Float16, 1281), (Dtype::Bfloat16, 1280)] {
-        let mut out = dtype.zeros(len);
+        let mut out = dtype.zeros(len).unwrap();
         let error = transform.transform_to(&form, &waveform, &mut scratch, out.as_mut()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Shape);
         assert!(error.message.ends_with("expected 10 x 128 of float16"), "{error}");
     }
     let other =
         SpectrogramTransform::new(SpectrogramConfig { n_mels: 127, ..SpectrogramConfig::default() }).unwrap();
-    let mut out = Dtype::Float16.zeros(1280);
+    let mut out = Dtype::Float16.zeros(1280).unwrap();
     let error = transform.transform_to(&form, &waveform, &mut other.scratch(), out.as_mut()).unwrap_err();
     assert!(error.message.contains("another plan"), "{error}");
 }

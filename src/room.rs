@@ -1,0 +1,86 @@
+//! Memory that may be refused: vectors whose length follows from data or parameters.
+//!
+//! What a vector of the standard library does when the system refuses is to end the process. A record that is too large for what is
+//! left shall end the run instead, as an exception that says so; so buffers that may be large are made here.
+//!
+//! Source: own.
+
+use std::{
+    alloc::{Layout, alloc_zeroed},
+    ptr,
+};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Makes `values` `len` long, with copies of `value` behind those that are there.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Result<()> {
+    reserve(values, len)?;
+    values.resize(len, value);
+    Ok(())
+}
+
+/// Makes room for `len` values in all, and no more.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
+    let more = len.saturating_sub(values.len());
+    values.try_reserve_exact(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
+}
+
+/// `len` zero bytes, which the system hands out untouched where they are many.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
+    if len == 0 {
+        return Ok(Box::default());
+    }
+    let layout = Layout::array::<u8>(len).map_err(|_| refused(len))?;
+    // SAFETY: the layout has a size, `len`.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        return Err(refused(len));
+    }
+    // SAFETY: `len` bytes of the global allocator, made with the layout that the box will give them back with, and all zero.
+    Ok(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(start, len)) })
+}
+
+fn refused(bytes: usize) -> Error {
+    let message = format!(
+        "the system has no {} MiB for a record; lower n_workers, clip_seconds, raw_channel_bytes or max_record_bytes",
+        bytes.div_ceil(1 << 20)
+    );
+    Error::new(ErrorKind::Memory, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_errors() {
+        let huge = isize::MAX as usize;
+        assert_eq!(zero_bytes(huge).unwrap_err().kind, ErrorKind::Memory);
+        assert_eq!(zero_bytes(usize::MAX).unwrap_err().kind, ErrorKind::Memory);
+        for len in [huge / 4, usize::MAX] {
+            let mut values = vec![1.0f32; 3];
+            assert_eq!(resize(&mut values, len, 0.0).unwrap_err().kind, ErrorKind::Memory);
+            assert_eq!(values, [1.0; 3]);
+        }
+    }
+
+    #[test]
+    fn what_is_had_is_zero() {
+        assert_eq!(zero_bytes(0).unwrap().len(), 0);
+        assert!(zero_bytes(3 << 20).unwrap().iter().all(|&byte| byte == 0));
+        let mut values = vec![7u8];
+        resize(&mut values, 3, 9).unwrap();
+        assert_eq!((values.as_slice(), values.capacity()), ([7, 9, 9].as_slice(), values.capacity()));
+        resize(&mut values, 1, 9).unwrap();
+        assert_eq!(values, [7]);
+    }
+}

@@ -1,0 +1,260 @@
+//! Shards that are damaged or made to deceive: each row ends in a record or an error, within limits of time and memory, and never
+//! in what a header claims.
+//!
+//! Arrow streams and files, plain, LZ4 and ZSTD, with dictionaries and views; Parquet with every codec and delta encodings. Each
+//! 500 times, 10 000 times under `make soak`. The figures of a full run are in `docs/reliability.md`; `--nocapture` prints this run's.
+
+#![cfg(all(feature = "arrow", feature = "parquet"))]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the figures")]
+
+mod hostile_common;
+mod source_common;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use arrow_array::{ArrayRef, BinaryArray, StringArray};
+use arrow_schema::DataType;
+use forebay::{
+    ErrorKind, Result,
+    record::{ReadRecords, Source},
+    source::{
+        ArrowOptions, ArrowSource,
+        parquet::{ParquetOptions, ParquetSource},
+    },
+};
+use hostile_common::{
+    Tally,
+    meter::{Watchdog, metered, panics},
+    mutate::{Rng, mutate},
+    trials,
+};
+use parquet::{
+    basic::{Compression, Encoding},
+    file::properties::WriterProperties,
+};
+use source_common::{
+    Format, batch, byte_columns, data, formats, parquet_properties, text_columns, write, write_parquet,
+};
+
+/// What a shard of at most a few hundred kilobytes may make a reader hold.
+const MOST_BYTES: usize = 64 << 20;
+
+fn open_arrow(path: &Path, max_record_bytes: u64) -> Result<Arc<ArrowSource>> {
+    let options = ArrowOptions { threads: 1, max_record_bytes, ..ArrowOptions::default() };
+    ArrowSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+}
+
+fn open_parquet(path: &Path, max_record_bytes: u64) -> Result<Arc<ParquetSource>> {
+    let options = ParquetOptions { threads: 1, max_record_bytes, ..ParquetOptions::text("text") };
+    ParquetSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+}
+
+/// Reads rows of a source, within reason, alone and in order; the first error's kind, or none.
+fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
+    let n: u64 = source.shard_rows().iter().sum();
+    let (mut alone, mut in_order) = (source.reader(), source.reader());
+    let mut first = None;
+    for row in (0..n.min(60)).chain(n.saturating_sub(3).max(60)..n) {
+        for (reader, run) in [(&mut alone, 1), (&mut in_order, u64::MAX)] {
+            if let Err(error) = reader.read(row, run, &|_, _| None) {
+                assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
+                // A label beyond int64 ends the run; all else is the record's fault.
+                assert!(error.kind.is_record() || error.kind == ErrorKind::Schema, "{error}");
+                // Some rows of the bases are null.
+                if error.kind != ErrorKind::Unreadable {
+                    first.get_or_insert(error.kind);
+                }
+            }
+        }
+    }
+    first
+}
+
+fn mutants<S: Source>(family: &str, bases: &[Vec<u8>], open: impl Fn(&Path) -> Result<Arc<S>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mutant");
+    let (watchdog, mut tally) = (Watchdog::new(), Tally::default());
+    for trial in 0..trials() {
+        let mut rng = Rng(trial << 8 | family.len() as u64);
+        let base = rng.below(bases.len());
+        fs::write(&path, mutate(&mut rng, &bases[base], bases)).unwrap();
+        let what = format!("trial {trial} of {family} (base {base})");
+        watchdog.begins(&what);
+        let (outcome, cost) = metered(&what, || match open(&path) {
+            Ok(source) => read_rows(&source).map_or("ok", ErrorKind::name),
+            Err(error) => {
+                assert!(matches!(error.kind, ErrorKind::Format | ErrorKind::Schema), "{error}");
+                error.kind.name()
+            }
+        });
+        tally.count(&what, outcome, cost, MOST_BYTES);
+    }
+    println!("{family}: {tally}; panics of libraries: {:?}", panics());
+    assert!(tally.n_good() < tally.trials() && tally.n_good() > 0, "{family}: {tally}");
+    let ours: Vec<_> = panics().into_keys().filter(|place| place.starts_with("src/")).collect();
+    assert!(ours.is_empty(), "panics in {ours:?}");
+}
+
+/// A shard of some kilobytes with three batches.
+fn small_shard(format: Format) -> Vec<u8> {
+    let batches = [0..6, 6..13, 14..20].map(|range| {
+        let bytes: Vec<_> = range.clone().map(|i| (i % 5 != 2).then(|| vec![i as u8; 37 * i + 1])).collect();
+        let paths =
+            text_columns(&range.clone().map(|i| Some(format!("{i}.wav"))).collect::<Vec<_>>()).remove(0);
+        let label: ArrayRef = Arc::new(arrow_array::Int64Array::from_iter_values(range.map(|i| i as i64)));
+        batch([
+            ("audio", source_common::audio_struct(byte_columns(&bytes).remove(3), paths)),
+            ("label", label),
+        ])
+    });
+    written(|path| write(path, format, &batches))
+}
+
+/// What `write` writes to a file.
+fn written(write: impl FnOnce(&Path)) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    write(&path);
+    fs::read(path).unwrap()
+}
+
+fn arrow(family: &str, is_file: bool, compressed: bool) {
+    let formats = formats()
+        .into_iter()
+        .filter(|format| format.is_file == is_file && format.compression.is_some() == compressed);
+    let bases: Vec<_> = formats.map(small_shard).collect();
+    mutants(family, &bases, |path| open_arrow(path, 1 << 30));
+}
+
+#[test]
+fn streams() {
+    arrow("streams", false, false);
+}
+
+#[test]
+fn files() {
+    arrow("files", true, false);
+}
+
+#[test]
+fn compressed_streams() {
+    arrow("compressed_streams", false, true);
+}
+
+#[test]
+fn compressed_files() {
+    arrow("compressed_files", true, true);
+}
+
+#[test]
+fn dictionaries_and_views() {
+    let names =
+        ["deltas.arrow", "replaced.arrow", "views.arrow", "large.arrow", "legacy.arrow", "sliced.arrow"];
+    let bases: Vec<_> = names.iter().map(|name| fs::read(data(name)).unwrap()).collect();
+    mutants("dictionaries_and_views", &bases, |path| open_arrow(path, 1 << 30));
+}
+
+/// 60 texts, some null, some long, some alike.
+fn texts() -> ArrayRef {
+    let text = |i: usize| (i % 7 != 3).then(|| format!("text {i} ").repeat([1, 3, 40][i % 3]));
+    Arc::new(StringArray::from_iter((0..60).map(text)))
+}
+
+#[test]
+fn parquet_codecs() {
+    let bases: Vec<_> = parquet_properties()
+        .iter()
+        .map(|properties| written(|path| write_parquet(path, properties, &[batch([("text", texts())])])))
+        .collect();
+    mutants("parquet_codecs", &bases, |path| open_parquet(path, 1 << 30));
+}
+
+#[test]
+fn parquet_encodings() {
+    let encodings = [Encoding::DELTA_BYTE_ARRAY, Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::PLAIN];
+    let bases: Vec<_> = encodings
+        .map(|encoding| {
+            let properties = WriterProperties::builder()
+                .set_dictionary_enabled(false)
+                .set_column_encoding("text".into(), encoding);
+            written(|path| write_parquet(path, &properties.build(), &[batch([("text", texts())])]))
+        })
+        .into();
+    mutants("parquet_encodings", &bases, |path| open_parquet(path, 1 << 30));
+}
+
+/// Zeros, of which 48 MiB take some kilobytes.
+fn zeros() -> ArrayRef {
+    Arc::new(BinaryArray::from_vec(vec![&vec![0u8; 48 << 20]]))
+}
+
+fn first_row<S: Source>(what: &str, open: impl FnOnce() -> Result<Arc<S>>) -> (Result<usize>, usize) {
+    let (read, cost) = metered(what, || open().and_then(|source| source.reader().read(0, 9, &|_, _| None)));
+    (read.map(|record| record.bytes.len()), cost.peak)
+}
+
+#[test]
+fn compressed_bodies_that_expand() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bomb");
+    for format in formats().into_iter().filter(|format| format.compression.is_some()) {
+        write(&path, format, &[batch([("audio", zeros())])]);
+        let (read, peak) = first_row("a bomb", || open_arrow(&path, 1 << 20));
+        let error = read.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::TooLarge, "{error}");
+        assert!(error.message.contains("max_record_bytes=1048576"), "{error}");
+        assert!(peak < 4 << 20, "{peak} bytes");
+        assert_eq!(first_row("as allowed", || open_arrow(&path, 1 << 30)).0.unwrap(), 48 << 20);
+    }
+    for codec in [
+        Compression::ZSTD(Default::default()),
+        Compression::GZIP(Default::default()),
+        Compression::BROTLI(Default::default()),
+    ] {
+        let properties =
+            WriterProperties::builder().set_compression(codec).set_dictionary_enabled(false).build();
+        write_parquet(&path, &properties, &[batch([("text", zeros())])]);
+        let (read, peak) = first_row("a bomb", || open_parquet(&path, 1 << 20));
+        let error = read.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::TooLarge, "{codec}: {error}");
+        assert!(peak < 8 << 20, "{codec}: {peak} bytes");
+        assert_eq!(first_row("as allowed", || open_parquet(&path, 1 << 30)).0.unwrap(), 48 << 20);
+    }
+}
+
+/// What is larger than allowed is not read.
+#[test]
+fn records_larger_than_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    let linked: PathBuf = folder.path().join("linked.wav");
+    fs::write(&linked, vec![1; 24 << 20]).unwrap();
+    let bytes = [Some(vec![7; 1000]), Some(vec![8; 24 << 20]), Some(vec![9; 1000]), None].to_vec();
+    let paths = text_columns(&[None, None, None, Some("linked.wav".into())]).remove(0);
+    // Dictionaries hold each value once, and nothing that is null.
+    let columns = byte_columns(&bytes).into_iter();
+    for column in columns.filter(|column| !matches!(column.data_type(), DataType::Dictionary(..))) {
+        write(
+            &path,
+            Format::default(),
+            &[batch([("audio", source_common::audio_struct(column.clone(), paths.clone()))])],
+        );
+        let source = open_arrow(&path, 1 << 20).unwrap();
+        for run in [1, 4] {
+            let (found, cost) = metered("large", || {
+                let mut reader = source.reader();
+                [0, 1, 2, 3].map(|row| {
+                    reader.read(row, run).map(|record| record.bytes.len()).map_err(|error| error.kind)
+                })
+            });
+            let too_large = Err(ErrorKind::TooLarge);
+            assert_eq!(found, [Ok(1000), too_large, Ok(1000), too_large], "{}", column.data_type());
+            assert!(cost.peak < 9 << 20, "{} bytes for {}", cost.peak, column.data_type());
+        }
+    }
+}
