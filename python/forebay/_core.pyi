@@ -20,10 +20,13 @@ __all__ = [
     "StateError",
     "TokenLoader",
     "Tokenizer",
+    "_CacheBuild",
+    "_CacheReader",
     "_Check",
     "_Dataset",
     "_List",
     "_ParquetText",
+    "_ShardWork",
     "__version__",
     "_close_all",
     "_inject_delays",
@@ -436,6 +439,7 @@ class SpectrogramTransform:
     def n_frames(self, n_samples: int) -> int:
         """The number of frames of a waveform of `n_samples`."""
 
+    def __getnewargs_ex__(self) -> tuple[tuple[int, int, int, int], dict[str, Any]]: ...
     @property
     def n_mels(self) -> int:
         """The number of mel bands."""
@@ -572,6 +576,56 @@ def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
 def _close_all() -> None: ...
+
+@final
+class _CacheBuild:
+    def __new__(
+        cls,
+        shards: Sequence[str] | Sequence[tuple[str, Callable[[int], Iterable[Any]]]],
+        processor: dict[str, Any],
+        path: str | PathLike[str],
+        split: str,
+        *,
+        fields: Sequence[tuple[str, str | None]] | None,
+        batch_size: int,
+        order: str,
+        n_workers: int,
+        compression: str,
+        made_by: str,
+        overwrite: bool,
+        is_processed: bool = False,
+    ) -> Self: ...
+    @staticmethod
+    def identity(
+        shards: Sequence[str] | Sequence[tuple[str, Callable[[int], Iterable[Any]]]], processor: dict[str, Any]
+    ) -> dict[str, Any]: ...
+    def wait(self, seconds: float) -> int | None: ...
+    def cancel(self) -> None: ...
+    def progress(self) -> dict[str, Any]: ...
+
+@final
+class _CacheReader:
+    def __new__(cls, path: str | PathLike[str], split: str) -> Self: ...
+    def fields(self) -> list[tuple[str, str, int]]: ...
+    def length(self) -> tuple[int, bool]: ...
+    def refresh(self) -> tuple[int, bool]: ...
+    def wait(self, documents: int) -> tuple[int, bool]: ...
+    def flat_len(self, field: int) -> int: ...
+    def flat(self, field: int, start: int, stop: int) -> NDArray[np.uint8]: ...
+    def documents(
+        self, field: int, indices: Sequence[int]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]: ...
+
+@final
+class _ShardWork:
+    def __new__(
+        cls,
+        shard: Sequence[str] | Sequence[tuple[str, Callable[[int], Iterable[Any]]]],
+        processor: dict[str, Any],
+        skip_batches: int,
+        batch_size: int,
+    ) -> Self: ...
+    def next(self) -> Any: ...
 
 @final
 class _Check:

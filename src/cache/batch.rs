@@ -43,7 +43,9 @@ impl Column {
     /// # Errors
     /// [`ErrorKind::Schema`] if one does not fit.
     pub fn cast(&mut self, dtype: DataType) -> Result<()> {
-        if self.dtype != dtype {
+        if self.data.is_empty() {
+            self.dtype = dtype;
+        } else if self.dtype != dtype {
             self.data = datatype::cast(&self.data, self.dtype, dtype).map_err(|error| Error {
                 message: format!("field {:?}: {}", self.name, error.message),
                 ..error
@@ -95,6 +97,34 @@ impl Processed {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Keeps these fields alone, and those with a type in that type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if one is missing, or has values that don't fit the type.
+    pub fn select(&mut self, fields: &[(String, Option<DataType>)]) -> Result<()> {
+        if self.documents == 0 {
+            return Ok(());
+        }
+        let mut columns = Vec::with_capacity(fields.len());
+        for (name, dtype) in fields {
+            let Some(at) = self.columns.iter().position(|column| column.name == *name) else {
+                let names: Vec<_> = self.columns.iter().map(|column| &column.name[..]).collect();
+                let message = format!(
+                    "the processor gave no field {name:?}, which fields= names; it gave {}",
+                    names.join(", ")
+                );
+                return Err(Error::new(ErrorKind::Schema, message));
+            };
+            let mut column = self.columns.swap_remove(at);
+            if let Some(dtype) = dtype {
+                column.cast(*dtype)?;
+            }
+            columns.push(column);
+        }
+        self.columns = columns;
         Ok(())
     }
 

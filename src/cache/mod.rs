@@ -16,6 +16,7 @@
 
 mod append;
 mod batch;
+pub mod build;
 mod chunk;
 mod datatype;
 mod foreign;

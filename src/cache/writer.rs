@@ -8,7 +8,7 @@
 //! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when the process ends.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -309,6 +309,22 @@ fn remove_partial(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The entries, and for those that are objects theirs.
+fn flattened(all: &Map<String, Value>) -> BTreeMap<String, &Value> {
+    let mut found = BTreeMap::new();
+    for (name, value) in all {
+        match value {
+            Value::Object(inner) => {
+                found.extend(inner.iter().map(|(key, value)| (format!("{name} {key:?}"), value)));
+            }
+            value => {
+                found.insert(name.clone(), value);
+            }
+        }
+    }
+    found
+}
+
 /// Looks whether a cache was made by the same thing from the same shards.
 fn check_same(
     folder: &Path,
@@ -318,11 +334,10 @@ fn check_same(
 ) -> Result<()> {
     let mut differences = Vec::new();
     let shown = |value: Option<&Value>| value.map_or("nothing".into(), Value::to_string);
-    let mut names: Vec<&String> = ledger.made_by.keys().chain(made_by.keys()).collect();
-    names.sort();
-    names.dedup();
+    let (was, is) = (flattened(&ledger.made_by), flattened(made_by));
+    let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
     for name in names {
-        let (was, is) = (ledger.made_by.get(name), made_by.get(name));
+        let (was, is) = (was.get(name).copied(), is.get(name).copied());
         if was != is {
             differences.push(format!("{name} was {} and is {}", shown(was), shown(is)));
         }

@@ -224,7 +224,7 @@ fn check_seconds(info: Info, limit: f64) -> Result<()> {
 }
 
 /// One channel as it is, several averaged.
-fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+pub(crate) fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
     let channels = planes.channels();
     if channels == 1 {
         return Ok(planes.channel(0));

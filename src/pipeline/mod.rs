@@ -51,6 +51,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "cache")]
+pub(crate) use audio::mean_of_channels;
 #[cfg(feature = "audio")]
 pub use audio::{AudioPlan, AudioStage, AudioTask};
 #[cfg(feature = "audio")]
@@ -70,6 +72,7 @@ pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use stats::{Counters, Queues, Report, StageTimes, Stats, cores};
 pub use threads::JOIN_TIMEOUT;
+pub(crate) use threads::Threads;
 #[cfg(feature = "tokens")]
 pub use tokens::{Encode, TokenStage, TokenTask, Vocabulary};
 
@@ -89,7 +92,7 @@ use ledger::Ledger;
 use pace::Numbers;
 use policy::Tally;
 use run::{Reading, Shared};
-use threads::{Retired, Threads};
+use threads::Retired;
 use trace::Tracing;
 
 /// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields change no batch.

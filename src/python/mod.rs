@@ -5,6 +5,7 @@
 
 mod arrays;
 mod baton;
+mod cache;
 mod calls;
 mod check;
 mod data_loader;
@@ -113,6 +114,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::_List>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
+    cache::add(module)?;
     errors::add(module)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;

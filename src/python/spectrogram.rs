@@ -1,7 +1,7 @@
 //! `forebay.SpectrogramTransform`.
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
     errors::to_python,
@@ -13,6 +13,9 @@ use crate::{
     float_mode,
     transform::{self, SpectrogramConfig},
 };
+
+/// The positional parameters.
+type Positional = (u32, usize, usize, usize);
 
 /// Log-mel spectrograms, as `Loader` makes them.
 ///
@@ -110,11 +113,27 @@ impl SpectrogramTransform {
         Ok(self.0.n_frames(n_samples as usize))
     }
 
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Positional, Bound<'py, PyDict>)> {
+        let SpectrogramConfig { sample_rate, n_fft, hop_length, n_mels, .. } = *self.0.config();
+        let keywords = PyDict::new(py);
+        keywords.set_item("win_length", self.0.config().win_length)?;
+        keywords.set_item("f_min", self.0.config().f_min)?;
+        keywords.set_item("f_max", self.0.config().f_max)?;
+        Ok(((sample_rate, n_fft, hop_length, n_mels), keywords))
+    }
+
     fn __repr__(&self) -> String {
         let SpectrogramConfig { sample_rate, n_fft, hop_length, n_mels, .. } = *self.0.config();
         format!(
             "SpectrogramTransform(sample_rate={sample_rate}, n_fft={n_fft}, hop_length={hop_length}, n_mels={n_mels})"
         )
+    }
+}
+
+impl SpectrogramTransform {
+    /// What it is without Python.
+    pub fn core(&self) -> &transform::SpectrogramTransform {
+        &self.0
     }
 }
 

@@ -142,6 +142,13 @@ pub fn ids_of(tokens: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, u32>> {
     tokens.iter().map(of).collect()
 }
 
+impl Tokenizer {
+    /// What it is without Python.
+    pub fn core(&self) -> &tokenizer::Tokenizer {
+        &self.tokenizer
+    }
+}
+
 /// `value` as an id, or the `ConfigError` that says what it must be.
 pub fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
     u32::try_from(value).ok().filter(|&id| i32::try_from(id).is_ok()).ok_or_else(|| {

@@ -25,6 +25,6 @@ pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::Payload;
 pub use mapped::MappedFiles;
 pub use shard::Shard;
-#[cfg(feature = "cache")]
-pub(crate) use storage::StoredFile;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
+#[cfg(feature = "cache")]
+pub(crate) use storage::{StoredFile, open_regular};

@@ -1,6 +1,7 @@
 """`SpectrogramTransform` against torchaudio's golden data and a float64 log-mel of real recordings, and its errors."""
 
 import csv
+import pickle
 import re
 from pathlib import Path
 
@@ -83,6 +84,14 @@ def test_frames() -> None:
     for n, shown in [(-1, "-1"), (2**64 - 1, "beyond int64")]:
         with pytest.raises(forebay.ConfigError, match=f"n_samples is {shown}"):
             transform.n_frames(n)
+
+
+def test_pickled_it_is_the_same() -> None:
+    transform = forebay.SpectrogramTransform(16000, 400, 160, 64, win_length=320, f_min=20.0, f_max=7600.0)
+    waveform = np.sin(np.arange(4000, dtype=np.float32) / 7)
+    again = pickle.loads(pickle.dumps(transform))
+    assert repr(again) == repr(transform)
+    assert np.array_equal(again.transform(waveform), transform.transform(waveform))
 
 
 def test_silence_is_the_floor() -> None:

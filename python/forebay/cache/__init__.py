@@ -1,14 +1,23 @@
-"""Processed documents with random access: datasets, the orders over them, and a loader.
+"""Processed documents with random access: built once, usable while they grow; datasets and a loader over them.
 
->>> from forebay.cache import DataLoader, ListAsyncDataset, PermutationDataset
->>> documents = ListAsyncDataset([{"x": [i]} for i in range(6)])
->>> loader = DataLoader(PermutationDataset(documents, seed=1), batch_size=4)
+>>> import tempfile
+>>> from forebay import cache
+>>> shards = {"a": [{"x": [1, 2]}, {"x": [3]}], "b": [{"x": [4, 5, 6]}]}
+>>> folder = tempfile.TemporaryDirectory()
+>>> store = cache.build(shards, None, folder.name, batch_size=1)
+>>> [document["x"].tolist() for document in store.get_batch(range(len(store)))]
+[[1, 2], [4, 5, 6], [3]]
+>>> folder.cleanup()
+
+>>> documents = cache.ListAsyncDataset([{"x": [i]} for i in range(6)])
+>>> loader = cache.DataLoader(cache.PermutationDataset(documents, seed=1), batch_size=4)
 >>> [batch["x"].shape for batch in loader]
 [(4, 1), (2, 1)]
 """
 
 from forebay._core import DataLoader
 from forebay._jagged import JaggedArray
+from forebay.cache.building import CacheBuild, Features, Tokenize, build
 from forebay.cache.datasets import (
     AsyncDataset,
     CacheDataset,
@@ -18,19 +27,25 @@ from forebay.cache.datasets import (
     PermutationDataset,
     TokenSeqDataset,
 )
+from forebay.cache.store import TreeStore
 
 TreeCache = CacheDataset
 """The same, as it is known elsewhere."""
 
 __all__ = [
     "AsyncDataset",
+    "CacheBuild",
     "CacheDataset",
     "DataLoader",
     "EraShufflingDataset",
+    "Features",
     "JaggedArray",
     "ListAsyncDataset",
     "MixtureDataset",
     "PermutationDataset",
     "TokenSeqDataset",
+    "Tokenize",
     "TreeCache",
+    "TreeStore",
+    "build",
 ]

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from forebay._core import __version__
-from forebay.cli import check, download
+from forebay.cli import build, check, download
 
-COMMANDS = (check, download)
+COMMANDS = (build, check, download)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -25,7 +25,7 @@ pub(crate) fn is_guarded() -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] for a panic.
-pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
     let before = GUARDED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(before);

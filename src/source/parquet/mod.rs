@@ -34,6 +34,8 @@ use std::{
     },
 };
 
+#[cfg(feature = "cache")]
+pub(crate) use self::guard::guarded;
 #[cfg(feature = "python")]
 pub(crate) use self::guard::is_guarded;
 pub use self::{

@@ -1,0 +1,81 @@
+"""Documents as users have them, and as the core takes them: field by field, the values of all documents in a row."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Field: TypeAlias = tuple[str, str, int, NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+"""Name, type and number of axes; the bytes of the values, how many each document has, and the shapes."""
+
+
+def columns(made: object) -> tuple[int, list[Field]]:
+    """The documents that a processor made: a sequence of dicts, or a dict of sequences with a value for each document.
+
+    Dicts may hold dicts. Values are arrays, numbers, or lists of numbers.
+    """
+    if isinstance(made, Mapping):
+        named = dict(leaves(made))
+        lengths = {name: len(values) for name, values in named.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the processor gave fields of different numbers of documents: {lengths}")
+        return next(iter(lengths.values()), 0), [field(name, values) for name, values in named.items()]
+    if isinstance(made, (str, bytes)) or not isinstance(made, Sequence):
+        raise TypeError(
+            f"the processor gave {type(made).__name__}, expected a sequence of dicts of arrays, or a dict of "
+            "sequences of arrays"
+        )
+    documents = [dict(leaves(document)) for document in made]
+    names = list(documents[0]) if documents else []
+    for at, document in enumerate(documents):
+        if document.keys() != documents[0].keys():
+            raise ValueError(
+                f"document {at} of a batch has the fields {sorted(document)}, the first one {sorted(names)}"
+            )
+    return len(documents), [field(name, [document[name] for document in documents]) for name in names]
+
+
+def leaves(document: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested dicts, each with its path."""
+    if not isinstance(document, Mapping):
+        raise TypeError(f"a document is {type(document).__name__}, expected a dict of arrays")
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", value
+
+
+def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:
+    """One field of some documents."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        # One array for all: a document is a row of it.
+        n = len(values)
+        shapes = np.tile(np.array(values.shape[1:], np.int64), n)
+        lengths = np.full(n, int(np.prod(values.shape[1:])), np.int64)
+        return name, type_of(name, values), values.ndim - 1, bytes_of(values), lengths, shapes
+    arrays = [np.asarray(value) for value in values]
+    ranks = {array.ndim for array in arrays}
+    if len(ranks) > 1:
+        raise ValueError(f"field {name!r} has documents of {sorted(ranks)} axes, expected one number of them")
+    # An empty list is of no type: those with values decide.
+    typed = [array for array in arrays if array.size] or arrays
+    dtype = np.result_type(*{array.dtype for array in typed}) if typed else np.dtype(np.float64)
+    flat = np.concatenate([array.astype(dtype, copy=False).ravel() for array in typed]) if typed else np.empty(0, dtype)
+    lengths = np.array([array.size for array in arrays], np.int64)
+    shapes = np.array([axis for array in arrays for axis in array.shape], np.int64)
+    return name, type_of(name, flat), ranks.pop() if ranks else 1, bytes_of(flat), lengths, shapes
+
+
+def type_of(name: str, array: NDArray[Any]) -> str:
+    """The name of the type of the values, which must be numbers."""
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"field {name!r} has values of {array.dtype}, expected numbers; encode texts as ids or bytes")
+    return array.dtype.name
+
+
+def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The values in little-endian bytes."""
+    little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+    return little.reshape(-1).view(np.uint8)

@@ -1,0 +1,360 @@
+"""Building a cache."""
+
+import contextlib
+import hashlib
+import inspect
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, overload
+
+import numpy as np
+
+from forebay._core import ConfigError, ForebayError, SpectrogramTransform, _CacheBuild
+from forebay.cache._documents import columns
+from forebay.cache.store import TreeStore
+from forebay.tokens import Tokenizer
+
+_Path: TypeAlias = str | PathLike[str]
+Shards: TypeAlias = _Path | Sequence[_Path] | Mapping[str, Iterable[Any]]
+"""Files, or iterables of documents by name."""
+Order: TypeAlias = Literal["round_robin", "concat"]
+
+SLICE_S = 0.05
+"""A wait goes no longer without looking at signals."""
+INTERRUPT_S = 2.0
+"""How long an interrupted build may take to commit what it has."""
+
+
+@dataclass(frozen=True)
+class Tokenize:
+    """The processor of texts: `field` becomes the ids of `text_column`.
+
+    With `bos` they stand behind the token that begins a document. Ids are kept as uint16 where the vocabulary fits,
+    else as uint32.
+    """
+
+    tokenizer: Tokenizer
+    text_column: str = "text"
+    bos: bool = True
+    field: str = "input_ids"
+
+
+@dataclass(frozen=True)
+class Features:
+    """The processor of recordings: `spectrogram`, float32 `[n_mels, n_frames]`, of the whole recording, and `label`.
+
+    Channels are averaged and resampled to the transform's rate. `audio_column` is the column; None is the usual one.
+    """
+
+    transform: SpectrogramTransform
+    audio_column: str | None = None
+
+
+Processor: TypeAlias = Tokenizer | SpectrogramTransform | Tokenize | Features | Callable[[list[Any]], Any] | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a build is."""
+
+    documents: int
+    """Documents that are written, those of earlier runs too; not all are committed."""
+    values: int
+    """Values of all fields; of tokens, how many there are."""
+    finished_shards: int
+    n_shards: int
+    part: float
+    """The part of the shards that is read, from 0 to 1, as far as it is known."""
+    seconds: float
+    documents_per_s: float
+    """Of this run."""
+    values_per_s: float
+    """Of this run."""
+    remaining_s: float | None
+    """None while nothing can be said."""
+
+
+class CacheBuild:
+    """A build that goes on, on threads of its own."""
+
+    def __init__(self, core: _CacheBuild, path: Path, split: str, release: Callable[[], None] | None = None) -> None:
+        self._core = core
+        self._path = path
+        self._split = split
+        self._release = release
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        found = self._core.progress()
+        seconds = max(found["seconds"], 1e-9)
+        read = found["part"] - found["part_before"]
+        return Progress(
+            documents=found["documents"],
+            values=found["values"],
+            finished_shards=found["finished_shards"],
+            n_shards=found["n_shards"],
+            part=found["part"],
+            seconds=found["seconds"],
+            documents_per_s=(found["documents"] - found["documents_before"]) / seconds,
+            values_per_s=(found["values"] - found["values_before"]) / seconds,
+            remaining_s=(1 - found["part"]) / read * seconds if read > 0 else None,
+        )
+
+    def wait(self, timeout_s: float | None = None) -> TreeStore | None:
+        """The finished cache; None if it still goes on after `timeout_s`.
+
+        Raises what ended the build: the error of a processor, a shard or the file system. What was committed is there,
+        and the same call to `build` goes on from it. `KeyboardInterrupt` cancels the build.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            while self._core.wait(SLICE_S) is None:
+                if deadline is not None and time.monotonic() >= deadline:
+                    return None
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+        self._end()
+        return TreeStore(self._path, self._split)
+
+    def cancel(self) -> None:
+        """Ends the build after the batches that are under way, and commits what is written by then; waits up to 2 s."""
+        self._core.cancel()
+        deadline = time.monotonic() + INTERRUPT_S
+        # It ends with the error that says so.
+        with contextlib.suppress(ForebayError):
+            while self._core.wait(SLICE_S) is None and time.monotonic() < deadline:
+                pass
+        self._end()
+
+    def _end(self) -> None:
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+    def __repr__(self) -> str:
+        progress = self.progress()
+        return f"<forebay.cache.CacheBuild: {progress.documents} documents, {100 * progress.part:.0f} % read>"
+
+
+@overload
+def build(
+    shards: Shards,
+    processor: Processor,
+    path: _Path,
+    *,
+    split: str = "train",
+    fields: Sequence[str] | Mapping[str, Any] | None = None,
+    batch_size: int = 128,
+    order: Order = "round_robin",
+    n_workers: int | None = None,
+    engine: Literal["threads", "ray"] = "threads",
+    overwrite: bool = False,
+    wait: Literal[True] = True,
+    compression: str = "none",
+    columns: Sequence[str] | None = None,
+    progress: bool | None = None,
+) -> TreeStore: ...
+@overload
+def build(
+    shards: Shards,
+    processor: Processor,
+    path: _Path,
+    *,
+    split: str = "train",
+    fields: Sequence[str] | Mapping[str, Any] | None = None,
+    batch_size: int = 128,
+    order: Order = "round_robin",
+    n_workers: int | None = None,
+    engine: Literal["threads", "ray"] = "threads",
+    overwrite: bool = False,
+    wait: Literal[False],
+    compression: str = "none",
+    columns: Sequence[str] | None = None,
+    progress: bool | None = None,
+) -> CacheBuild: ...
+def build(
+    shards: Shards,
+    processor: Processor,
+    path: _Path,
+    *,
+    split: str = "train",
+    fields: Sequence[str] | Mapping[str, Any] | None = None,
+    batch_size: int = 128,
+    order: Order = "round_robin",
+    n_workers: int | None = None,
+    engine: Literal["threads", "ray"] = "threads",
+    overwrite: bool = False,
+    wait: bool = True,
+    compression: str = "none",
+    columns: Sequence[str] | None = None,
+    progress: bool | None = None,
+) -> TreeStore | CacheBuild:
+    """Builds a split of the cache in `path`, or goes on with one; gives the finished cache.
+
+    `shards` are files (Parquet, Arrow, JSON lines, text; lines also as `.gz` and `.zst`) or a dict of iterables of
+    documents by name. `processor` is a `Tokenizer`, a `SpectrogramTransform`, `Tokenize` or `Features` with their
+    options, or a function from a list of up to `batch_size` documents to a list of dicts of arrays, nested as you like,
+    or to one dict of lists; it may give more or less documents than it got, and is called on several threads. None
+    keeps columns of numbers as they are. `columns` names the columns of tables that are read.
+
+    The order is that of the shards, whatever the workers do: `round_robin` takes a batch of each in turn, `concat` one
+    shard behind the other. `fields` names what is kept, as a list, or as a dict with types (`{"input_ids": "uint16"}`).
+    `compression` is "none", "zstd" or "zstd:LEVEL".
+
+    A build that ended early, however it did, goes on where it last committed if it is called again with the same
+    arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
+    returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar: None if stderr is a terminal.
+    """
+    folder = Path(path)
+    workers = cores() if n_workers is None else n_workers
+    check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
+    kind = described(processor, shards, columns)
+    given: Any = opened(shards)
+    made_by = {
+        "batch_size": str(batch_size),
+        "order": order,
+        "compression": compression,
+        "columns": json.dumps(None if columns is None else list(columns)),
+        "fields": json.dumps(typed(fields)),
+        "processor": kind.pop("name"),
+        **_CacheBuild.identity(given, kind),
+    }
+    release = None
+    if engine == "ray":
+        from forebay.cache.ray import RayShards
+
+        remote = RayShards(given, kind, batch_size, workers)
+        given, release = remote.shards(), remote.close
+    core = _CacheBuild(
+        given,
+        kind,
+        folder,
+        split,
+        fields=typed(fields),
+        batch_size=batch_size,
+        order=order,
+        n_workers=workers,
+        compression=compression,
+        made_by=json.dumps(made_by),
+        overwrite=overwrite,
+        is_processed=engine == "ray",
+    )
+    handle = CacheBuild(core, folder, split, release)
+    if not wait:
+        return handle
+    shown = sys.stderr.isatty() if progress is None else progress
+    if shown:
+        from forebay.cli.build import watch
+
+        watch(handle)
+    store = handle.wait()
+    assert store is not None
+    return store
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
+    """Looks at the parameters; one error names all that is wrong."""
+    problems = []
+    if not 1 <= batch_size <= 1 << 20:
+        problems.append(f"batch_size is {batch_size}, must be 1 to {1 << 20}")
+    if not 1 <= n_workers <= 1024:
+        problems.append(f"n_workers is {n_workers}, must be 1 to 1024")
+    if order not in ("round_robin", "concat"):
+        problems.append(f'order is {order!r}, must be "round_robin" or "concat"')
+    if engine not in ("threads", "ray"):
+        problems.append(f'engine is {engine!r}, must be "threads" or "ray"')
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
+    """Paths, or functions that open an iterable behind its first documents."""
+    if isinstance(shards, Mapping):
+        return [(str(name), Skipping(documents)) for name, documents in shards.items()]
+    if isinstance(shards, (str, PathLike)):
+        return [os.fspath(shards)]
+    return [os.fspath(path) for path in shards]
+
+
+@dataclass(frozen=True)
+class Skipping:
+    """Opens an iterable behind its first documents."""
+
+    documents: Iterable[Any]
+
+    def __call__(self, skip: int) -> Iterable[Any]:
+        """An iterator over what follows the first `skip` documents."""
+        if skip and isinstance(self.documents, Sequence):
+            return itertools.islice(self.documents, skip, None)
+        return itertools.islice(iter(self.documents), skip, None)
+
+
+def described(processor: Processor, shards: Shards, names: Sequence[str] | None) -> dict[str, Any]:
+    """What the core needs to know of a processor; `name` is what tells it from others."""
+    read = None if names is None else list(names)
+    match processor:
+        case Tokenizer():
+            return described(Tokenize(processor), shards, names)
+        case SpectrogramTransform():
+            return described(Features(processor), shards, names)
+        case Tokenize(tokenizer, text_column, bos, field):
+            options = {"tokenizer": tokenizer, "text_column": text_column, "bos": bos, "field": field}
+            return {"kind": "tokenize", "name": "", "columns": read, **options}
+        case Features(transform, audio_column):
+            return {
+                "kind": "features",
+                "name": "",
+                "columns": read,
+                "transform": transform,
+                "audio_column": audio_column,
+            }
+        case None if isinstance(shards, Mapping):
+            return {"kind": "columns", "name": "none", "columns": read, "to_columns": columns}
+        case None:
+            return {"kind": "keep", "name": "none", "columns": read}
+        case _ if callable(processor):
+            to_columns = {"to_columns": columns, "function": processor}
+            return {"kind": "callable", "name": fingerprint(processor), "columns": read, **to_columns}
+        case _:
+            raise TypeError(
+                f"processor is {type(processor).__name__}, expected a Tokenizer, a SpectrogramTransform, Tokenize, "
+                "Features, a function or None"
+            )
+
+
+def fingerprint(function: Callable[..., Any]) -> str:
+    """What tells a function from another: its `fingerprint` if it has one, else its name and a hash of its source."""
+    own = getattr(function, "fingerprint", None)
+    if own is not None:
+        return str(own() if callable(own) else own)
+    code = function if inspect.isroutine(function) else type(function)
+    name = f"{code.__module__}.{code.__qualname__}"
+    try:
+        source = inspect.getsource(code)
+    except (OSError, TypeError):
+        return name
+    return f"{name} {hashlib.sha256(source.encode()).hexdigest()[:16]}"
+
+
+def typed(fields: Sequence[str] | Mapping[str, Any] | None) -> list[tuple[str, str | None]] | None:
+    """Names of fields with the names of their types."""
+    if fields is None:
+        return None
+    if isinstance(fields, Mapping):
+        return [(name, None if dtype is None else np.dtype(dtype).name) for name, dtype in sorted(fields.items())]
+    if isinstance(fields, str):
+        raise TypeError(f"fields is the string {fields!r}, expected a list of names, or a dict of names and types")
+    return [(name, None) for name in sorted(fields)]

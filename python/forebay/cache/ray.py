@@ -1,0 +1,104 @@
+"""Shards that are read and processed by Ray, on as many machines as there are; the one that asked writes, in order.
+
+The writer, the order and the bound on what waits are those of `engine="threads"`; here is only what reads a shard: an
+actor, which runs the same core. Shards are dealt to actors in turn, so that different ones are processed at the same
+time. An actor keeps what it has open, but that is no state: whoever asks names the batch, and a new actor opens the
+shard there if one dies.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from forebay._core import _ShardWork
+
+ATTEMPTS = 10
+"""How many actors in a row may die over one batch before the build fails."""
+
+
+class Worker:
+    """Reads and processes batches of some shards: an actor."""
+
+    def __init__(self, kind: dict[str, Any], batch_size: int) -> None:
+        self._kind = kind
+        self._batch_size = batch_size
+        self._open: dict[str, tuple[int, _ShardWork]] = {}
+
+    def batch(self, name: str, shard: list[Any], number: int) -> Any:
+        """A batch of a shard, or None behind the last."""
+        at, work = self._open.pop(name, (-1, None))
+        if work is None or at != number:
+            work = _ShardWork(shard, self._kind, number, self._batch_size)
+        made = work.next()
+        if made is not None:
+            self._open[name] = (number + 1, work)
+        return made
+
+
+class RayShards:
+    """The shards of a build, by actors."""
+
+    def __init__(self, given: list[Any], kind: dict[str, Any], batch_size: int, n_workers: int) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError('engine="ray" needs Ray: pip install forebay[ray]') from error
+        self._ray = ray
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False)
+        self._actor = ray.remote(max_concurrency=1)(Worker)
+        self._arguments = (ray.put(kind), batch_size)
+        self._given = given
+        self._lock = threading.Lock()
+        self._actors: list[Any] = [None] * min(n_workers, max(len(given), 1))
+
+    def shards(self) -> list[tuple[str, Callable[[int], Iterator[Any]]]]:
+        """For each shard its name and a function that opens it behind its first batches."""
+        return [(self._name(at), self._opener(at)) for at in range(len(self._given))]
+
+    def close(self) -> None:
+        """Ends the actors."""
+        with self._lock:
+            for actor in self._actors:
+                if actor is not None:
+                    self._ray.kill(actor)
+            self._actors = [None] * len(self._actors)
+
+    def _name(self, at: int) -> str:
+        shard = self._given[at]
+        return shard if isinstance(shard, str) else shard[0]
+
+    def _opener(self, at: int) -> Callable[[int], Iterator[Any]]:
+        def batches(skip: int) -> Iterator[Any]:
+            number = skip
+            while (made := self._batch(at, number)) is not None:
+                yield made
+                number += 1
+
+        return batches
+
+    def _batch(self, at: int, number: int) -> Any:
+        place = at % len(self._actors)
+        attempt = 0
+        while True:
+            attempt += 1
+            actor = self._living(place)
+            try:
+                return self._ray.get(actor.batch.remote(self._name(at), [self._given[at]], number))
+            except self._ray.exceptions.RayActorError:
+                self._bury(place, actor)
+                if attempt == ATTEMPTS:
+                    raise
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+
+    def _living(self, place: int) -> Any:
+        with self._lock:
+            if self._actors[place] is None:
+                self._actors[place] = self._actor.remote(*self._arguments)
+            return self._actors[place]
+
+    def _bury(self, place: int, actor: Any) -> None:
+        with self._lock:
+            if self._actors[place] is actor:
+                self._actors[place] = None

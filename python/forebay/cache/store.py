@@ -1,0 +1,92 @@
+"""A cache that is read."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay._core import _CacheReader
+
+
+class TreeStore:
+    """Documents by number: `store[7]` is a dict of arrays, nested as it was built.
+
+    `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with the same
+    layout. `len` is what was committed when it was last looked at; `refresh` looks again, `wait` waits.
+
+    Raises `FileNotFoundError` if there is no cache there (yet), `StateError` if its writer failed.
+    """
+
+    def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
+        self._reader = _CacheReader(path, split)
+
+    @property
+    def fields(self) -> dict[str, tuple[np.dtype[Any], int]]:
+        """Type and number of axes of each field; empty while there is no document."""
+        return {name: (np.dtype(dtype), rank) for name, dtype, rank in self._reader.fields()}
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no more documents will come."""
+        return self._reader.length()[1]
+
+    def __len__(self) -> int:
+        return self._reader.length()[0]
+
+    def refresh(self) -> int:
+        """Looks at the ledger, which costs a `stat`, and a small read if it has changed; the number of documents."""
+        return self._reader.refresh()[0]
+
+    def wait(self, n_documents: int | None = None) -> int:
+        """Waits until there are so many documents, or no more will come; how many there are.
+
+        None waits for the end. Raises `StateError` if the writer fails.
+        """
+        return self._reader.wait(2**63 if n_documents is None else n_documents)[0]
+
+    def get_batch(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """The documents with these numbers, in this order. Neighbours are read together.
+
+        Raises `IndexError` for a number beyond what is committed, or below 0.
+        """
+        numbers = [int(index) for index in indices]
+        if any(number < 0 for number in numbers):
+            raise IndexError(f"document {min(numbers)} is asked for; the first one is 0")
+        if numbers and max(numbers) >= len(self):
+            raise IndexError(f"document {max(numbers)} is asked for, and there are {len(self)}")
+        documents: list[dict[str, Any]] = [{} for _ in numbers]
+        for at, (name, dtype, rank) in enumerate(self._reader.fields() if numbers else []):
+            data, ends, shapes = self._reader.documents(at, numbers)
+            values = data.view(dtype)
+            parts = np.split(values, ends[:-1])
+            *parents, leaf = name.split("/")
+            for document, part, shape in zip(documents, parts, shapes.reshape(len(numbers), rank), strict=True):
+                inner = document
+                for parent in parents:
+                    inner = inner.setdefault(parent, {})
+                inner[leaf] = part.reshape(shape)
+        return documents
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.get_batch([range(len(self))[index]])[0]
+
+    def flat(self, field: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """The values `start` to `stop` of a field over all documents, one behind the other.
+
+        Raises `IndexError` beyond what is committed, `KeyError` if there is no such field.
+        """
+        fields = self._reader.fields()
+        names = [name for name, _, _ in fields]
+        if field not in names:
+            raise KeyError(f"there is no field {field!r}; the fields are {', '.join(names)}")
+        at = names.index(field)
+        stop = self._reader.flat_len(at) if stop is None else stop
+        if not 0 <= start <= stop:
+            raise IndexError(f"values {start} to {stop} are asked for")
+        return self._reader.flat(at, start, stop).view(fields[at][1])
+
+    def __repr__(self) -> str:
+        more = "" if self.is_final else ", growing"
+        return f"<forebay.cache.TreeStore: {len(self)} documents{more}, {', '.join(self.fields) or 'no fields yet'}>"

@@ -1,0 +1,106 @@
+"""`forebay build`: a cache of processed documents out of shards."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from forebay._core import ForebayError
+from forebay.cache import CacheBuild, Tokenize, build
+from forebay.cli.progress import REDRAW_S, WIDTH, clock
+from forebay.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def watch(handle: CacheBuild, stream: TextIO | None = None) -> None:
+    """Draws a line that is written over until the build ends, however it does."""
+    stream = sys.stderr if stream is None else stream
+    try:
+        while handle.wait(REDRAW_S) is None:
+            stream.write(f"\r{line(handle)}\x1b[K")
+            stream.flush()
+    finally:
+        stream.write(f"\r{line(handle)}\x1b[K\n")
+        stream.flush()
+
+
+def line(handle: CacheBuild) -> str:
+    """The bar: how much is done, how fast it goes, what is left."""
+    progress = handle.progress()
+    filled = int(WIDTH * progress.part)
+    parts = [
+        f"[{'#' * filled + '.' * (WIDTH - filled)}] {progress.finished_shards}/{progress.n_shards} shards",
+        f"{progress.documents} documents",
+        f"{progress.documents_per_s:.0f} documents/s",
+        f"{progress.values_per_s / 1e6:.2f} M values/s",
+    ]
+    if progress.remaining_s and progress.finished_shards < progress.n_shards:
+        parts.append(f"{clock(progress.remaining_s)} left")
+    return ", ".join(parts)
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Adds the subcommand."""
+    parser = subparsers.add_parser(
+        "build",
+        help="process shards into a cache with random access",
+        description="Builds a cache of token ids out of texts, or of columns of numbers as they are. A build that "
+        "ended early goes on where it last committed.",
+    )
+    parser.add_argument(
+        "shards", nargs="+", type=Path, help="Parquet, Arrow, .jsonl or .txt, lines also as .gz and .zst"
+    )
+    parser.add_argument("-o", "--path", type=Path, required=True, help="the folder of the cache")
+    parser.add_argument(
+        "-t", "--tokenizer", type=Path, help="a tokenizer.json or rank file; without it numbers are kept"
+    )
+    parser.add_argument("--text-column", default="text", metavar="NAME", help="the column of texts (%(default)s)")
+    parser.add_argument("--no-bos", action="store_true", help="do not begin each document with the tokenizer's BOS")
+    parser.add_argument(
+        "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, in that type; may be repeated"
+    )
+    parser.add_argument("--split", default="train", help="(%(default)s)")
+    parser.add_argument("--order", choices=("round_robin", "concat"), default="round_robin", help="(%(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=128, metavar="N", help="documents processed together (%(default)s)"
+    )
+    parser.add_argument("-w", "--n-workers", type=int, metavar="N", help="threads (default: one for each core)")
+    parser.add_argument("--engine", choices=("threads", "ray"), default="threads", help="(%(default)s)")
+    parser.add_argument("--compression", default="none", help="none, zstd or zstd:LEVEL (%(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="remove a cache that is there")
+    parser.set_defaults(run=run, parser=parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Builds; the exit code is 1 if that failed."""
+    fields = None
+    if options.fields:
+        pairs = [name.partition("=") for name in options.fields]
+        fields = {name: dtype or None for name, _, dtype in pairs}
+    begin = time.monotonic()
+    try:
+        processor = None
+        if options.tokenizer is not None:
+            processor = Tokenize(Tokenizer(options.tokenizer), options.text_column, bos=not options.no_bos)
+        store = build(
+            options.shards,
+            processor,
+            options.path,
+            split=options.split,
+            fields=fields,
+            columns=list(fields) if fields and processor is None else None,
+            batch_size=options.batch_size,
+            order=options.order,
+            n_workers=options.n_workers,
+            engine=options.engine,
+            compression=options.compression,
+            overwrite=options.overwrite,
+        )
+    except (ForebayError, OSError, TypeError) as error:
+        sys.stderr.write(f"forebay: {error}\n")
+        return 1
+    sys.stderr.write(f"{len(store)} documents in {options.path} ({time.monotonic() - begin:.1f} s)\n")
+    return 0

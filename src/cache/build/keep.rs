@@ -1,0 +1,122 @@
+//! The processor of what is processed already: columns of numbers, or of lists of numbers, as they are.
+
+use arrow_array::{Array, ArrayRef, cast::AsArray};
+use arrow_schema::DataType as ArrowType;
+
+use super::{Process, Processor, inputs::Rows};
+use crate::{
+    Error, ErrorKind, Result,
+    cache::{Column, DataType, Processed},
+};
+
+/// Keeps columns as they are: numbers become fields without an axis, lists of numbers fields with one.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep;
+
+impl Processor<Rows> for Keep {
+    fn worker(&self) -> Box<dyn Process<Rows>> {
+        Box::new(Self)
+    }
+}
+
+impl Process<Rows> for Keep {
+    fn process(&mut self, rows: Rows) -> Result<Processed> {
+        let documents = rows.len() as u64;
+        let Rows::Table(tables) = rows else {
+            let message = "without a processor, columns of numbers in Parquet or Arrow are kept as they are; give a processor \
+                           for lines and recordings";
+            return Err(Error::new(ErrorKind::Config, message));
+        };
+        let mut columns: Vec<Column> = Vec::new();
+        for table in &tables {
+            for (at, field) in table.schema_ref().fields().iter().enumerate() {
+                let (dtype, rank) = kind(field.data_type()).ok_or_else(|| {
+                    let message = format!(
+                        "column {:?} is {}; without a processor, numbers and lists of numbers are kept: name them in \
+                         fields=, or give a processor",
+                        field.name(),
+                        field.data_type()
+                    );
+                    Error::new(ErrorKind::Schema, message)
+                })?;
+                if columns.len() == at {
+                    columns
+                        .push(Column { rank, ..Column::flat(field.name(), dtype, Vec::new(), Vec::new()) });
+                }
+                append(table.column(at), &mut columns[at])?;
+            }
+        }
+        Ok(Processed { documents, columns })
+    }
+}
+
+/// The type of the numbers, and whether they are in lists.
+fn kind(of: &ArrowType) -> Option<(DataType, usize)> {
+    let number = |of: &ArrowType| {
+        Some(match of {
+            ArrowType::Int8 => DataType::Int8,
+            ArrowType::Int16 => DataType::Int16,
+            ArrowType::Int32 => DataType::Int32,
+            ArrowType::Int64 => DataType::Int64,
+            ArrowType::UInt8 => DataType::Uint8,
+            ArrowType::UInt16 => DataType::Uint16,
+            ArrowType::UInt32 => DataType::Uint32,
+            ArrowType::UInt64 => DataType::Uint64,
+            ArrowType::Float16 => DataType::Float16,
+            ArrowType::Float32 => DataType::Float32,
+            ArrowType::Float64 => DataType::Float64,
+            _ => return None,
+        })
+    };
+    match of {
+        ArrowType::List(item) | ArrowType::LargeList(item) | ArrowType::FixedSizeList(item, _) => {
+            Some((number(item.data_type())?, 1))
+        }
+        other => Some((number(other)?, 0)),
+    }
+}
+
+fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
+    let null = |row: usize| {
+        let message = format!("column {:?} has a null; leave such rows out before you build", column.name);
+        Error::new(ErrorKind::Schema, message).at_row((column.lengths.len() + row) as u64)
+    };
+    if let Some(row) =
+        (array.null_count() > 0).then(|| (0..array.len()).find(|&row| array.is_null(row))).flatten()
+    {
+        return Err(null(row));
+    }
+    let lengths: Vec<u64>;
+    let values: ArrayRef = match array.data_type() {
+        ArrowType::List(_) => {
+            let list = array.as_list::<i32>();
+            lengths = list.offsets().lengths().map(|n| n as u64).collect();
+            let ends = list.offsets();
+            list.values().slice(ends[0] as usize, (ends[ends.len() - 1] - ends[0]) as usize)
+        }
+        ArrowType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            lengths = list.offsets().lengths().map(|n| n as u64).collect();
+            let ends = list.offsets();
+            list.values().slice(ends[0] as usize, (ends[ends.len() - 1] - ends[0]) as usize)
+        }
+        ArrowType::FixedSizeList(_, n) => {
+            lengths = vec![*n as u64; array.len()];
+            let list = array.as_fixed_size_list();
+            list.values().slice(0, list.len() * *n as usize)
+        }
+        _ => {
+            lengths = vec![1; array.len()];
+            array.clone()
+        }
+    };
+    if values.null_count() > 0 {
+        return Err(null(0));
+    }
+    let data = values.to_data();
+    let width = column.dtype.bytes();
+    let bytes = data.buffers()[0].as_slice();
+    column.data.extend_from_slice(&bytes[data.offset() * width..(data.offset() + data.len()) * width]);
+    column.lengths.extend(lengths);
+    Ok(())
+}

@@ -1,0 +1,411 @@
+//! Builds a cache: shards are read and processed by many threads, and written in one order.
+//!
+//! ```text
+//! builder ── Turns ──▶ n workers ──────────────▶ Turns ──▶ ordered writer
+//! (a call)   which     take a shard's reader,    by shard   appends in order,
+//!            shard     read a batch, give it      and       commits
+//!            next?     back, process the batch    batch
+//! ```
+//!
+//! The *builder* is the call that starts it all and holds a [`Build`]. The *shard dispatcher* ([`turns`]) says which shard is read
+//! next, a *batch processor* is what each worker has of its own, and the *ordered writer* takes batches in an order that
+//! follows from the shards alone. So number and speed of workers change no byte. Readers are held back when three commits
+//! of documents, or [`BACKLOG_BYTES`], wait to be written; only the batch that the writer waits for is always read.
+
+pub mod inputs;
+pub mod keep;
+pub mod recordings;
+pub mod tokens;
+mod turns;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+pub use self::turns::Order;
+use self::turns::{Outcome, Turns};
+use super::{
+    batch::Processed,
+    datatype::DataType,
+    ledger::Ledger,
+    writer::{CacheWriter, WriterOptions},
+};
+use crate::{Error, ErrorKind, Result, pipeline::Threads, seed::mix};
+
+/// Documents between commits.
+pub const COMMIT_DOCUMENTS: u64 = 8192;
+/// The longest time between commits, if there is anything new.
+const COMMIT_TIME: Duration = Duration::from_secs(100);
+/// Commits of documents that may wait to be written.
+const BACKLOG_COMMITS: u64 = 3;
+/// Bytes of processed documents that may wait to be written.
+const BACKLOG_BYTES: usize = 512 << 20;
+
+/// Where documents come from.
+pub trait Shards: Send + Sync + 'static {
+    /// Some documents, unprocessed.
+    type Batch: Send + 'static;
+
+    /// The name of each shard, in order; no two are alike.
+    fn names(&self) -> &[String];
+
+    /// A reader of a shard, behind its first `skip` batches of `size` documents.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read; the build ends with it.
+    fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Self::Batch>>>;
+}
+
+/// Reads a shard from front to back.
+pub trait ReadShard<B>: Send {
+    /// The next documents: as many as were asked for, less at the end, None behind it.
+    ///
+    /// # Errors
+    /// As [`Shards::open`].
+    fn next(&mut self) -> Result<Option<B>>;
+
+    /// The part of the shard that has been read, if that is known.
+    fn part(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// Makes documents of batches.
+pub trait Processor<B>: Send + Sync + 'static {
+    /// What one worker has of its own.
+    fn worker(&self) -> Box<dyn Process<B>>;
+}
+
+/// One worker's part of a [`Processor`].
+pub trait Process<B>: Send {
+    /// Makes documents of a batch, as many as it likes.
+    ///
+    /// # Errors
+    /// Whatever keeps it from that; the build ends with it.
+    fn process(&mut self, batch: B) -> Result<Processed>;
+}
+
+/// How a cache is built.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The folder of the cache.
+    pub path: PathBuf,
+    /// The split.
+    pub split: String,
+    /// Documents that are processed together.
+    pub batch_size: u64,
+    /// The order of batches.
+    pub order: Order,
+    /// Threads that read and process.
+    pub n_workers: usize,
+    /// The fields to keep, and their types where they are given; None for all as they come.
+    pub fields: Option<Vec<(String, Option<DataType>)>>,
+    /// How the cache is written. Its shards are taken from [`Shards`].
+    pub options: WriterOptions,
+}
+
+/// How far a build is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Progress {
+    /// Documents that are written; not all are committed.
+    pub documents: u64,
+    /// Documents that were there before.
+    pub documents_before: u64,
+    /// Values that are written, of all fields.
+    pub values: u64,
+    /// Values that were there before.
+    pub values_before: u64,
+    /// Shards that are written.
+    pub finished_shards: u64,
+    /// All shards.
+    pub n_shards: u64,
+    /// The part that is read, as far as it is known.
+    pub part: f64,
+    /// The part that was there before.
+    pub part_before: f64,
+    /// Seconds since the build began.
+    pub seconds: f64,
+}
+
+/// A build that goes on, on threads of its own. Dropping it ends it; what is written by then is committed.
+pub struct Build {
+    shared: Arc<dyn Running>,
+    _threads: Threads,
+}
+
+/// What is common to builds of any batches.
+trait Running: Send + Sync {
+    fn cancel(&self);
+    fn progress(&self) -> Progress;
+    fn wait(&self, at_most: Duration) -> Option<Result<u64>>;
+}
+
+struct Shared<B> {
+    turns: Turns<B>,
+    fields: Option<Vec<(String, Option<DataType>)>>,
+    begin: Instant,
+    before: Progress,
+    documents: AtomicU64,
+    values: AtomicU64,
+    /// The number of documents, or why there are no more.
+    result: Mutex<Option<Result<u64>>>,
+    ended: Condvar,
+}
+
+impl<B: Send> Running for Shared<B> {
+    fn cancel(&self) {
+        self.turns.stop();
+    }
+
+    fn progress(&self) -> Progress {
+        let (finished_shards, n_shards, part) = self.turns.standing();
+        Progress {
+            documents: self.documents.load(Ordering::Relaxed),
+            values: self.values.load(Ordering::Relaxed),
+            finished_shards,
+            n_shards,
+            part,
+            seconds: self.begin.elapsed().as_secs_f64(),
+            ..self.before
+        }
+    }
+
+    fn wait(&self, at_most: Duration) -> Option<Result<u64>> {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(result, at_most, |result| result.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+}
+
+impl Build {
+    /// Opens the cache and begins; if it is finished already, there is nothing to do.
+    ///
+    /// # Errors
+    /// As [`CacheWriter::open`]; [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`] if the system has no threads.
+    pub fn start<S: Shards>(plan: Plan, shards: S, processor: impl Processor<S::Batch>) -> Result<Self> {
+        let names = shards.names().to_vec();
+        let mut sorted: Vec<_> = names.iter().collect();
+        sorted.sort();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("the shard {:?} is there twice; name each once", pair[0]);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let mut options = WriterOptions { shards: names.clone(), ..plan.options };
+        options.made_by.insert("shards".into(), order_of(&names).into());
+        let writer = CacheWriter::open(&plan.path, &plan.split, options)?;
+        let standings =
+            names.iter().map(|name| writer.ledger().shards.get(name).copied().unwrap_or_default());
+        let most = (BACKLOG_COMMITS * COMMIT_DOCUMENTS / plan.batch_size).max(2 * plan.n_workers as u64);
+        let turns = Turns::new(plan.order, standings.collect(), most, BACKLOG_BYTES);
+        let part_before = turns.standing().2;
+        let shared = Arc::new(Shared {
+            turns,
+            fields: plan.fields,
+            begin: Instant::now(),
+            before: Progress {
+                documents_before: writer.documents(),
+                values_before: writer.values(),
+                part_before,
+                ..Progress::default()
+            },
+            documents: AtomicU64::new(writer.documents()),
+            values: AtomicU64::new(writer.values()),
+            result: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let mut threads = Threads::default();
+        let (shards, processor) = (Arc::new(shards), Arc::new(processor));
+        for n in 0..plan.n_workers {
+            let (shared, shards, processor) = (shared.clone(), shards.clone(), processor.clone());
+            let work = move || work(&shared, &*shards, &*processor, plan.batch_size);
+            threads.spawn(format!("forebay-cache-{n}"), work)?;
+        }
+        threads.spawn("forebay-writer".into(), {
+            let shared = shared.clone();
+            move || {
+                let written = catch_unwind(AssertUnwindSafe(|| write(&shared, writer, &names)));
+                let result = written.unwrap_or_else(|_| Err(panicked("the writer of the cache")));
+                shared.turns.stop();
+                *shared.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                shared.ended.notify_all();
+            }
+        })?;
+        Ok(Self { shared, _threads: threads })
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.shared.progress()
+    }
+
+    /// Waits for the end, but not longer than `at_most`; the number of documents, or None if it goes on.
+    ///
+    /// # Errors
+    /// What ended the build; [`ErrorKind::Closed`] if it was cancelled. What was committed is there, and a build with the same
+    /// parameters goes on from it.
+    pub fn wait(&self, at_most: Duration) -> Option<Result<u64>> {
+        self.shared.wait(at_most)
+    }
+
+    /// Asks it to end after the batches that are under way; what is written by then is committed.
+    pub fn cancel(&self) {
+        self.shared.cancel();
+    }
+}
+
+impl std::fmt::Debug for Build {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Build").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Build {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// The number of shards and a hash of their names in this order, which the order of documents follows from.
+fn order_of(names: &[String]) -> String {
+    let hash = names.iter().fold(0, |state, name| {
+        name.bytes().fold(mix(state ^ mix(name.len() as u64)), |state, byte| mix(state ^ u64::from(byte)))
+    });
+    format!("{} in the order {hash:016x}", names.len())
+}
+
+fn panicked(who: &str) -> Error {
+    Error::new(ErrorKind::Panic, format!("{who} panicked: a bug of forebay, please report it"))
+}
+
+/// A worker: reads and processes one batch after the other.
+fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Processor<S::Batch>, size: u64) {
+    let mut process = None;
+    while let Some(mut turn) = shared.turns.take() {
+        let guarded = |work: &mut dyn FnMut() -> Result<Outcome>| {
+            catch_unwind(AssertUnwindSafe(work))
+                .unwrap_or_else(|_| Err(panicked("a worker")))
+                .unwrap_or_else(Outcome::Failed)
+        };
+        let mut batch = None;
+        let read = guarded(&mut || {
+            let reader = match &mut turn.reader {
+                Some(reader) => reader,
+                None => turn.reader.insert(shards.open(turn.shard, turn.batch, size)?),
+            };
+            batch = reader.next()?;
+            Ok(Outcome::End)
+        });
+        let (shard, number) = (turn.shard, turn.batch);
+        let Some(batch) = batch else {
+            shared.turns.give_back(turn, false);
+            shared.turns.answer(shard, number, in_shard(read, &shards.names()[shard]));
+            continue;
+        };
+        shared.turns.give_back(turn, true);
+        let mut batch = Some(batch);
+        let made = guarded(&mut || {
+            let process = process.get_or_insert_with(|| processor.worker());
+            let Some(batch) = batch.take() else { return Ok(Outcome::End) };
+            let mut processed = process.process(batch)?;
+            if let Some(fields) = &shared.fields {
+                processed.select(fields)?;
+            }
+            processed.check()?;
+            Ok(Outcome::Done(processed))
+        });
+        shared.turns.answer(shard, number, in_batch(in_shard(made, &shards.names()[shard]), number, size));
+    }
+}
+
+fn in_shard(outcome: Outcome, name: &str) -> Outcome {
+    match outcome {
+        Outcome::Failed(error) if error.place.shard.is_none() => {
+            Outcome::Failed(error.in_shard(PathBuf::from(name)))
+        }
+        outcome => outcome,
+    }
+}
+
+/// Adds the rows of the batch to an error that names none.
+fn in_batch(outcome: Outcome, batch: u64, size: u64) -> Outcome {
+    match outcome {
+        Outcome::Failed(mut error) if error.place.row.is_none() => {
+            error.message =
+                format!("{} (documents {} to {})", error.message, batch * size, (batch + 1) * size - 1);
+            Outcome::Failed(error)
+        }
+        Outcome::Failed(mut error) => {
+            // A row within the batch.
+            error.place.row = error.place.row.map(|row| batch * size + row);
+            Outcome::Failed(error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// The ordered writer.
+fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String]) -> Result<u64> {
+    let result = append_all(shared, &mut writer, names);
+    if let Err(error) = &result
+        && error.kind != ErrorKind::Closed
+        && let Err(untold) = writer.fail(&error.to_string())
+    {
+        // Where the disk is full this may fail as well; the error is told all the same.
+        log::warn!("cannot tell readers that the build failed: {untold}");
+    }
+    result
+}
+
+fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[String]) -> Result<u64> {
+    let mut committed = (writer.documents(), Instant::now());
+    loop {
+        let is_new = writer.documents() > committed.0;
+        let due = is_new.then(|| committed.1 + COMMIT_TIME);
+        let Some((shard, outcome)) = shared.turns.next(due) else {
+            if shared.turns.is_stopped() {
+                writer.commit()?;
+                return Err(Error::new(ErrorKind::Closed, "the build was cancelled; build again to go on"));
+            }
+            if shared.turns.is_finished() {
+                writer.finish()?;
+                return Ok(writer.documents());
+            }
+            writer.commit()?;
+            committed = (writer.documents(), Instant::now());
+            continue;
+        };
+        let name = &names[shard];
+        match outcome {
+            Outcome::Done(processed) => {
+                writer.append(name, Some(processed))?;
+                writer.advance(name, false);
+            }
+            Outcome::End => writer.advance(name, true),
+            Outcome::Failed(error) => {
+                writer.commit()?;
+                return Err(error);
+            }
+        }
+        shared.documents.store(writer.documents(), Ordering::Relaxed);
+        shared.values.store(writer.values(), Ordering::Relaxed);
+        let is_late = is_new && committed.1.elapsed() >= COMMIT_TIME;
+        if writer.documents() - committed.0 >= COMMIT_DOCUMENTS || is_late {
+            writer.commit()?;
+            committed = (writer.documents(), Instant::now());
+        }
+    }
+}
+
+/// Whether the cache in `path` is finished.
+///
+/// # Errors
+/// As [`Ledger::read`].
+pub fn is_finished(path: &std::path::Path, split: &str) -> Result<bool> {
+    Ok(Ledger::read(&path.join(split))?.is_some_and(|ledger| ledger.is_finished))
+}

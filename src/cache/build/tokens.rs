@@ -1,0 +1,153 @@
+//! The processor of texts: a document's ids, behind the token that begins it.
+
+use arrow_array::{Array, cast::AsArray};
+use arrow_schema::DataType as ArrowType;
+use serde_json::Value;
+
+use super::{Process, Processor, inputs::Rows};
+use crate::{
+    Error, ErrorKind, Result,
+    cache::{Column, DataType, Processed},
+    decode::tokenizer::{Encoder, Tokenizer},
+};
+
+/// Turns texts into ids.
+#[derive(Debug, Clone)]
+pub struct Tokenize {
+    /// Encodes.
+    pub tokenizer: Tokenizer,
+    /// The column of texts, in tables and JSON objects.
+    pub text_column: String,
+    /// Whether each document begins with the tokenizer's BOS.
+    pub has_bos: bool,
+    /// The field that the ids become.
+    pub field: String,
+}
+
+/// One worker's part of [`Tokenize`].
+#[derive(Debug)]
+pub struct Worker {
+    what: Tokenize,
+    encoder: Encoder,
+}
+
+impl Tokenize {
+    /// One worker's part.
+    pub fn worker(&self) -> Worker {
+        Worker { what: self.clone(), encoder: self.tokenizer.encoder() }
+    }
+}
+
+impl Processor<Rows> for Tokenize {
+    fn worker(&self) -> Box<dyn Process<Rows>> {
+        Box::new(self.worker())
+    }
+}
+
+impl Process<Rows> for Worker {
+    fn process(&mut self, rows: Rows) -> Result<Processed> {
+        let column = self.what.text_column.clone();
+        let mut ids = Ids::new(self);
+        each_text(&rows, &column, &mut |row, text| ids.add(text).map_err(|error| error.at_row(row)))?;
+        Ok(ids.finish())
+    }
+}
+
+impl Worker {
+    /// The ids of texts.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode_ordinary`].
+    pub fn encode<'a>(&mut self, texts: impl Iterator<Item = &'a str>) -> Result<Processed> {
+        let mut ids = Ids::new(self);
+        for (row, text) in texts.enumerate() {
+            ids.add(text).map_err(|error| error.at_row(row as u64))?;
+        }
+        Ok(ids.finish())
+    }
+}
+
+/// Ids of documents in the making.
+struct Ids<'a> {
+    worker: &'a mut Worker,
+    all: Vec<u32>,
+    lengths: Vec<u64>,
+}
+
+impl<'a> Ids<'a> {
+    fn new(worker: &'a mut Worker) -> Self {
+        Self { worker, all: Vec::new(), lengths: Vec::new() }
+    }
+
+    fn add(&mut self, text: &str) -> Result<()> {
+        let begin = self.all.len();
+        if self.worker.what.has_bos {
+            self.all.push(self.worker.what.tokenizer.bos_id());
+        }
+        self.worker.encoder.encode_ordinary(text, &mut self.all)?;
+        self.lengths.push((self.all.len() - begin) as u64);
+        Ok(())
+    }
+
+    fn finish(self) -> Processed {
+        let dtype = DataType::for_vocabulary(self.worker.what.tokenizer.n_vocab());
+        let data = match dtype {
+            DataType::Uint16 => self.all.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
+            _ => self.all.iter().flat_map(|id| id.to_le_bytes()).collect(),
+        };
+        let documents = self.lengths.len() as u64;
+        let column = Column::flat(self.worker.what.field.clone(), dtype, data, self.lengths);
+        Processed { documents, columns: vec![column] }
+    }
+}
+
+/// Calls `go` with the number and the text of each row.
+fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, &str) -> Result<()>) -> Result<()> {
+    let null = |row: u64| {
+        let message = format!("the text in column {column:?} is null; leave such rows out before you build");
+        Error::new(ErrorKind::Unreadable, message).at_row(row)
+    };
+    let mut row = 0;
+    match rows {
+        Rows::Text(lines) => lines.iter().enumerate().try_for_each(|(row, line)| go(row as u64, line)),
+        Rows::Json(values) => values.iter().enumerate().try_for_each(|(row, value)| {
+            let text = match value {
+                Value::String(text) => Some(text),
+                Value::Object(object) => match object.get(column) {
+                    Some(Value::String(text)) => Some(text),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let missing = || {
+                let message = format!("the line has no text {column:?}; name the column with text_column=");
+                Error::new(ErrorKind::Schema, message).at_row(row as u64)
+            };
+            go(row as u64, text.ok_or_else(missing)?)
+        }),
+        Rows::Table(tables) => {
+            for table in tables {
+                let Some(array) = table.column_by_name(column) else {
+                    return Err(Error::new(ErrorKind::Schema, format!("there is no column {column:?}")));
+                };
+                let mut each = |text: Option<&str>| {
+                    row += 1;
+                    go(row - 1, text.ok_or_else(|| null(row - 1))?)
+                };
+                match array.data_type() {
+                    ArrowType::Utf8 => array.as_string::<i32>().iter().try_for_each(&mut each)?,
+                    ArrowType::LargeUtf8 => array.as_string::<i64>().iter().try_for_each(&mut each)?,
+                    ArrowType::Utf8View => array.as_string_view().iter().try_for_each(&mut each)?,
+                    other => {
+                        let message = format!(
+                            "column {column:?} is {other} and holds no texts; name another with text_column="
+                        );
+                        return Err(Error::new(ErrorKind::Schema, message));
+                    }
+                }
+            }
+            Ok(())
+        }
+        Rows::Recordings(_) => Err(Error::new(ErrorKind::Schema, "recordings have no text")),
+    }
+}

@@ -1,0 +1,256 @@
+//! A build of a cache, behind `forebay.cache.build`.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use pyo3::{prelude::*, types::PyDict};
+use serde_json::{Map, Value};
+
+use super::{
+    convert,
+    shards::{AnyProcessor, AnyShards, Batch},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    cache::{
+        Compression, DataType, Processed, WriterOptions,
+        build::{
+            Build, Order, Plan, Process, Processor, ReadShard, Shards,
+            inputs::{Files, Want},
+            recordings::Features,
+            tokens::Tokenize,
+        },
+    },
+    python::{
+        calls::expect_calls, errors::to_python, side::on_the_side, spectrogram::SpectrogramTransform,
+        tokenizer::Tokenizer,
+    },
+};
+
+/// What `forebay.cache` says of a processor: its kind, and what that kind needs.
+fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want)> {
+    let item = |name: &str| given.as_any().get_item(name);
+    let columns = item("columns")?.extract::<Option<Vec<String>>>()?;
+    let want = columns.map_or(Want::All, Want::Columns);
+    let kind: String = item("kind")?.extract()?;
+    Ok(match &kind[..] {
+        "tokenize" => {
+            let text_column: String = item("text_column")?.extract()?;
+            let tokenize = Tokenize {
+                tokenizer: item("tokenizer")?.cast::<Tokenizer>()?.get().core().clone(),
+                text_column: text_column.clone(),
+                has_bos: item("bos")?.extract()?,
+                field: item("field")?.extract()?,
+            };
+            (AnyProcessor::Tokenize(tokenize), Want::Columns(vec![text_column]))
+        }
+        "features" => {
+            let transform = item("transform")?.cast::<SpectrogramTransform>()?.get().core().clone();
+            (
+                AnyProcessor::Features(Features::new(transform)),
+                Want::Recordings(item("audio_column")?.extract()?),
+            )
+        }
+        "callable" => {
+            expect_calls();
+            let functions = (item("function")?.unbind(), item("to_columns")?.unbind());
+            (AnyProcessor::Callable(Arc::new(functions)), want)
+        }
+        "columns" => {
+            expect_calls();
+            (AnyProcessor::Columns(Arc::new(item("to_columns")?.unbind())), want)
+        }
+        _ => (AnyProcessor::Keep, want),
+    })
+}
+
+/// Files, or functions that open iterators.
+#[derive(FromPyObject)]
+enum Given {
+    Paths(Vec<PathBuf>),
+    Open(Vec<(String, Py<PyAny>)>),
+}
+
+impl Given {
+    fn shards(self, want: Want, is_processed: bool) -> Result<AnyShards> {
+        match self {
+            Self::Paths(paths) => Ok(AnyShards::Files(Files::new(paths, want)?)),
+            Self::Open(shards) => {
+                expect_calls();
+                let (names, open) = shards.into_iter().unzip();
+                Ok(if is_processed {
+                    AnyShards::Elsewhere { names, open }
+                } else {
+                    AnyShards::Iterables { names, open }
+                })
+            }
+        }
+    }
+}
+
+/// A build that goes on.
+#[pyclass(module = "forebay._core", name = "_CacheBuild", frozen)]
+pub struct _CacheBuild(Option<Arc<Build>>);
+
+#[pymethods]
+impl _CacheBuild {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "one per parameter of forebay.cache.build")]
+    #[pyo3(signature = (shards, processor, path, split, *, fields, batch_size, order, n_workers, compression, made_by, overwrite, is_processed=false))]
+    fn new(
+        py: Python<'_>,
+        shards: &Bound<'_, PyAny>,
+        processor: &Bound<'_, PyDict>,
+        path: PathBuf,
+        split: String,
+        fields: Option<Vec<(String, Option<String>)>>,
+        batch_size: u64,
+        order: &str,
+        n_workers: usize,
+        compression: &str,
+        made_by: &str,
+        overwrite: bool,
+        is_processed: bool,
+    ) -> PyResult<Self> {
+        let to_python = |error: Error| to_python(py, &error);
+        let (processor, want) = self::processor(processor)?;
+        let given: Given = shards.extract()?;
+        let made_by: Map<String, Value> = serde_json::from_str(made_by).map_err(|error| {
+            to_python(Error::new(ErrorKind::Config, "made_by is no JSON object").because(error))
+        })?;
+        let fields = fields.map(|fields| fields.into_iter().map(typed).collect::<Result<_>>()).transpose();
+        let plan = Plan {
+            path,
+            split,
+            batch_size,
+            order: if order == "concat" { Order::Concat } else { Order::RoundRobin },
+            n_workers,
+            fields: fields.map_err(to_python)?,
+            options: WriterOptions {
+                compression: Compression::from_name(compression).map_err(to_python)?,
+                overwrite,
+                ..WriterOptions::default()
+            },
+        };
+        let build = on_the_side(py, "forebay-build", move |_| {
+            let shards = given.shards(want, is_processed)?;
+            let options = WriterOptions { made_by, ..plan.options.clone() };
+            Build::start(Plan { options, ..plan }, shards, processor)
+        })?;
+        Ok(Self(Some(Arc::new(build))))
+    }
+
+    /// What tells processor and shards from others, as far as it is known here.
+    #[staticmethod]
+    fn identity<'py>(
+        shards: &Bound<'py, PyAny>,
+        processor: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let py = shards.py();
+        let (processor, want) = self::processor(processor)?;
+        let given: Given = shards.extract()?;
+        let dict = PyDict::new(py);
+        if let Some(what) = processor.describe() {
+            dict.set_item("processor", what)?;
+        }
+        let found = on_the_side(py, "forebay-shards", move |_| match given.shards(want, false)? {
+            AnyShards::Files(files) => files.fingerprints().map(Some),
+            _ => Ok(None),
+        });
+        if let Some(found) = found? {
+            let sources = PyDict::new(py);
+            found.into_iter().try_for_each(|(name, what)| sources.set_item(name, what))?;
+            dict.set_item("sources", sources)?;
+        }
+        Ok(dict)
+    }
+
+    /// The number of documents once it has ended, or None after `seconds`; raises what ended it.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
+        let most = Duration::from_secs_f64(seconds.clamp(0.0, 1.0));
+        py.detach(|| self.0.as_ref().and_then(|build| build.wait(most)))
+            .transpose()
+            .map_err(|error| to_python(py, &error))
+    }
+
+    /// Asks it to end.
+    fn cancel(&self) {
+        self.0.iter().for_each(|build| build.cancel());
+    }
+
+    /// How far it is.
+    fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let progress = self.0.as_ref().map(|build| build.progress()).unwrap_or_default();
+        let dict = PyDict::new(py);
+        dict.set_item("documents", progress.documents)?;
+        dict.set_item("documents_before", progress.documents_before)?;
+        dict.set_item("values", progress.values)?;
+        dict.set_item("values_before", progress.values_before)?;
+        dict.set_item("finished_shards", progress.finished_shards)?;
+        dict.set_item("n_shards", progress.n_shards)?;
+        dict.set_item("part", progress.part)?;
+        dict.set_item("part_before", progress.part_before)?;
+        dict.set_item("seconds", progress.seconds)?;
+        Ok(dict)
+    }
+}
+
+impl Drop for _CacheBuild {
+    /// Workers may be about to call a function of the user's, for which they need the interpreter.
+    fn drop(&mut self) {
+        let build = self.0.take();
+        Python::try_attach(|py| py.detach(|| drop(build)));
+    }
+}
+
+fn typed((name, dtype): (String, Option<String>)) -> Result<(String, Option<DataType>)> {
+    let unknown = |dtype: &str| {
+        let names: Vec<_> = DataType::ALL.iter().map(|dtype| dtype.name()).collect();
+        let message = format!("fields[{name:?}] is {dtype:?}, must be one of {}", names.join(", "));
+        Error::new(ErrorKind::Config, message)
+    };
+    let dtype = dtype.map(|dtype| DataType::from_name(&dtype).ok_or_else(|| unknown(&dtype))).transpose()?;
+    Ok((name, dtype))
+}
+
+/// Reads and processes one shard, in a process that is not the writer's.
+#[pyclass(module = "forebay._core", name = "_ShardWork", frozen)]
+pub struct _ShardWork(Mutex<Work>);
+
+struct Work {
+    reader: Box<dyn ReadShard<Batch>>,
+    process: Box<dyn Process<Batch>>,
+}
+
+#[pymethods]
+impl _ShardWork {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        shard: &Bound<'_, PyAny>,
+        processor: &Bound<'_, PyDict>,
+        skip_batches: u64,
+        batch_size: u64,
+    ) -> PyResult<Self> {
+        let (processor, want) = self::processor(processor)?;
+        let given: Given = shard.extract()?;
+        let opened = py.detach(|| given.shards(want, false)?.open(0, skip_batches, batch_size));
+        let reader = opened.map_err(|error| to_python(py, &error))?;
+        Ok(Self(Mutex::new(Work { reader, process: processor.worker() })))
+    }
+
+    /// The next batch, processed, or None behind the last.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let made = py.detach(|| -> Result<Option<Processed>> {
+            let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(batch) = work.reader.next()? else { return Ok(None) };
+            work.process.process(batch).map(Some)
+        });
+        made.map_err(|error| to_python(py, &error))?
+            .map(|processed| convert::tuples(py, processed))
+            .transpose()
+    }
+}

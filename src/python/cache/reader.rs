@@ -1,0 +1,105 @@
+//! A cache that is read, behind `forebay.cache.TreeStore`.
+
+use std::path::PathBuf;
+
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::prelude::*;
+
+use crate::{
+    Error, ErrorKind,
+    cache::CacheReader,
+    python::{SLICE, errors::to_python, side::on_the_side},
+};
+
+/// An open split of a cache.
+#[pyclass(module = "forebay._core", name = "_CacheReader", frozen)]
+pub struct _CacheReader(CacheReader);
+
+/// Bytes of values; where each document ends, in values; its shape.
+type Parts<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
+
+#[pymethods]
+impl _CacheReader {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf, split: String) -> PyResult<Self> {
+        on_the_side(py, "forebay-open", move |_| CacheReader::open(&path, &split)).map(Self)
+    }
+
+    /// Name, type and number of axes of each field.
+    fn fields(&self) -> Vec<(String, &'static str, usize)> {
+        self.0.fields().iter().map(|field| (field.name.clone(), field.dtype.name(), field.rank)).collect()
+    }
+
+    /// How many documents there are, and whether there will be no more; as last seen.
+    fn length(&self) -> (u64, bool) {
+        let length = self.0.length();
+        (length.documents, length.is_final)
+    }
+
+    /// The same as it is now.
+    fn refresh(&self, py: Python<'_>) -> PyResult<(u64, bool)> {
+        let length = py.detach(|| self.0.refresh()).map_err(|error| to_python(py, &error))?;
+        Ok((length.documents, length.is_final))
+    }
+
+    /// Waits until there are `documents`, or no more will come; the length then.
+    fn wait(&self, py: Python<'_>, documents: u64) -> PyResult<(u64, bool)> {
+        loop {
+            py.check_signals()?;
+            let begin = std::time::Instant::now();
+            let wait = || self.0.wait_until(documents, &|| begin.elapsed() >= SLICE);
+            let length = py.detach(wait).map_err(|error| to_python(py, &error))?;
+            if length.is_final || length.documents >= documents {
+                return Ok((length.documents, length.is_final));
+            }
+        }
+    }
+
+    /// Values of a field.
+    fn flat_len(&self, py: Python<'_>, field: usize) -> PyResult<u64> {
+        self.check(py, field)?;
+        Ok(self.0.flat_len(field))
+    }
+
+    /// The bytes of the values `start` to `stop`, over all documents.
+    fn flat<'py>(
+        &self,
+        py: Python<'py>,
+        field: usize,
+        start: u64,
+        stop: u64,
+    ) -> PyResult<Bound<'py, PyArray1<u8>>> {
+        self.check(py, field)?;
+        let bytes = self.0.fields()[field].dtype.bytes() as u64;
+        let n = stop.saturating_sub(start);
+        if start + n > self.0.flat_len(field) {
+            let message =
+                format!("values {start} to {stop} are asked for, and there are {}", self.0.flat_len(field));
+            return Err(to_python(py, &Error::new(ErrorKind::Index, message)));
+        }
+        let out = PyArray1::<u8>::zeros(py, (n * bytes) as usize, false);
+        let mut lent = out.readwrite();
+        let slice = lent.as_slice_mut()?;
+        py.detach(|| self.0.read_flat(field, start, slice)).map_err(|error| to_python(py, &error))?;
+        drop(lent);
+        Ok(out)
+    }
+
+    /// Documents of a field.
+    fn documents<'py>(&self, py: Python<'py>, field: usize, indices: Vec<u64>) -> PyResult<Parts<'py>> {
+        self.check(py, field)?;
+        let found = py.detach(|| self.0.documents(field, &indices)).map_err(|error| to_python(py, &error))?;
+        let numbers = |all: Vec<u64>| PyArray1::from_vec(py, all.into_iter().map(|n| n as i64).collect());
+        Ok((PyArray1::from_vec(py, found.data), numbers(found.ends), numbers(found.shapes)))
+    }
+}
+
+impl _CacheReader {
+    fn check(&self, py: Python<'_>, field: usize) -> PyResult<()> {
+        if field < self.0.fields().len() {
+            return Ok(());
+        }
+        let message = format!("field {field} of {} is asked for", self.0.fields().len());
+        Err(to_python(py, &Error::new(ErrorKind::Index, message)))
+    }
+}

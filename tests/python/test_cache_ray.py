@@ -1,0 +1,72 @@
+"""`engine="ray"`: the same bytes, several shards at a time, and workers that die."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from caches import Number, files, unequal
+from forebay import ForebayError, cache
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    """One local Ray of two processes; it takes some seconds to start."""
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+class Noted(Number):
+    """Notes for each batch which process had it, and when; the process dies once if it is told to."""
+
+    def __init__(self, folder: Path, *, dies: bool = False) -> None:
+        super().__init__()
+        self.folder = folder
+        self.dies = dies
+
+    def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+        begin = time.time()
+        time.sleep(0.1)
+        mark = self.folder / "died"
+        if self.dies and not mark.exists() and documents[0] >= 60:
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        made = super().__call__(documents)
+        note = self.folder / f"{documents[0]}-{os.getpid()}-{begin}"
+        note.write_text(f"{os.getpid()} {documents[0]} {begin} {time.time()}")
+        return made
+
+
+def test_shards_are_processed_at_the_same_time_and_bytes_are_those_of_threads(tmp_path: Path) -> None:
+    shards = unequal((37, 0, 40, 12))
+    (tmp_path / "notes").mkdir()
+    cache.build(shards, Noted(tmp_path / "notes"), tmp_path / "ray", batch_size=8, n_workers=2, engine="ray")
+    cache.build(shards, Number(), tmp_path / "threads", batch_size=8)
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+    notes = [note.read_text().split() for note in (tmp_path / "notes").iterdir()]
+    spans = [(int(process), int(first) // 37, float(begin), float(end)) for process, first, begin, end in notes]
+    assert len({process for process, *_ in spans} - {os.getpid()}) == 2
+    assert any(a[0] != b[0] and a[1] != b[1] and max(a[2], b[2]) < min(a[3], b[3]) for a in spans for b in spans), spans
+
+
+def test_a_killed_worker_is_survived(tmp_path: Path) -> None:
+    shards = unequal((37, 0, 40, 12))
+    processor = Noted(tmp_path, dies=True)
+    cache.build(shards, processor, tmp_path / "ray", batch_size=8, n_workers=2, engine="ray")
+    assert (tmp_path / "died").exists()
+    cache.build(shards, Number(), tmp_path / "threads", batch_size=8)
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+
+
+def test_what_a_processor_raises_arrives(tmp_path: Path) -> None:
+    def fails(documents: list[int]) -> list[dict[str, Any]]:
+        raise ZeroDivisionError(f"at {documents[0]}")
+
+    with pytest.raises(ForebayError, match=r"elsewhere.*shard-0"):
+        cache.build(unequal((3, 4)), fails, tmp_path, engine="ray", n_workers=1)
