@@ -23,6 +23,9 @@ use crate::{
     source::{columns::Payload, linked, storage::StoredFile},
 };
 
+/// How many batches a decoder runs along to get to a row that is wanted.
+const READ_ON: u64 = 4;
+
 /// How many files stay open.
 const OPEN_FILES: usize = 8;
 
@@ -206,7 +209,7 @@ impl Current {
             return Ok(None);
         }
         self.batch = None;
-        if self.decoder.is_none() || row != self.next {
+        if !self.reads_on_to(row) {
             self.decoder = None;
             self.next = row;
             self.decoder = match Decoder::from(open, &source.blocks, group, row) {
@@ -215,19 +218,30 @@ impl Current {
                 Err(error) => return Err(error),
             };
         }
-        let Some(decoder) = &mut self.decoder else { return Ok(None) };
-        match decoder.next(open, group) {
-            Ok(values) => {
-                self.next = row + values.n_rows as u64;
-                let (first, values) = self.batch.insert((row, values));
-                Ok(Some((*first, values)))
+        loop {
+            let Some(decoder) = &mut self.decoder else { return Ok(None) };
+            let rows = self.next..self.next + decoder.batch_rows();
+            match decoder.next(open, group) {
+                Ok(values) => {
+                    self.next = rows.start + values.n_rows as u64;
+                    if row < self.next {
+                        let (first, values) = self.batch.insert((rows.start, values));
+                        return Ok(Some((*first, values)));
+                    }
+                }
+                Err(error) if error.kind.is_record() => {
+                    // What lies before it says nothing about the row.
+                    return Ok(self.tear(if rows.contains(&row) { rows } else { row..row + 1 }));
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind.is_record() => {
-                let rows = row..row + decoder.batch_rows();
-                Ok(self.tear(rows))
-            }
-            Err(error) => Err(error),
         }
+    }
+
+    /// Whether the decoder gets to `row` sooner than a new one, which has the dictionary and all headers before the row to read.
+    fn reads_on_to(&self, row: u64) -> bool {
+        let ahead = self.decoder.as_ref().map_or(0, |decoder| decoder.batch_rows() * READ_ON);
+        (self.next..self.next + ahead).contains(&row)
     }
 
     /// Notes that `rows` cannot be decoded together.
