@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress, repeat
 from typing import Any, Generic, TypeVar
 
-from forebay._core import Loader, TokenLoader
+from forebay._core import DataLoader, Loader, TokenLoader
 
 __all__ = ["Converted", "resumable"]
 
@@ -27,7 +27,7 @@ class Converted(Iterator[Made], Generic[Made]):
     nor `state_dict()` is behind it.
     """
 
-    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader | TokenLoader) -> None:
+    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader | TokenLoader | DataLoader) -> None:
         self._convert = convert
         self._loader = loader
         self._batches = resumable(loader)

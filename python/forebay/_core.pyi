@@ -528,6 +528,7 @@ class DataLoader:
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
         """Writes what the threads do to a file."""
 
+    def _take_back(self) -> None: ...
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as JSON can hold it."""
 

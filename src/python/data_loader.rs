@@ -260,6 +260,11 @@ impl DataLoader {
         self.face.trace(py, path, seconds)
     }
 
+    /// Puts back the batch that was returned last, which nobody got: the next one is that one again, made anew.
+    fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.face.take_back(py)
+    }
+
     /// Where the loader stands: a dict that JSON can hold, for what was returned, not for what was prefetched.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let position = self.face.with_engine(py, |engine| engine.position())?;

@@ -272,3 +272,17 @@ def test_tokens(sharding: Any) -> None:
         with pytest.raises(forebay.ConfigError, match="pad_to is 3"):
             next(batches(loader, pad_to=3))
         np.testing.assert_array_equal(next(loader)["inputs"], expected[0])
+
+
+def test_rows_of_a_dataset() -> None:
+    """A `forebay.cache.DataLoader`'s batches; one that could not be converted comes again."""
+    from forebay.cache import DataLoader, ListAsyncDataset
+
+    with DataLoader(ListAsyncDataset([{"x": i} for i in range(10)]), 4) as loader:
+        with pytest.raises(forebay.ConfigError, match="pad_to is 3"):
+            next(batches(loader, pad_to=3))
+        assert [batch["x"].tolist() for batch in batches(loader, pad_to=4)] == [
+            [0, 1, 2, 3],
+            [4, 5, 6, 7],
+            [8, 9, 0, 0],
+        ]

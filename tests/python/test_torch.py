@@ -676,7 +676,7 @@ def test_jagged_fields() -> None:
     """Of `forebay.cache.DataLoader`: values and offsets as tensors, which share the arrays' memory."""
     from forebay.cache import DataLoader, ListAsyncDataset
 
-    rows = [{"x": i, "ids": np.arange(1 + i % 3, dtype=np.int32)} for i in range(20)]
+    rows: list[dict[str, Any]] = [{"x": i, "ids": np.arange(1 + i % 3, dtype=np.int32)} for i in range(20)]
     with DataLoader(ListAsyncDataset(rows), 8) as loader:
         batches = list(IterableDataset(loader))
         assert len(IterableDataset(loader)) == len(batches) == 3
