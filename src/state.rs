@@ -4,7 +4,7 @@
 //! data that tell whether the loader that goes on is the one that stopped. One rank's state serves all ranks, unless batches are
 //! packed: then each rank's tells how its packers stand, and [`merge`] makes one state of all.
 
-use std::{fmt::Write, ops::Range};
+use std::{collections::BTreeSet, fmt::Write, ops::Range};
 
 use serde_json::{Map, Value, json};
 
@@ -131,9 +131,11 @@ impl Identity {
         for (part, mine) in [("config", &self.config), ("data", &self.data)] {
             let nothing = Map::new();
             let theirs = state.get(part).and_then(Value::as_object).unwrap_or(&nothing);
-            let names = mine.keys().chain(theirs.keys().filter(|name| !mine.contains_key(*name)));
+            // Sorted, since a map of serde_json keeps one order or another, as the features of the whole build will have it.
+            let names: BTreeSet<_> = mine.keys().chain(theirs.keys()).collect();
             differences.extend(
                 names
+                    .into_iter()
                     .filter(|name| !are_same(mine.get(*name), theirs.get(*name)))
                     .map(|name| difference(name, theirs.get(name), mine.get(name))),
             );

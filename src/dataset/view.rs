@@ -238,9 +238,10 @@ impl View {
                     .collect();
                 let block = block.map_or_else(|| "global batch".to_owned(), |block| block.to_string());
                 format!(
-                    "mixture({}, {}, block_size={block}, stop={stop:?}, seed={seed})",
+                    "mixture({}, {}, block_size={block}, stop={}, seed={seed})",
                     sources.join(", "),
-                    stages.join(", ")
+                    stages.join(", "),
+                    stop.name()
                 )
             }
         }

@@ -35,6 +35,17 @@ pub enum Stop {
     AllExhausted,
 }
 
+impl Stop {
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::FirstExhausted => "first_exhausted",
+            Self::AllExhausted => "all_exhausted",
+        }
+    }
+}
+
 /// Maps positions to samples of sources.
 #[derive(Debug, Clone)]
 pub struct Mixture {

@@ -1,5 +1,6 @@
 """Caches of processed documents: order, kinds of shards, processors, what other libraries read."""
 
+import functools
 import gzip
 import json
 import threading
@@ -186,6 +187,7 @@ def test_a_build_goes_on_behind_the_call(tmp_path: Path) -> None:
             gate.wait(10)
         return [{"x": [document]} for document in documents]
 
+    wait_first.fingerprint = "it"  # type: ignore[attr-defined]
     handle = cache.build({"a": range(100)}, wait_first, tmp_path, batch_size=10, wait=False)
     assert handle.wait(0.2) is None
     store = cache.TreeStore(tmp_path)
@@ -243,7 +245,41 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     assert store[1]["input_ids"].tolist()[1:] == tokenizer.encode("TWO").tolist()
 
 
+def test_a_function_is_told_from_others_by_what_it_holds(tmp_path: Path) -> None:
+    def scale(documents: list[int], by: int = 1) -> list[dict[str, Any]]:
+        return [{"x": [by * document]} for document in documents]
+
+    def scaled(by: object) -> Any:
+        return lambda documents: [{"x": [by * document]} for document in documents]
+
+    class Scale:
+        def __init__(self, by: int) -> None:
+            self.by = by
+
+        def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+            return scale(documents, self.by)
+
+    same, other = (functools.partial(scale, by=2) for _ in range(2)), functools.partial(scale, by=3)
+    cache.build({"a": [1]}, next(same), tmp_path / "partial")
+    cache.build({"a": [1]}, next(same), tmp_path / "partial")
+    with pytest.raises(StateError, match=r"processor was .*partial of .*scale"):
+        cache.build({"a": [1]}, other, tmp_path / "partial")
+    cache.build({"a": [1]}, scaled(2), tmp_path / "closure")
+    with pytest.raises(StateError, match="processor was"):
+        cache.build({"a": [1]}, scaled(3), tmp_path / "closure")
+    with pytest.raises(ConfigError, match=r"has a lock that cannot be pickled .* attribute `fingerprint`"):
+        cache.build({"a": [1]}, scaled(threading.Lock()), tmp_path / "lock")
+    cache.build({"a": [1]}, Number(times=1), tmp_path / "own")
+    cache.build({"a": [1]}, Number(times=1, sleep_s=0.001), tmp_path / "own")
+    with pytest.raises(ConfigError, match="has a Scale that cannot be pickled"):
+        cache.build({"a": [1]}, Scale(2), tmp_path / "object")
+
+
 def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"shard 'a' is an iterator \(list_iterator\), which can be read once only"):
+        cache.build({"a": iter([1])}, Number(), tmp_path)
+    with pytest.raises(TypeError, match="argument 'batch_size': a whole number is expected, not str"):
+        cache.build({}, None, tmp_path, batch_size="8")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match=r"batch_size is 0, .*; n_workers is 0, .*; order is 'x', .*; engine is 'y'"):
         cache.build({}, None, tmp_path, batch_size=0, n_workers=0, order="x", engine="y")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="compression is"):
@@ -262,8 +298,10 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         cache.TreeStore(tmp_path / "none")
     store = cache.build({"a": [{"x": [1]}]}, None, tmp_path / "one")
     for index in (1, -2):
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError, match=f"document {index} is asked for, and there are 1"):
             store[index]
+    with pytest.raises(TypeError, match="argument 'index': a whole number is expected, not slice"):
+        store[:1]  # type: ignore[index]
     with pytest.raises(IndexError):
         store.get_batch([-1])
     with pytest.raises(KeyError, match="the fields are x"):
@@ -276,6 +314,7 @@ def test_documents_that_cannot_be_kept(tmp_path: Path) -> None:
         ([{"x": [1]}, {"y": [1]}], r"has the fields \['y'\]"),
         ([{"x": [1]}, {"x": [[1]]}], r"documents of \[1, 2\] axes"),
         ([[1]], "a document is list"),
+        ([{"x": np.array([1], np.uint64)}, {"x": [1]}], "documents of int64 and uint64, which no integer type holds"),
     ]
     for at, (documents, message) in enumerate(cases):
         with pytest.raises(ForebayError) as raised:

@@ -61,7 +61,11 @@ def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:
         raise ValueError(f"field {name!r} has documents of {sorted(ranks)} axes, expected one number of them")
     # An empty list is of no type: those with values decide.
     typed = [array for array in arrays if array.size] or arrays
-    dtype = np.result_type(*{array.dtype for array in typed}) if typed else np.dtype(np.float64)
+    dtypes = {array.dtype for array in typed}
+    dtype = np.result_type(*dtypes) if typed else np.dtype(np.float64)
+    if dtype.kind == "f" and all(found.kind in "iu" for found in dtypes):
+        names = " and ".join(sorted(str(found) for found in dtypes))
+        raise TypeError(f"field {name!r} has documents of {names}, which no integer type holds; give all the same type")
     flat = np.concatenate([array.astype(dtype, copy=False).ravel() for array in typed]) if typed else np.empty(0, dtype)
     lengths = np.array([array.size for array in arrays], np.int64)
     shapes = np.array([axis for array in arrays for axis in array.shape], np.int64)

@@ -1,14 +1,16 @@
 """Building a cache."""
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import itertools
 import json
 import os
+import pickle
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
+from forebay._checks import whole
 from forebay._core import ConfigError, ForebayError, SpectrogramTransform, _CacheBuild
 from forebay.cache._documents import columns
 from forebay.cache.store import TreeStore
@@ -205,6 +208,10 @@ def build(
     or to one dict of lists; it may give more or less documents than it got, and is called on several threads. None
     keeps columns of numbers as they are. `columns` names the columns of tables that are read.
 
+    A function is known by its name, its source, and the values that it holds (defaults, a closure, arguments of a
+    `partial`, attributes of an object), or by a text of your own in its attribute `fingerprint`: what it calls beyond
+    that is yours to keep the same.
+
     The order is that of the shards, whatever the workers do: `round_robin` takes a batch of each in turn, `concat` one
     shard behind the other. `fields` names what is kept, as a list, or as a dict with types (`{"input_ids": "uint16"}`).
     `compression` is "none", "zstd" or "zstd:LEVEL".
@@ -268,9 +275,9 @@ def cores() -> int:
 def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
     """Looks at the parameters; one error names all that is wrong."""
     problems = []
-    if not 1 <= batch_size <= 1 << 20:
+    if not 1 <= whole("batch_size", batch_size) <= 1 << 20:
         problems.append(f"batch_size is {batch_size}, must be 1 to {1 << 20}")
-    if not 1 <= n_workers <= 1024:
+    if not 1 <= whole("n_workers", n_workers) <= 1024:
         problems.append(f"n_workers is {n_workers}, must be 1 to 1024")
     if order not in ("round_robin", "concat"):
         problems.append(f'order is {order!r}, must be "round_robin" or "concat"')
@@ -283,6 +290,12 @@ def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
 def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
     """Paths, or functions that open an iterable behind its first documents."""
     if isinstance(shards, Mapping):
+        for name, documents in shards.items():
+            if isinstance(documents, Iterator):
+                raise ConfigError(
+                    f"shard {name!r} is an iterator ({type(documents).__name__}), which can be read once only, so that "
+                    "no build could go on with it; give a list, or an object whose iter() begins at the first document"
+                )
         return [(str(name), Skipping(documents)) for name, documents in shards.items()]
     if isinstance(shards, (str, PathLike)):
         return [os.fspath(shards)]
@@ -336,17 +349,61 @@ def described(processor: Processor, shards: Shards, names: Sequence[str] | None)
 
 
 def fingerprint(function: Callable[..., Any]) -> str:
-    """What tells a function from another: its `fingerprint` if it has one, else its name and a hash of its source."""
+    """What tells a function from another: its `fingerprint`, or else its name and a hash of its source and values.
+
+    Values are defaults, what a closure holds, the arguments of a `partial`, the attributes of an object that is called.
+    """
     own = getattr(function, "fingerprint", None)
     if own is not None:
         return str(own() if callable(own) else own)
+    digest = hashlib.sha256()
+    name = _told(function, digest.update)
+    return f"{name} {digest.hexdigest()[:16]}"
+
+
+def _told(function: Any, update: Callable[[bytes], None]) -> str:
+    """Hashes what a function does, as far as it can be told; its name."""
+    if isinstance(function, functools.partial):
+        name = _told(function.func, update)
+        _hash((function.args, sorted(function.keywords.items())), name, update)
+        return f"partial of {name}"
+    if inspect.ismethod(function):
+        name = _told(function.__func__, update)
+        _hash(function.__self__, name, update)
+        return name
     code = function if inspect.isroutine(function) else type(function)
     name = f"{code.__module__}.{code.__qualname__}"
     try:
-        source = inspect.getsource(code)
+        update(inspect.getsource(code).encode())
     except (OSError, TypeError):
-        return name
-    return f"{name} {hashlib.sha256(source.encode()).hexdigest()[:16]}"
+        update(name.encode())
+    if inspect.isfunction(function):
+        cells = inspect.getclosurevars(function).nonlocals
+        _hash((function.__defaults__, function.__kwdefaults__, sorted(cells.items())), name, update)
+    elif code is not function:
+        _hash(function, name, update)
+    return name
+
+
+def _hash(value: Any, name: str, update: Callable[[bytes], None]) -> None:
+    """Hashes a value that a function has; functions in it by what they do."""
+    if inspect.isfunction(value) or inspect.ismethod(value) or isinstance(value, functools.partial):
+        _told(value, update)
+        return
+    if type(value) in (list, tuple, set, frozenset):
+        if not isinstance(value, list | tuple):
+            value = sorted(value, key=repr)  # a set has another order in each process
+        update(f"{len(value)} values".encode())
+        for inner in value:
+            _hash(inner, name, update)
+        return
+    try:
+        update(pickle.dumps(value, protocol=4))
+    except Exception as error:
+        raise ConfigError(
+            f"the processor {name} has a {type(value).__name__} that cannot be pickled ({error}), so that it cannot be "
+            "told from others when the build goes on; give the processor an attribute `fingerprint`, a text of your own"
+        ) from error
 
 
 def typed(fields: Sequence[str] | Mapping[str, Any] | None) -> list[tuple[str, str | None]] | None:

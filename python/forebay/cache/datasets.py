@@ -6,7 +6,7 @@ a dataset of your own takes part as a leaf.
 
 import asyncio
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from forebay._checks import check
 from forebay._core import ConfigError, _Dataset, _List
 from forebay._jagged import JaggedArray
+from forebay.cache._documents import leaves
 
 __all__ = [
     "AsyncDataset",
@@ -45,15 +46,6 @@ def _rows(indices: ArrayLike) -> NDArray[np.int64]:
     if given.dtype.kind == "u" and given.size and given.max() >= 2**63:
         raise IndexError(f"there is no index {given.max()}")
     return np.ascontiguousarray(given, np.int64).ravel()
-
-
-def _leaves(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested dicts, each with its path."""
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{name}/")
-        else:
-            yield f"{path}{name}", value
 
 
 def _seed(seed: int) -> int:
@@ -140,11 +132,11 @@ class AsyncDataset:
         """True: it is one, whatever its length."""
         return True
 
-    def shuffle(self, seed: int) -> "PermutationDataset":
+    def shuffle(self, seed: int = 0) -> "PermutationDataset":
         """`PermutationDataset(self, seed)`."""
         return PermutationDataset(self, seed)
 
-    def era_shuffle(self, era_length: int, seed: int) -> "EraShufflingDataset":
+    def era_shuffle(self, era_length: int = 8192, seed: int = 0) -> "EraShufflingDataset":
         """`EraShufflingDataset(self, era_length, seed)`."""
         return EraShufflingDataset(self, era_length, seed)
 
@@ -171,7 +163,7 @@ class AsyncDataset:
             elif self.current_len() == 0:
                 return None
             else:
-                self._known_fields = [_field(name, value) for name, value in _leaves(self.get_batch([0])[0])]
+                self._known_fields = [_field(name, value) for name, value in leaves(self.get_batch([0])[0])]
         return self._known_fields
 
     def _columns(self, indices: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
@@ -179,7 +171,7 @@ class AsyncDataset:
         documents = self.get_batch(indices)
         if len(documents) != len(indices):
             raise ValueError(f"get_batch returned {len(documents)} documents for {len(indices)} indices")
-        flat = [dict(_leaves(document)) for document in documents]
+        flat = [dict(leaves(document)) for document in documents]
         return [_column(field, flat, indices) for field in self._field_tuples() or []]
 
 
@@ -305,7 +297,7 @@ class ListAsyncDataset(_CoreDataset):
     def __init__(self, documents: Sequence[Mapping[str, Any]], is_complete: bool = True) -> None:
         if not documents:
             raise ConfigError("the first document tells the fields: give one at least, or build a cache")
-        documents = [{name: np.asarray(value) for name, value in _leaves(document)} for document in documents]
+        documents = [{name: np.asarray(value) for name, value in leaves(document)} for document in documents]
         shapes = {
             name: list(array.shape)
             for name, array in documents[0].items()
@@ -324,7 +316,7 @@ class ListAsyncDataset(_CoreDataset):
 
     def append(self, document: Mapping[str, Any]) -> None:
         """Adds a document; whoever waits for it goes on."""
-        arrays = {name: np.asarray(value) for name, value in _leaves(document)}
+        arrays = {name: np.asarray(value) for name, value in leaves(document)}
         self._add(arrays)
         self._documents.append(arrays)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay._checks import whole
 from forebay._core import _CacheReader
 
 
@@ -70,7 +71,11 @@ class TreeStore:
         return documents
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.get_batch([range(len(self))[index]])[0]
+        """One document, from the end if `index` is negative. Many are much quicker together: `get_batch`."""
+        number, n = whole("index", index), len(self)
+        if not -n <= number < n:
+            raise IndexError(f"document {number} is asked for, and there are {n}")
+        return self.get_batch([number % n])[0]
 
     def flat(self, field: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """The values `start` to `stop` of a field over all documents, one behind the other.
