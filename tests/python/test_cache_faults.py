@@ -2,7 +2,6 @@
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -24,27 +23,28 @@ TIMES = 300
 """Documents out of each: a commit every seven batches or so."""
 
 SCRIPT = """
-import sys
+import resource, sys
 from caches import Number, unequal
 from forebay import cache
-sleep_s, folder, n_workers = float(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+sleep_s, folder, n_workers, most_bytes = float(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+if most_bytes:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 print("begins", flush=True)
 cache.build(unequal({sizes}), Number(sleep_s=sleep_s, times={times}), folder, batch_size={batch}, n_workers=n_workers)
 print("ends", flush=True)
 """
 
 
-def script(folder: Path, *, sleep_s: float = 0.0, n_workers: int = 2, **options: Any) -> subprocess.Popen[str]:
-    """A process that builds, once it begins to."""
+def script(folder: Path, *, sleep_s: float = 0.0, n_workers: int = 2, most_bytes: int = 0) -> subprocess.Popen[str]:
+    """A process that builds, once it begins to; no file of it may have more than `most_bytes`, if that is not 0."""
     code = SCRIPT.format(sizes=SIZES, times=TIMES, batch=BATCH)
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(sleep_s), str(folder), str(n_workers)],
+        [sys.executable, "-c", code, str(sleep_s), str(folder), str(n_workers), str(most_bytes)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
-        **options,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n", process.stderr and process.stderr.read()
@@ -112,10 +112,7 @@ def test_interrupted_it_ends_soon_and_goes_on(tmp_path: Path, whole: dict[str, b
 
 
 def test_a_full_disk_is_an_error_and_it_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-
-    process = script(tmp_path, preexec_fn=limit)
+    process = script(tmp_path, most_bytes=400_000)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "OSError" in errors

@@ -13,6 +13,9 @@ import ray
 from caches import Number, files, unequal
 from forebay import ForebayError, cache
 
+# Ray forks to start its servers, before which jax, if another test has imported it, warns.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:

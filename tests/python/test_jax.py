@@ -284,5 +284,5 @@ def test_rows_of_a_dataset() -> None:
         assert [batch["x"].tolist() for batch in batches(loader, pad_to=4)] == [
             [0, 1, 2, 3],
             [4, 5, 6, 7],
-            [8, 9, 0, 0],
+            [8, 9, -1, -1],
         ]

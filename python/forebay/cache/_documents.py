@@ -63,7 +63,7 @@ def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:
     typed = [array for array in arrays if array.size] or arrays
     dtypes = {array.dtype for array in typed}
     dtype = np.result_type(*dtypes) if typed else np.dtype(np.float64)
-    if dtype.kind == "f" and all(found.kind in "iu" for found in dtypes):
+    if typed and dtype.kind == "f" and all(found.kind in "iu" for found in dtypes):
         names = " and ".join(sorted(str(found) for found in dtypes))
         raise TypeError(f"field {name!r} has documents of {names}, which no integer type holds; give all the same type")
     flat = np.concatenate([array.astype(dtype, copy=False).ravel() for array in typed]) if typed else np.empty(0, dtype)
