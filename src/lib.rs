@@ -45,6 +45,14 @@ pub mod state;
 #[cfg(feature = "cache")]
 pub mod cache;
 mod sync;
+#[cfg(all(
+    any(test, fuzzing),
+    feature = "arrow",
+    feature = "audio",
+    feature = "parquet",
+    feature = "tokens"
+))]
+pub mod fuzz;
 #[cfg(feature = "python")]
 mod python;
 

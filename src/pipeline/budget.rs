@@ -3,7 +3,9 @@
 //! A thread that finds the channel full rests until half of it was emptied, and not until there is room for one: it is woken once
 //! for many records, where waking costs more than handing over.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 struct Held {

@@ -4,14 +4,13 @@
 //! at rest waits for nothing but its call or the end, and holds no record: it looks whether it is called before it takes one. The
 //! first worker never rests, so records always move.
 
-use std::sync::{
-    Condvar, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::PoisonError;
+
+use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
 
 /// Who is at work: the workers with numbers below a count.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub struct Crew {
     at_work: AtomicUsize,
     has_ended: Mutex<bool>,
     called: Condvar,
@@ -19,7 +18,7 @@ pub(super) struct Crew {
 
 impl Crew {
     /// `at_work` workers are at work, at least one.
-    pub(super) fn new(at_work: usize) -> Self {
+    pub fn new(at_work: usize) -> Self {
         Self {
             at_work: AtomicUsize::new(at_work.max(1)),
             has_ended: Mutex::new(false),
@@ -28,7 +27,7 @@ impl Crew {
     }
 
     /// Calls workers, or lets the last ones rest once they are done with their record.
-    pub(super) fn set(&self, at_work: usize) {
+    pub fn set(&self, at_work: usize) {
         // Under the lock: whoever looked in vain is waiting by now.
         let lock = self.lock();
         self.at_work.store(at_work.max(1), Ordering::Relaxed);
@@ -37,12 +36,12 @@ impl Crew {
     }
 
     /// Whether worker `n` is to take records.
-    pub(super) fn is_called(&self, n: usize) -> bool {
+    pub fn is_called(&self, n: usize) -> bool {
         n < self.at_work.load(Ordering::Relaxed)
     }
 
     /// Waits until worker `n` is called; false if there is nothing left to be called for.
-    pub(super) fn rest(&self, n: usize) -> bool {
+    pub fn rest(&self, n: usize) -> bool {
         let mut has_ended = self.lock();
         while !*has_ended && !self.is_called(n) {
             has_ended = self.called.wait(has_ended).unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +50,7 @@ impl Crew {
     }
 
     /// Nobody rests any more: the run is stopped, or there are no more records.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         *self.lock() = true;
         self.called.notify_all();
     }

@@ -75,6 +75,8 @@ pub use threads::JOIN_TIMEOUT;
 pub(crate) use threads::Threads;
 #[cfg(feature = "tokens")]
 pub use tokens::{Encode, TokenStage, TokenTask, Vocabulary};
+#[cfg(loom)]
+pub use {budget::Budget, crew::Crew, turns::Turns};
 
 use crate::{
     Error, ErrorKind, Result,

@@ -4,7 +4,9 @@
 //! lie side by side in the channel. A thread has its turn for as long as it sends; if its read stalls, the others wait with
 //! what they have.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 struct State {

@@ -23,6 +23,8 @@ mod field;
 mod flac;
 mod flac_frame;
 mod flac_plain;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod kept;
 mod mp4;
 mod mpeg;

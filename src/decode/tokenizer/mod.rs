@@ -14,6 +14,8 @@ mod batch;
 mod byte_level;
 mod classes;
 mod fingerprint;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod hugging_face;
 mod pairs;
 mod ranks;

@@ -65,10 +65,10 @@ impl Splitter {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
+/// Scanners against the regular expressions that they stand for.
+#[cfg(any(test, fuzzing))]
+#[allow(clippy::unwrap_used, reason = "used in tests and fuzzing alone, which fail by panicking")]
+pub(super) mod oracle {
     use super::{super::scan::Scanner, *};
 
     /// Where the pieces of `text` end, by the pattern as a regular expression.
@@ -98,7 +98,8 @@ mod tests {
         .collect()
     }
 
-    fn agree(regexes: &[(&str, Regex)], text: &str) {
+    /// Each scanner cuts `text` as its pattern does.
+    pub fn agree(regexes: &[(&str, Regex)], text: &str) {
         for (pattern, regex) in regexes {
             let scanned = match Splitter::known(pattern).unwrap() {
                 Splitter::Gpt2(scanner) => by_scanner(&scanner, text),
@@ -113,10 +114,21 @@ mod tests {
         }
     }
 
-    fn regexes() -> Vec<(&'static str, Regex)> {
+    /// All patterns that have a scanner.
+    pub fn regexes() -> Vec<(&'static str, Regex)> {
         let patterns = [GPT2, GPT2_FIRST, GPT2_CLASSES, CL100K, LLAMA3, QWEN2, NANOCHAT, O200K];
         patterns.map(|pattern| (pattern, Regex::new(pattern).unwrap())).into()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        oracle::{agree, regexes},
+        *,
+    };
 
     /// Every character, each in a neighbourhood that lets it join what is before and behind.
     #[test]

@@ -19,6 +19,8 @@
 mod chunks;
 mod files;
 mod footer;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod group;
 mod guard;
 mod pages;

@@ -176,6 +176,19 @@ impl Varints<'_> {
     }
 }
 
+/// Everything here that reads bytes, on any bytes.
+#[cfg(any(test, fuzzing))]
+pub(super) fn look_at(bytes: &[u8]) {
+    let Claims { size, compressed, .. } = Claims::of(bytes);
+    let chunk = Chunk { range: 0..100, size: 1 << 30, ratio: Some(1), max_bytes: 1 << 20 };
+    if chunk.check_header(bytes).is_ok() {
+        assert!(size <= (1 << 20).max(compressed.saturating_mul(USUAL_RATIO)));
+    }
+    let mut input = Varints(bytes);
+    let _ = input.skip_deltas();
+    assert!(input.0.len() <= bytes.len());
+}
+
 /// Pages whose delta encodings have no more lengths than values.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,

@@ -5,6 +5,7 @@
 #![cfg(all(test, loom))]
 
 mod arenas;
+mod pipeline;
 mod shuffle;
 
 use loom::model::Builder;

@@ -1,0 +1,117 @@
+//! The containers' parsers as functions of bytes; see [`crate::fuzz`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{
+    Info, Kept, Planes, aiff, au, caf,
+    flac::{Bytes, Flac},
+    flac_frame,
+    mp4::{self, Edit},
+    mpeg, ogg, ogg_flac,
+    vorbis::Vorbis,
+    wav,
+};
+
+use crate::Result;
+
+/// The most values that a span decodes.
+const VALUES: u64 = 1 << 16;
+
+/// Does `work`; where a library panics in it, that is not the matter here.
+fn tolerant(work: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(work));
+}
+
+/// Reads the last samples of what was opened.
+fn last(info: Info, read: impl FnOnce(&mut Kept, std::ops::Range<u64>, &mut Planes) -> Result<()>) {
+    let len = (VALUES / u64::from(info.channels.max(1))).min(info.n_samples);
+    let mut planes = Planes::new();
+    if planes.reset(info.channels, len as usize).is_ok() {
+        tolerant(|| {
+            let _ = read(&mut Kept::default(), info.n_samples - len..info.n_samples, &mut planes);
+        });
+    }
+}
+
+/// RIFF and Wave64; where the samples lie must not depend on how much of the file is known.
+pub(crate) fn wav(bytes: &[u8]) {
+    if let Ok(pcm) = wav::open_wave64(bytes) {
+        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+    }
+    let layout = wav::layout(&bytes[..bytes.len().min(4096)], bytes.len() as u64);
+    match wav::open(bytes) {
+        Ok(wav::Opened::Pcm(pcm)) => {
+            if let Some(layout) = layout {
+                assert_eq!(layout.info, pcm.info());
+            }
+            last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+        }
+        _ => assert!(layout.is_none(), "a layout of what cannot be opened"),
+    }
+}
+
+/// AIFF and AIFF-C.
+pub(crate) fn aiff(bytes: &[u8]) {
+    if let Ok(pcm) = aiff::open(bytes) {
+        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+    }
+}
+
+/// Sun AU.
+pub(crate) fn au(bytes: &[u8]) {
+    if let Ok(pcm) = au::open(bytes) {
+        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+    }
+}
+
+/// CAF.
+pub(crate) fn caf(bytes: &[u8]) {
+    if let Ok(caf::Opened::Pcm(pcm)) = caf::open(&mut Kept::default(), bytes) {
+        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+    }
+}
+
+/// The boxes of MP4 that we read ourselves.
+pub(crate) fn mp4(bytes: &[u8]) {
+    let _ = mp4::has_movie(bytes);
+    let _ = Edit::of_first_sound(bytes);
+}
+
+/// Pages and packets, Vorbis and FLAC in them.
+pub(crate) fn ogg(bytes: &[u8]) {
+    let pages: Vec<_> = ogg::Pages::new(bytes).collect();
+    let total: usize = pages.iter().map(|page| page.body(bytes).len()).sum();
+    assert!(total <= bytes.len());
+    let mut scratch = Vec::new();
+    let packets =
+        ogg::Packets::new(bytes, &pages, 0).map(|packet| packet.data(bytes, &pages, &mut scratch).len());
+    assert!(packets.sum::<usize>() <= total);
+    let mut kept = Kept::default();
+    tolerant(|| {
+        if let Ok(vorbis) = Vorbis::open(&mut kept, bytes) {
+            last(vorbis.info(), |kept, span, out| vorbis.read(kept, span, out));
+        }
+    });
+    if let Ok(flac) = ogg_flac::open(&kept, bytes) {
+        last(flac.info(), |kept, span, out| flac.read(kept, span, out));
+    }
+}
+
+/// Frames of MPEG audio.
+pub(crate) fn mpeg(bytes: &[u8]) {
+    if let Ok(mpeg) = mpeg::Mpeg::open(&Kept::default(), bytes) {
+        last(mpeg.info(), |kept, span, out| mpeg.read(kept, span, out));
+    }
+}
+
+/// Metadata and frames of FLAC.
+pub(crate) fn flac(bytes: &[u8]) {
+    for at in 0..bytes.len().min(4096) {
+        if let Some(header) = flac_frame::Header::parse(&bytes[at..]) {
+            assert!(header.block > 0 && header.len <= bytes.len() - at);
+        }
+    }
+    if let Ok(flac) = Flac::open(&Kept::default(), Bytes::Whole(bytes)) {
+        last(flac.info(), |kept, span, out| flac.read(kept, span, out));
+    }
+}

@@ -1,0 +1,237 @@
+//! Every parser of ours as a function of bytes: what the fuzzer calls (`fuzz/`), and what the tests here call with real files and
+//! damaged copies of them.
+//!
+//! A target returns whatever the bytes are. Where there are two ways to one result, it compares them. What libraries do with the
+//! bytes is not the matter here (`tests/hostile.rs` is about that), but the whole decoder is a target too.
+//!
+//! Built for tests and with `--cfg fuzzing` only. Source: own.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    decode::{AudioDecoder, Planes, audio, tokenizer},
+    record::{ReadRecords, Source},
+    source::{
+        ArrowOptions, ArrowSource, ReadAt, Storage, Version,
+        parquet::{ParquetOptions, ParquetSource, fuzz as parquet},
+    },
+    state::{Identity, Share},
+};
+
+#[cfg(test)]
+#[path = "../tests/hostile_common/mutate.rs"]
+mod mutate;
+
+/// The targets by name.
+pub const TARGETS: [(&str, fn(&[u8])); 16] = [
+    ("decode", decode),
+    ("wav", audio::fuzz::wav),
+    ("aiff", audio::fuzz::aiff),
+    ("au", audio::fuzz::au),
+    ("caf", audio::fuzz::caf),
+    ("mp4", audio::fuzz::mp4),
+    ("ogg", audio::fuzz::ogg),
+    ("mpeg", audio::fuzz::mpeg),
+    ("flac", audio::fuzz::flac),
+    ("arrow", arrow),
+    ("parquet", parquet_file),
+    ("pages", parquet::pages),
+    ("ranks", tokenizer::fuzz::ranks),
+    ("tokenizer_json", tokenizer::fuzz::tokenizer_json),
+    ("splitters", tokenizer::fuzz::splitters),
+    ("state", state),
+];
+
+/// The most values that a span of a target decodes.
+const VALUES: u64 = 1 << 18;
+
+/// Opens a recording and decodes its first, middle and last samples.
+fn decode(bytes: &[u8]) {
+    let mut decoder = AudioDecoder::new();
+    let Ok(recording) = decoder.open(bytes) else { return };
+    let info = recording.info();
+    assert!(info.n_samples > 0 && info.channels > 0 && info.sample_rate > 0);
+    let len = (VALUES / u64::from(info.channels)).min(info.n_samples);
+    let mut planes = Planes::new();
+    for start in [0, (info.n_samples - len) / 2, info.n_samples - len] {
+        if decoder.read(&recording, start..start + len, &mut planes).is_ok() {
+            assert_eq!((planes.len() as u64, planes.channels()), (len, info.channels));
+        }
+    }
+}
+
+/// A file in memory.
+#[derive(Debug, Clone)]
+struct InMemory(Bytes);
+
+impl Storage for InMemory {
+    fn open(&self, _path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl ReadAt for InMemory {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let rest = usize::try_from(at).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+
+    fn version(&self) -> io::Result<Version> {
+        Ok(Version { size: self.0.len() as u64, modified: None })
+    }
+}
+
+fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
+    (Arc::new(InMemory(Bytes::copy_from_slice(bytes))), [PathBuf::from("a")], AtomicBool::new(false))
+}
+
+/// The limit of a record in the targets, so that memory shows what ignores it.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
+
+/// Messages, walk and arrays of a shard, and its rows, alone and in order.
+fn arrow(bytes: &[u8]) {
+    let (storage, paths, stop) = in_memory(bytes);
+    let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
+    if let Ok(source) = ArrowSource::open_in(storage, &paths, &options, &stop) {
+        read_rows(&Arc::new(source));
+    }
+}
+
+/// Footer and pages of a Parquet file with a column `text`, and its rows.
+fn parquet_file(bytes: &[u8]) {
+    let (storage, paths, stop) = in_memory(bytes);
+    let options =
+        ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ParquetOptions::text("text") };
+    if let Ok(source) = ParquetSource::open_in(storage, &paths, &options, &stop) {
+        read_rows(&Arc::new(source));
+    }
+}
+
+fn read_rows<S: Source>(source: &Arc<S>) {
+    let n: u64 = source.shard_rows().iter().sum();
+    let (mut alone, mut in_order) = (source.reader(), source.reader());
+    for row in 0..n.min(40) {
+        let found = [alone.read(row, 1, &|_, _| None), in_order.read(row, u64::MAX, &|_, _| None)];
+        let [alone, in_order] = found.map(|read| read.map(|record| record.bytes).map_err(|error| error.kind));
+        assert_eq!(alone, in_order, "row {row}");
+        assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());
+    }
+}
+
+/// The position of a state.
+fn state(bytes: &[u8]) {
+    let Ok(value) = serde_json::from_slice(bytes) else { return };
+    let identity = Identity {
+        kind: "forebay.Loader",
+        config: serde_json::Map::new(),
+        data: serde_json::Map::new(),
+        share: Share { rank: 1, world_size: 2 },
+    };
+    if let Ok(position) = identity.position(&value) {
+        // What was understood is written as it was meant.
+        assert_eq!(
+            identity.position(&identity.state(&position)).map_err(|error| error.message),
+            Ok(position)
+        );
+    }
+}
+
+/// Calls target `name`. Once called, a panic of ours ends the process even where it is caught, and one of a library does not.
+#[cfg(fuzzing)]
+#[allow(clippy::print_stderr, reason = "the last words of a process")]
+pub fn run(name: &str, bytes: &[u8]) {
+    use std::sync::Once;
+
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        std::panic::set_hook(Box::new(|info| {
+            if !info.location().is_some_and(|place| place.file().contains("/registry/")) {
+                eprintln!("{info}");
+                std::process::abort();
+            }
+        }));
+    });
+    if let Some((_, target)) = TARGETS.iter().find(|(known, _)| *known == name) {
+        target(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::Cell,
+        env, fs,
+        panic::{self, catch_unwind},
+        time::Instant,
+    };
+
+    use super::*;
+
+    /// The files of a target: those that `fuzz/seeds.txt` names, and what the fuzzer found.
+    fn corpus(name: &str) -> Vec<Vec<u8>> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let seeds = include_str!("../fuzz/seeds.txt").lines().filter_map(|line| line.split_once(' '));
+        let seeds = seeds.filter(|(target, _)| *target == name);
+        let mut files: Vec<_> = seeds.map(|(_, file)| root.join("tests/data").join(file)).collect();
+        if let Ok(found) = fs::read_dir(root.join("fuzz/corpus").join(name)) {
+            files.extend(found.map(|entry| entry.unwrap().path()));
+        }
+        files.sort();
+        assert!(!files.is_empty(), "{name} has no seeds");
+        // Of large ones a part is enough.
+        files
+            .iter()
+            .map(|file| fs::read(file).unwrap())
+            .map(|bytes| bytes[..bytes.len().min(60_000)].to_vec())
+            .collect()
+    }
+
+    thread_local! {
+        static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Notes on which thread a panic of ours was, even if it is caught.
+    fn watch() {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if info.location().is_some_and(|place| place.file().starts_with("src/")) {
+                IS_OURS.set(true);
+            }
+            before(info);
+        }));
+    }
+
+    /// Each target over its corpus and damaged copies: 100, and 2000 under `make soak`.
+    #[test]
+    fn targets_return_whatever_the_bytes_are() {
+        watch();
+        let soak: u64 = env::var("FOREBAY_SOAK").map_or(1, |n| n.parse().unwrap());
+        for (name, target) in TARGETS {
+            let corpus = corpus(name);
+            let mutants = (0..100 * soak).map(|trial| {
+                let mut rng = mutate::Rng(trial);
+                let base = rng.below(corpus.len());
+                mutate::mutate(&mut rng, &corpus[base], &corpus)
+            });
+            for (number, bytes) in corpus.iter().cloned().chain(mutants).enumerate() {
+                let begin = Instant::now();
+                let returned = catch_unwind(|| target(&bytes));
+                assert!(
+                    returned.is_ok() && !IS_OURS.get(),
+                    "{name}, number {number} of its trials: {} bytes",
+                    bytes.len()
+                );
+                let seconds = begin.elapsed().as_secs();
+                assert!(seconds < 20, "{name}, number {number} of its trials took {seconds} s");
+            }
+        }
+    }
+}

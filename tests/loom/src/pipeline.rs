@@ -1,0 +1,153 @@
+//! What the pipeline's threads wait at: turns, the budget of bytes, the crew, and all of them when a run is stopped.
+//!
+//! A wake-up that is missing shows as a deadlock.
+
+use std::time::Duration;
+
+use forebay::{
+    order::Window,
+    pipeline::{Budget, Crew, Turns},
+    shuffle::{ConcurrentShuffleBuffer, Popped},
+};
+use loom::{
+    sync::{Arc, Mutex},
+    thread,
+};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Runs `work` on a thread of its own, which shares `shared`.
+fn beside<S: Send + Sync + 'static, T: 'static>(
+    shared: &Arc<S>,
+    work: impl FnOnce(&S) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let shared = shared.clone();
+    thread::spawn(move || work(&shared))
+}
+
+#[test]
+fn turns_come_in_order() {
+    super::check(|| {
+        let shared = Arc::new((Turns::default(), Mutex::new(Vec::new())));
+        let take = |run| {
+            move |(turns, order): &(Turns, Mutex<Vec<u64>>)| {
+                assert!(turns.wait(run));
+                order.lock().unwrap().push(run);
+                turns.pass(run);
+            }
+        };
+        let others = [2, 1].map(|run| beside(&shared, take(run)));
+        take(0)(&shared);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(*shared.1.lock().unwrap(), [0, 1, 2]);
+    });
+}
+
+#[test]
+fn a_turn_that_never_comes_ends_with_close() {
+    super::check(|| {
+        let turns = Arc::new(Turns::default());
+        let waiters = [1, 2].map(|run| beside(&turns, move |turns| turns.wait(run)));
+        turns.close();
+        assert_eq!(waiters.map(|waiter| waiter.join().unwrap()), [false; 2]);
+    });
+}
+
+#[test]
+fn bytes_that_are_given_back_wake_who_waits_for_them() {
+    super::check(|| {
+        let budget = Arc::new(Budget::new(1, 8, 2));
+        assert!(budget.acquire(1));
+        let others = [1, 2].map(|bytes| {
+            beside(&budget, move |budget| {
+                assert!(budget.acquire(bytes));
+                budget.release(bytes);
+            })
+        });
+        budget.release(1);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(budget.held(), (0, 0));
+    });
+}
+
+/// A channel of one record, and a sender that rests while it is full, as `Reader::send` does.
+#[test]
+fn who_finds_the_channel_full_goes_on() {
+    super::check(|| {
+        let shared = Arc::new((Budget::new(100, 1, 1), Mutex::new(None)));
+        let sender = beside(&shared, |(budget, channel)| {
+            for record in 0..2 {
+                assert!(budget.acquire(1));
+                let mut released = 0;
+                loop {
+                    let mut place = channel.lock().unwrap();
+                    if place.is_none() {
+                        *place = Some(record);
+                        break;
+                    }
+                    drop(place);
+                    assert!(budget.rest(released));
+                    released = budget.released();
+                }
+            }
+        });
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            match shared.1.lock().unwrap().take() {
+                Some(record) => {
+                    received.push(record);
+                    shared.0.release(1);
+                }
+                None => thread::yield_now(),
+            }
+        }
+        sender.join().unwrap();
+        assert_eq!(received, [0, 1]);
+    });
+}
+
+#[test]
+fn who_is_called_comes() {
+    super::check(|| {
+        let crew = Arc::new(Crew::new(1));
+        let resters = [1, 2].map(|n| beside(&crew, move |crew| crew.rest(n)));
+        crew.set(2);
+        crew.end();
+        let [_, last] = resters.map(|rester| rester.join().unwrap());
+        assert!(!last, "nobody called the third worker");
+    });
+}
+
+#[test]
+fn a_call_alone_is_enough() {
+    super::check(|| {
+        let crew = Arc::new(Crew::new(1));
+        let rester = beside(&crew, |crew| crew.rest(1));
+        crew.set(2);
+        assert!(rester.join().unwrap());
+    });
+}
+
+/// A reader at its bytes and its turn, a worker at rest, a consumer at its ticket: stopping wakes them all.
+#[test]
+fn a_run_that_is_stopped_ends_everywhere() {
+    super::check(|| {
+        let buffer = ConcurrentShuffleBuffer::<u64>::over(2, Window::new(7, 0, 0, 2, Some(4))).unwrap();
+        let shared = Arc::new((Budget::new(1, 1, 1), Turns::default(), Crew::new(1), buffer));
+        assert!(shared.0.acquire(1));
+        let reader = beside(&shared, |(budget, turns, _, buffer)| {
+            if budget.acquire(1) && turns.wait(0) {
+                buffer.push(0, Ok(0));
+            }
+        });
+        let worker = beside(&shared, |(_, _, crew, buffer)| crew.rest(1) && buffer.push(1, Ok(1)));
+        // In the order of `Shared::stop`.
+        shared.0.close();
+        shared.2.end();
+        shared.1.close();
+        shared.3.close();
+        assert!(!matches!(shared.3.try_pop(LONG), Popped::TimedOut));
+        reader.join().unwrap();
+        assert!(!worker.join().unwrap());
+    });
+}
