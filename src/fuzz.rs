@@ -28,8 +28,11 @@ use crate::{
 #[path = "../tests/hostile_common/mutate.rs"]
 mod mutate;
 
+/// A parser, called with any bytes.
+pub type Target = fn(&[u8]);
+
 /// The targets by name.
-pub const TARGETS: [(&str, fn(&[u8])); 16] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),

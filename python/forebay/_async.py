@@ -303,6 +303,8 @@ class _Batches(Iterator[BatchResult]):
         made = order.made
         if orders[-1].number < number + self._ahead < self._end:
             self._order(number + self._ahead)
+        if number + 1 == self._end:
+            workers.finish()  # already here: after the last batch nobody may come any more
         loader, got = self._loader, perf_counter()
         ready_s, starved_s = got - order.made_at, got - asked
         loader._recent.append((ready_s, starved_s))

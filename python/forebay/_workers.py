@@ -11,7 +11,9 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
+from itertools import repeat
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -70,6 +72,10 @@ class Workers(Generic[Made]):
         self._awaited = order
         while order.made is None and not self.stopped:
             order.bell.get()
+
+    def finish(self) -> None:
+        """Tells the threads to end once all that was ordered is under way; one call of C, which Ctrl-C cannot halve."""
+        deque(map(self._work.put, repeat(None, len(self._threads))), maxlen=0)
 
     def stop(self) -> None:
         """Tells the threads to end, after what each makes. Never waits, and may be called at any moment."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,10 @@ pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:Runtime
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:
     """One local Ray of two processes; it takes some seconds to start."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    with pytest.MonkeyPatch.context() as patch:
+        # Its workers import the processors below.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()
 

@@ -124,6 +124,9 @@ class CacheBuild:
         except KeyboardInterrupt:
             self.cancel()
             raise
+        except BaseException:
+            self._end()
+            raise
         self._end()
         return TreeStore(self._path, self._split)
 
