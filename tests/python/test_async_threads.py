@@ -39,11 +39,11 @@ def test_threads_end_with_the_loop() -> None:
         break
     assert seconds_to_end() < END_LIMIT_S
     with batches:
-        left = iter(batches)
-        next(left)
+        gone = iter(batches)
+        next(gone)
     assert not threads()
     with pytest.raises(forebay.ForebayError, match="closed"):
-        next(left)
+        next(gone)
     with pytest.raises(forebay.ForebayError, match="closed"):
         iter(batches)
     batches.close()

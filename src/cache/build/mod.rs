@@ -7,10 +7,10 @@
 //!            next?     back, process the batch    batch
 //! ```
 //!
-//! The *builder* is the call that starts it all and holds a [`Build`]. The *shard dispatcher* ([`turns`]) says which shard is read
+//! The *builder* is the call that starts it all and holds a [`Build`]. The *shard dispatcher* (`turns`) says which shard is read
 //! next, a *batch processor* is what each worker has of its own, and the *ordered writer* takes batches in an order that
 //! follows from the shards alone. So number and speed of workers change no byte. Readers are held back when three commits
-//! of documents, or [`BACKLOG_BYTES`], wait to be written; only the batch that the writer waits for is always read.
+//! of documents, or `BACKLOG_BYTES`, wait to be written; only the batch that the writer waits for is always read.
 
 pub mod inputs;
 pub mod keep;
