@@ -47,7 +47,8 @@ rust:
 	cargo test $(CARGO_PROFILE)
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 
-# Every interleaving of the free list and the shuffle buffer; a folder of its own, because the cfg holds for all that is built.
+# Every interleaving of the free list, the shuffle buffer, and what the pipeline's threads wait at; a folder of its own, because the
+# cfg holds for all that is built.
 models:
 	cargo fmt --check --manifest-path tests/loom/Cargo.toml
 	RUSTFLAGS="--cfg loom" cargo test --locked --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom
