@@ -98,7 +98,7 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="forebay-datasets-"))
     flat, cache = folder / "tokens.bin", folder / "cache"
     if not flat.exists():
-        build([list(documents(options.tokens))], None, cache)
+        build({"documents": list(documents(options.tokens))}, None, cache)
         with flat.open("wb") as file:
             for document in documents(options.tokens):
                 document["input_ids"].tofile(file)
