@@ -391,7 +391,8 @@ def test_a_dataset_of_the_users_own_that_grows() -> None:
 
 def test_a_cache_on_disk(tmp_path: Path) -> None:
     """As another program writes it (L3): entry 0 of the offsets is the number of documents, the others are ends."""
-    zarr = pytest.importorskip("zarr")
+    import zarr
+
     documents = [np.arange(i, i + i % 17, dtype=np.int32) for i in range(300)]
     flat = np.concatenate(documents)
     ends = np.cumsum([len(found) for found in documents])
