@@ -569,7 +569,7 @@ def test_an_interrupted_wait_loses_nothing(shards: Path) -> None:
         time.sleep(0.0005)
         return encode(text)
 
-    n = 12
+    n = 48
     batches: list[dict[str, Any]] = []
     sending = threading.Thread(target=send)
     before = signal.signal(signal.SIGUSR1, interrupt)
