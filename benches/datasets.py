@@ -73,7 +73,8 @@ def rate(batches: Iterator[Any], seconds: float, tokens: int) -> float:
 
 def endless(loader: DataLoader) -> Iterator[Any]:
     while True:
-        yield from loader
+        for batch in loader:  # `yield from` would close the loader with the generator
+            yield batch
 
 
 def mapping(dataset: Any, n: int) -> float:
