@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,8 @@ def rate(batches: Iterator[Any], seconds: float, tokens: int) -> float:
 
 
 def endless(loader: DataLoader) -> Iterator[Any]:
-    while True:
-        for batch in loader:  # `yield from` would close the loader with the generator
-            yield batch
+    # Not `yield from`, with which the end of the generator would close the loader.
+    return chain.from_iterable(repeat(loader))
 
 
 def mapping(dataset: Any, n: int) -> float:
