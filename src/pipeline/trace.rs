@@ -47,15 +47,18 @@ enum Event {
 
 #[derive(Debug)]
 struct Recording {
-    start: Instant,
+    /// From when until when.
+    time: Range<Instant>,
     tracks: Vec<Track>,
     events: Vec<(u32, Event)>,
     left_out: u64,
 }
 
 impl Recording {
+    /// Since the start, and no more than to the end: the thread that ends a recording may wake late.
     fn nanoseconds(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
+        let at = at.min(self.time.end);
+        u64::try_from(at.saturating_duration_since(self.time.start).as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn add(&mut self, track: &Track, event: Event) {
@@ -91,7 +94,8 @@ impl Trace {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// A piece of work or a wait that has ended; what lay before the start is cut off, and what is shorter than the clock left out.
+    /// A piece of work or a wait that has ended; what lay before the start or behind the end is cut off, and what is shorter than the
+    /// clock left out.
     pub(super) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
         if let Some(recording) = &mut *self.lock() {
             let (begin, end) = (recording.nanoseconds(time.start), recording.nanoseconds(time.end));
@@ -104,7 +108,9 @@ impl Trace {
 
     /// What lies between the threads now.
     pub(super) fn queues(&self, track: &Track, at: Instant, queues: Queues, workers: usize) {
-        if let Some(recording) = &mut *self.lock() {
+        if let Some(recording) = &mut *self.lock()
+            && at < recording.time.end
+        {
             let at = recording.nanoseconds(at);
             recording.add(track, Event::Queues { at, queues, workers });
         }
@@ -130,12 +136,13 @@ impl Trace {
         let part = part_of(path);
         let file = File::create(&part).map_err(|e| refused(&part, e))?;
         let start = Instant::now();
-        *recording = Some(Recording { start, tracks: Vec::new(), events: Vec::new(), left_out: 0 });
+        let deadline = start + length;
+        *recording =
+            Some(Recording { time: start..deadline, tracks: Vec::new(), events: Vec::new(), left_out: 0 });
         self.is_on.store(true, Ordering::Relaxed);
         drop(recording);
         let (trace, path) = (self.clone(), path.to_owned());
-        let spawned =
-            threads.spawn("forebay-trace".into(), move || trace.record(start + length, file, &path));
+        let spawned = threads.spawn("forebay-trace".into(), move || trace.record(deadline, file, &path));
         if spawned.is_err() {
             self.finish();
             *self.lock() = None;
@@ -322,6 +329,26 @@ mod tests {
         assert_eq!((&first["ts"], &first["args"]["number"]), (&Value::from(0.0), &Value::from(7)));
         assert!((2000.0..1e6).contains(&first["dur"].as_f64().unwrap()), "{first}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_is_cut_off() {
+        let start = Instant::now();
+        let ms = |n| start + Duration::from_millis(n);
+        let time = start..ms(10);
+        let recording = Recording { time, tracks: Vec::new(), events: Vec::new(), left_out: 0 };
+        let trace = Trace { recording: Mutex::new(Some(recording)), ..Trace::default() };
+        let track = trace.track("forebay-io");
+        trace.span(&track, "wait", ms(4)..ms(30), None);
+        trace.span(&track, "late", ms(12)..ms(30), Some(1));
+        trace.queues(&track, ms(11), Queues::default(), 1);
+        let mut file = Vec::new();
+        write(trace.lock().as_ref().unwrap(), &mut file).unwrap();
+        let written: Value = serde_json::from_slice(&file).unwrap();
+        let events: Vec<_> =
+            written["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] != "M").collect();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!((&events[0]["ts"], &events[0]["dur"]), (&Value::from(4000.0), &Value::from(6000.0)));
     }
 
     #[test]
