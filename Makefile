@@ -44,7 +44,7 @@ rust:
 	cargo fmt --check
 	cargo clippy $(CARGO_PROFILE) --all-targets -- -D warnings
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
-	cargo test $(CARGO_PROFILE)
+	cargo test $(CARGO_PROFILE) --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 
 # Every interleaving of the free list, the shuffle buffer, and what the pipeline's threads wait at; a folder of its own, because the

@@ -394,6 +394,19 @@ fn the_first_batch_is_read_by_many_at_once() {
 }
 
 #[test]
+fn a_late_record_of_the_first_batch_is_not_overtaken() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [shard(&folder.path().join("a.arrow"), 0, 2000, 2000)];
+    let far = Arc::new(Far { jitter: Duration::from_millis(100), ..Far::default() });
+    let plan = Plan { window: 1000, buffer_size: 1200, channel_size: 256, ..plan(Order::Window, 32) };
+    let mut engine = slow_engine(&far, &paths, plan, Duration::from_millis(20));
+    next(&mut engine).unwrap();
+    // Of 32 threads one reads the last of these 16 records when others could have filled the channel with 256 behind them.
+    let decoded = engine.stats().decoded_at_first_batch;
+    assert!((16..=48).contains(&decoded), "{decoded}");
+}
+
+#[test]
 fn a_record_alone_costs_one_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = shard(&folder.path().join("a.arrow"), 0, 200, 300_000);

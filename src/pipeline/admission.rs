@@ -131,7 +131,7 @@ impl Admission {
     }
 
     /// Whether the window is filling, so that a share of the admissions goes to the consumer's next draws.
-    fn fills(&self) -> bool {
+    pub fn fills(&self) -> bool {
         self.demand_first && self.admitted / self.window.size().max(1) < 4
     }
 

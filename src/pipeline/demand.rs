@@ -1,8 +1,8 @@
 //! What the consumer tells the I/O threads: how far it is in each stream, and which records it needs beside.
 //!
-//! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block for one thread, and
-//! numbered, so that what several threads read ahead goes on in order ([`super::turns`]). How many runs may be under way
-//! grows from a few to the most while reads come late.
+//! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block for one thread. Runs
+//! are numbered, and while the window fills the single tickets are as well, so that what several threads read goes on in that
+//! order ([`super::turns`]). How many runs may be under way grows from a few to the most while reads come late.
 
 use std::{
     collections::VecDeque,
@@ -53,12 +53,14 @@ pub enum Errand {
         stream: usize,
         /// The ticket.
         ticket: u64,
+        /// Its place among the errands that go on in order, if it is one of them.
+        number: Option<u64>,
     },
     /// Fetch the tickets that were listed.
     Run {
         /// The stream.
         stream: usize,
-        /// Counts the runs of all streams.
+        /// Its place among the errands that go on in order.
         number: u64,
     },
     /// Fetch what was asked for beside the tickets.
@@ -84,8 +86,8 @@ struct Wants {
     runs: usize,
     allowed_runs: usize,
     most_runs: usize,
-    /// Runs so far.
-    n_runs: u64,
+    /// Errands so far that go on in order.
+    n_numbered: u64,
     waiting: usize,
     stopped: bool,
 }
@@ -114,7 +116,7 @@ impl Demand {
             runs: 0,
             allowed_runs,
             most_runs,
-            n_runs: 0,
+            n_numbered: 0,
             waiting: 0,
             stopped: false,
         };
@@ -236,13 +238,18 @@ impl Wants {
             let Account { draws, admission, idle_until } = &mut self.streams[stream];
             *idle_until = 0;
             let best = (self.runs < self.allowed_runs).then_some(|ticket| best(stream, ticket));
+            let fills = admission.fills();
+            let mut number = || {
+                self.n_numbered += 1;
+                self.n_numbered - 1
+            };
             let errand = match admission.next(*draws, best, tickets) {
                 Next::Run => {
                     self.runs += 1;
-                    self.n_runs += 1;
-                    Errand::Run { stream, number: self.n_runs - 1 }
+                    Errand::Run { stream, number: number() }
                 }
-                Next::Demanded(ticket) => Errand::Ticket { stream, ticket },
+                // Later the consumer waits for it already, and it need not wait for the blocks of others.
+                Next::Demanded(ticket) => Errand::Ticket { stream, ticket, number: fills.then(number) },
                 Next::Done => continue,
                 Next::Wait(until) => {
                     *idle_until = until;

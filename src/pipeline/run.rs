@@ -375,10 +375,19 @@ impl<S: Source, K: Task> Reader<S, K> {
             };
             let goes_on = match errand {
                 Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
-                Errand::Ticket { stream, ticket } => {
+                Errand::Ticket { stream, ticket, number } => {
                     let assigned = Assignment { run: 1, ..self.schedule.assign(stream, ticket) };
                     let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
-                    self.hand_over(fetched)
+                    match number.filter(|_| self.in_turn) {
+                        Some(number) => {
+                            hand.push(fetched);
+                            self.take_turn(number, &mut hand) && {
+                                self.shared.turns.pass(number);
+                                true
+                            }
+                        }
+                        None => self.hand_over(fetched),
+                    }
                 }
                 Errand::Aside(aside @ Aside::Substitute(Substitute { draw, attempt, .. })) => {
                     let assigned = self.schedule.substitute(draw, attempt);
@@ -446,7 +455,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         true
     }
 
-    /// Waits for the turn of run `number` and hands over what is in hand.
+    /// Waits for the turn of errand `number` and hands over what is in hand.
     fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
         let turns = &self.shared.turns;
         (turns.has_come(number) || self.watch.wait(&self.shared.counters.meters.turn, || turns.wait(number)))

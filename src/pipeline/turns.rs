@@ -1,8 +1,8 @@
-//! What several threads read ahead goes on in the order of reading: each run waits for its turn.
+//! What several threads read goes on in the order in which it was asked for: each errand waits for its turn.
 //!
-//! So workers meet records as if one thread had read them: those that the consumer needs first come first, and slices of one block
-//! lie side by side in the channel. A thread has its turn for as long as it sends; if its read stalls, the others wait with
-//! what they have.
+//! So workers meet records as if one thread had read them: those that the consumer needs first come first, even if the system halts
+//! the thread that has one while others could fill the channel, and slices of one block lie side by side there. A thread has
+//! its turn for as long as it sends; if its read stalls, the others wait with what they have.
 
 use std::sync::PoisonError;
 
@@ -10,8 +10,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 struct State {
-    /// The run whose turn it is.
-    run: u64,
+    /// The errand whose turn it is.
+    errand: u64,
     waiting: usize,
     closed: bool,
 }
@@ -24,15 +24,15 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Whether it is the turn of `run`.
-    pub fn has_come(&self, run: u64) -> bool {
-        self.lock().run == run
+    /// Whether it is the turn of `errand`.
+    pub fn has_come(&self, errand: u64) -> bool {
+        self.lock().errand == errand
     }
 
-    /// Waits for the turn of `run`; false once closed.
-    pub fn wait(&self, run: u64) -> bool {
+    /// Waits for the turn of `errand`; false once closed.
+    pub fn wait(&self, errand: u64) -> bool {
         let mut state = self.lock();
-        while state.run != run && !state.closed {
+        while state.errand != errand && !state.closed {
             state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
@@ -40,10 +40,10 @@ impl Turns {
         !state.closed
     }
 
-    /// Ends the turn of `run`.
-    pub fn pass(&self, run: u64) {
+    /// Ends the turn of `errand`.
+    pub fn pass(&self, errand: u64) {
         let mut state = self.lock();
-        state.run = run + 1;
+        state.errand = errand + 1;
         let wake = state.waiting > 0;
         drop(state);
         if wake {
