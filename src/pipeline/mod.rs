@@ -29,8 +29,10 @@ mod inject;
 mod ledger;
 mod meter;
 mod pace;
+mod plan;
 mod policy;
 mod position;
+mod reader;
 mod replay;
 mod run;
 mod stats;
@@ -40,6 +42,7 @@ mod tokens;
 mod trace;
 mod turns;
 mod verdict;
+mod worker;
 
 use std::{
     ops::Range,
@@ -67,6 +70,7 @@ pub use inject::delays as inject_delays;
 pub use ledger::{LISTED, Losses, Lost};
 pub use meter::{Times, meter_examples};
 pub use pace::{AUTO_PREFETCH, Auto};
+pub use plan::{MixturePlan, Plan};
 pub use policy::{MaxErrors, Policy};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
@@ -80,7 +84,7 @@ pub use {budget::Budget, crew::Crew, turns::Turns};
 
 use crate::{
     Error, ErrorKind, Result,
-    order::{self, Groups, Layout, Mixture, Order, Rules, Schedule, Sources, Stop},
+    order::{Layout, Mixture, Rules, Schedule, Sources},
     record::{Collate, Source, Stage, Standings, Task},
     seed::{Purpose, hash},
 };
@@ -91,91 +95,11 @@ pub(crate) use consumer::closed;
 #[cfg(not(feature = "python"))]
 use consumer::closed;
 use ledger::Ledger;
-use pace::Numbers;
 use policy::Tally;
-use run::{Reading, Shared};
+use reader::Reading;
+use run::Shared;
 use threads::Retired;
 use trace::Tracing;
-
-/// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields change no batch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// The user's seed.
-    pub seed: u64,
-    /// How records follow one another, in a mixture those of each source.
-    pub order: Order,
-    /// Several sources, mixed.
-    pub mixture: Option<MixturePlan>,
-    /// The row groups of [`Order::Groups`].
-    pub groups: Option<Arc<Groups>>,
-    /// Slots of the shuffle window of this rank as it first starts; at most the rows of an epoch are used.
-    pub window: u64,
-    /// Rows of a batch on this rank.
-    pub batch_size: usize,
-    /// This process among all.
-    pub rank: u64,
-    /// How many processes share each batch.
-    pub world_size: u64,
-    /// Canonical streams of an order that has them; `None` for the world size of the first start.
-    pub n_streams: Option<u64>,
-    /// Whether epochs follow one another without end, and bad records are replaced.
-    pub infinite: bool,
-    /// Whether a short last batch is left out.
-    pub drop_last: bool,
-    /// What becomes of records that cannot be had.
-    pub policy: Policy,
-    /// How far tickets may be ahead of the draws, if the window does not need more.
-    pub buffer_size: u64,
-    /// Worker threads; the most that are at work if the loader may choose.
-    pub n_workers: usize,
-    /// I/O threads at most: where each record is a read of its own, at the start of a pass, and for the blocks read ahead. One, if
-    /// the source cannot be read by several.
-    pub n_readers: usize,
-    /// Records in the channel.
-    pub channel_size: usize,
-    /// Bytes in the channel.
-    pub channel_bytes: usize,
-    /// Batches that are made ahead, at least 1; the most if the loader may choose.
-    pub prefetch_batches: usize,
-    /// Which of these numbers the loader finds by itself.
-    pub auto: Auto,
-}
-
-/// How sources are mixed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MixturePlan {
-    /// From which position on which weights hold, one for each source.
-    pub stages: Vec<order::Stage>,
-    /// Positions over which the weights hold exactly.
-    pub block: u64,
-    /// Where a finite pass ends.
-    pub stop: Stop,
-    /// The first row of each source, and the number of all rows.
-    pub starts: Vec<u64>,
-}
-
-impl MixturePlan {
-    /// Says which rows the sources have; without weights they weigh what they hold.
-    pub fn over(&mut self, starts: Vec<u64>) {
-        if self.stages.is_empty() {
-            let weights = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
-            self.stages = vec![order::Stage { start: 0, weights }];
-        }
-        self.starts = starts;
-    }
-}
-
-impl Plan {
-    /// How far tickets of a stream may be ahead of its draws with a window of `size` slots: enough to keep every worker busy.
-    fn credit<K: Task>(&self, size: u64) -> u64 {
-        self.buffer_size.max(size + K::ON_HAND * self.n_workers as u64)
-    }
-
-    /// The most workers and batches ahead.
-    fn numbers(&self) -> Numbers {
-        Numbers { workers: self.n_workers, prefetch: self.prefetch_batches }
-    }
-}
 
 /// What a task's workers make.
 pub type ExampleOf<K> = <<K as Task>::Stage as Stage>::Example;

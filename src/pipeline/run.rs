@@ -12,27 +12,26 @@ use std::{
     },
 };
 
-use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
+use crossbeam_channel::{Receiver, Sender};
 
 use super::{
-    ExampleOf, Plan,
+    Plan,
     admission::Admission,
     budget::Budget,
     crew::Crew,
-    demand::{Aside, Demand, Errand, Substitute},
+    demand::{Aside, Demand},
     inject::Delays,
     meter::Stopwatch,
-    policy::Policy,
+    reader::{Reader, Reading},
     stats::{Counters, Queues},
     threads::Threads,
     turns::Turns,
+    worker::work,
 };
 use crate::{
     Error, ErrorKind, Result,
-    memory::MOST_READERS,
-    order::{Assignment, Schedule},
-    record::{Held, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    order::Schedule,
+    record::{Held, Record, Source, Stage, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -45,8 +44,8 @@ pub(super) struct Shared<E> {
     /// Batches that are complete and were not taken.
     pub(super) ready: AtomicUsize,
     pub(super) crew: Crew,
-    bytes: Budget,
-    turns: Turns,
+    pub(super) bytes: Budget,
+    pub(super) turns: Turns,
     /// Bytes that records and reads under way hold.
     bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
     stopped: AtomicBool,
@@ -94,7 +93,7 @@ impl<E> Shared<E> {
 
 /// Where an outcome goes.
 #[derive(Debug, Clone, Copy)]
-enum Slot {
+pub(super) enum Slot {
     Ticket { stream: usize, ticket: u64 },
     Aside(Aside),
 }
@@ -103,14 +102,14 @@ enum Slot {
 pub(super) type FromAside<E> = (Aside, Result<E>);
 
 /// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if the thread unwinds.
-struct Answer<E> {
-    slot: Option<Slot>,
-    shared: Arc<Shared<E>>,
-    asides: Sender<FromAside<E>>,
+pub(super) struct Answer<E> {
+    pub(super) slot: Option<Slot>,
+    pub(super) shared: Arc<Shared<E>>,
+    pub(super) asides: Sender<FromAside<E>>,
 }
 
 impl<E> Answer<E> {
-    fn give(mut self, outcome: Result<E>) {
+    pub(super) fn give(mut self, outcome: Result<E>) {
         if let Some(slot) = self.slot.take() {
             self.send(slot, outcome);
         }
@@ -143,9 +142,9 @@ impl<E> Drop for Answer<E> {
 }
 
 /// A record in the channel, with the duty to answer for it.
-struct Admitted<E> {
-    record: Record,
-    answer: Answer<E>,
+pub(super) struct Admitted<E> {
+    pub(super) record: Record,
+    pub(super) answer: Answer<E>,
 }
 
 /// A started run, as its owner holds it.
@@ -269,7 +268,7 @@ pub(super) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>
     }
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let what = panic_message(panic);
     Error::new(
         ErrorKind::Panic,
@@ -284,231 +283,6 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
-}
-
-/// How a plan's threads read a source.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
-    /// I/O threads.
-    n_readers: usize,
-    /// Runs that may be under way at first, and at most.
-    first_runs: usize,
-    most_runs: usize,
-    /// Whether what they read goes on in the order of the runs.
-    in_turn: bool,
-    /// How many threads could read all the time.
-    most_readers: usize,
-}
-
-impl Reading {
-    pub(super) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
-        if plan.order.is_scattered() {
-            let Plan { n_readers, .. } = *plan;
-            let most_runs = usize::MAX;
-            return Self {
-                n_readers,
-                first_runs: most_runs,
-                most_runs,
-                in_turn: false,
-                most_readers: MOST_READERS,
-            };
-        }
-        let most_readers = source.most_blocks();
-        let n_readers = if most_readers > 1 { plan.n_readers } else { 1 };
-        let most_runs = most_readers.min(n_readers);
-        let first_runs = most_runs.min(FIRST_RUNS);
-        Self { n_readers, first_runs, most_runs, in_turn: n_readers > 1, most_readers }
-    }
-
-    /// How many threads read all the time, once a pass has begun, and how many could.
-    pub(super) fn steady(&self) -> [usize; 2] {
-        [self.n_readers.min(self.most_runs), self.most_readers]
-    }
-}
-
-/// How many runs may be under way before a read came late.
-const FIRST_RUNS: usize = 4;
-/// A thread whose turn has not come reads no further than the record with which it holds so many bytes.
-const IN_HAND: usize = 4 << 20;
-
-/// A record that was read, or not, and where it goes.
-struct Fetched {
-    slot: Slot,
-    row: u64,
-    seed: u64,
-    epoch: u64,
-    outcome: Result<RawRecord>,
-}
-
-/// An I/O thread.
-struct Reader<S: Source, K: Task> {
-    watch: Stopwatch,
-    task: Arc<K>,
-    source: Arc<S>,
-    /// One, or one for each stream.
-    records: Vec<S::Reader>,
-    in_turn: bool,
-    policy: Policy,
-    schedule: Schedule,
-    shared: Arc<Shared<ExampleOf<K>>>,
-    to_workers: Sender<Admitted<ExampleOf<K>>>,
-    asides: Sender<FromAside<ExampleOf<K>>>,
-}
-
-impl<S: Source, K: Task> Reader<S, K> {
-    fn run(mut self) {
-        let counters = self.shared.counters.clone();
-        let (mut tickets, mut hand) = (Vec::new(), Vec::new());
-        loop {
-            let (schedule, source, in_turn) = (&mut self.schedule, &self.source, self.in_turn);
-            let best = |stream, ticket| {
-                if !in_turn {
-                    return 1;
-                }
-                let Assignment { row, run, .. } = schedule.assign(stream, ticket);
-                source.block_rows(row, run).min(run)
-            };
-            let demand = &self.shared.demand;
-            let Some(errand) = demand.errand(&mut tickets, best, &mut self.watch, &counters.meters.credit)
-            else {
-                return;
-            };
-            let goes_on = match errand {
-                Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
-                Errand::Ticket { stream, ticket, number } => {
-                    let assigned = Assignment { run: 1, ..self.schedule.assign(stream, ticket) };
-                    let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
-                    match number.filter(|_| self.in_turn) {
-                        Some(number) => {
-                            hand.push(fetched);
-                            self.take_turn(number, &mut hand) && {
-                                self.shared.turns.pass(number);
-                                true
-                            }
-                        }
-                        None => self.hand_over(fetched),
-                    }
-                }
-                Errand::Aside(aside @ Aside::Substitute(Substitute { draw, attempt, .. })) => {
-                    let assigned = self.schedule.substitute(draw, attempt);
-                    let fetched = self.fetch(Slot::Aside(aside), draw.stream, assigned);
-                    self.hand_over(fetched)
-                }
-                Errand::Aside(aside @ Aside::Held { stream, row, run, .. }) => {
-                    let assigned = Assignment { row, run, seed: 0, epoch: 0 };
-                    let mut fetched = self.fetch(Slot::Aside(aside), stream, assigned);
-                    if let Ok(record) = &mut fetched.outcome {
-                        // A slice would hold on to rows that nobody wants.
-                        record.bytes = Bytes::copy_from_slice(&record.bytes);
-                    }
-                    self.hand_over(fetched)
-                }
-            };
-            if !goes_on {
-                return;
-            }
-        }
-    }
-
-    /// Reads a record.
-    fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
-        let Assignment { row, run, seed, epoch } = assigned;
-        let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
-        let at = stream % self.records.len();
-        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));
-        Fetched { slot, row, seed, epoch, outcome }
-    }
-
-    /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its turn; false if the pass was
-    /// stopped.
-    fn fetch_run(&mut self, stream: usize, number: u64, tickets: &[u64], hand: &mut Vec<Fetched>) -> bool {
-        let mut has_turn = !self.in_turn;
-        let mut in_hand = 0;
-        let last = tickets.last().copied().unwrap_or_default();
-        for &ticket in tickets {
-            if self.shared.is_stopped() {
-                return false;
-            }
-            let assigned = self.schedule.assign(stream, ticket);
-            // Where others read on, what follows is theirs.
-            let run = if self.in_turn { assigned.run.min(last - ticket + 1) } else { assigned.run };
-            let assigned = Assignment { run, ..assigned };
-            let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
-            if !has_turn {
-                in_hand += fetched.outcome.as_ref().map_or(0, |record| record.bytes.len());
-                hand.push(fetched);
-                has_turn = self.shared.turns.has_come(number);
-                if has_turn && hand.len() == 1 && self.to_workers.is_empty() {
-                    self.shared.demand.late();
-                }
-                if (has_turn || in_hand >= IN_HAND || ticket == last) && !self.take_turn(number, hand) {
-                    return false;
-                }
-                has_turn |= hand.is_empty();
-            } else if !self.hand_over(fetched) {
-                return false;
-            }
-        }
-        if self.in_turn {
-            self.shared.turns.pass(number);
-        }
-        true
-    }
-
-    /// Waits for the turn of errand `number` and hands over what is in hand.
-    fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
-        let turns = &self.shared.turns;
-        (turns.has_come(number) || self.watch.wait(&self.shared.counters.meters.turn, || turns.wait(number)))
-            && hand.drain(..).all(|fetched| self.hand_over(fetched))
-    }
-
-    /// Sends a record to the workers, or tells why there is none; false if the pass was stopped.
-    fn hand_over(&mut self, fetched: Fetched) -> bool {
-        let Fetched { slot, row, seed, epoch, outcome } = fetched;
-        let shared = self.shared.clone();
-        let Shared { counters, bytes: budget, .. } = &*shared;
-        let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
-        match outcome {
-            Err(error) => {
-                match error.kind {
-                    ErrorKind::Excluded => Counters::add(&counters.records_excluded),
-                    kind if kind.is_record() => Counters::add(&counters.records_failed),
-                    _ => {}
-                }
-                answer.give(Err(located(error, &*self.source, row)));
-            }
-            Ok(RawRecord { bytes, label }) => {
-                Counters::add(&counters.records_read);
-                let size = bytes.len();
-                let record = Record { bytes, label, index: row, seed, epoch };
-                let is_admitted = budget.try_acquire(size)
-                    || self.watch.wait(&counters.meters.bytes, || budget.acquire(size));
-                if !is_admitted || !self.send(Admitted { record, answer }) {
-                    return false;
-                }
-            }
-        }
-        self.watch.item(&counters.meters.read, row);
-        true
-    }
-
-    /// Waits for room in the channel; false if the run was stopped.
-    fn send(&mut self, mut admitted: Admitted<ExampleOf<K>>) -> bool {
-        let Shared { bytes, counters, .. } = &*self.shared;
-        let mut released = 0;
-        loop {
-            admitted = match self.to_workers.try_send(admitted) {
-                Ok(()) => return true,
-                Err(TrySendError::Disconnected(_)) => return false,
-                Err(TrySendError::Full(admitted)) => admitted,
-            };
-            // The first time this returns at once, and the channel is asked again.
-            if !self.watch.wait(&counters.meters.channel, || bytes.rest(released)) {
-                return false;
-            }
-            released = bytes.released();
-        }
-    }
 }
 
 /// Of two rows held that are no farther apart, those in between are read as well: they are in a row group, as a rule, which costs more
@@ -528,71 +302,6 @@ fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
         }));
     }
     asides
-}
-
-/// Worker thread `n`: works and rests until there are no more records, or the run is stopped.
-fn work<S: Source, K: Task>(
-    n: usize,
-    shared: &Arc<Shared<ExampleOf<K>>>,
-    source: &S,
-    task: &K,
-    records: &Receiver<Admitted<ExampleOf<K>>>,
-    delays: Delays,
-) {
-    let meters = &shared.counters.meters;
-    let name = format!("forebay-worker-{n}");
-    let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, name);
-    loop {
-        if !shared.crew.is_called(n) && !watch.wait(&meters.rest, || shared.crew.rest(n)) {
-            return;
-        }
-        if !take_turn(n, shared, source, task, records, delays, &mut watch) {
-            shared.crew.end();
-            return;
-        }
-    }
-}
-
-/// Works as long as worker `n` is called, with a stage of its own; false when there is nothing more to do.
-fn take_turn<S: Source, K: Task>(
-    n: usize,
-    shared: &Arc<Shared<ExampleOf<K>>>,
-    source: &S,
-    task: &K,
-    records: &Receiver<Admitted<ExampleOf<K>>>,
-    delays: Delays,
-    watch: &mut Stopwatch,
-) -> bool {
-    let mut stage = task.stage();
-    let meters = &shared.counters.meters;
-    loop {
-        let received = match records.try_recv() {
-            Err(TryRecvError::Empty) => watch.wait(&meters.records, || records.recv().ok()),
-            received => received.ok(),
-        };
-        let Some(Admitted { record, answer }) = received else { return false };
-        shared.bytes.release(record.bytes.len());
-        if shared.is_stopped() {
-            return false;
-        }
-        delays.sleep(record.seed);
-        let outcome = catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
-            .unwrap_or_else(|panic| {
-                // The panic is told at its record's place; until then others get what they need from a stage that is whole.
-                stage = task.stage();
-                Err(panicked(&*panic))
-            });
-        let counter = match outcome {
-            Ok(_) => &shared.counters.records_decoded,
-            Err(_) => &shared.counters.records_failed,
-        };
-        Counters::add(counter);
-        answer.give(outcome.map_err(|error| located(error, source, record.index)));
-        watch.item(&meters.decode, record.index);
-        if !shared.crew.is_called(n) {
-            return true;
-        }
-    }
 }
 
 /// Completes an error with the place of its record.
