@@ -55,11 +55,17 @@ def numbers(folder: Path, batches_per_file: int = 3, batch_size: int = 4, **para
 def filled(folder: Path, n_files: int = 3, split: str = "train", **parameters: Any) -> Numbers:
     """A provider that made files 0 to `n_files`."""
     provider = numbers(folder, **parameters)
+    fill(provider, n_files, split)
+    return provider
+
+
+def fill(provider: DataProviderBase, n_files: int = 1, *splits: str) -> None:
+    """Makes files 0 to `n_files` of each split (train), and says what they are."""
     provider.ensure_dirs()
     provider.write_meta()
-    for seq in range(n_files):
-        provider.produce_one_file(split, seq)
-    return provider
+    for split in splits or ("train",):
+        for seq in range(n_files):
+            provider.produce_one_file(split, seq)
 
 
 def consumer(folder: Path, **parameters: Any) -> DatasetConsumer:
