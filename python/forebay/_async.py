@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._buffers import FieldMemory, Spec
-from forebay._checks import MOST, check, truth
+from forebay._checks import MOST, check, has, truth
 from forebay._core import ConfigError, ForebayError, StateError, _permutation
 from forebay._workers import Order, Scale, Workers
 
@@ -27,6 +27,9 @@ __all__ = ["AsyncDataLoader", "BatchResult"]
 
 # The batches that percentiles are of.
 _RECENT = 1000
+
+# As the other loaders say it.
+_CLOSED = "the loader is closed; make a new one to go on"
 
 
 class BatchResult(NamedTuple):
@@ -119,6 +122,8 @@ class AsyncDataLoader:
             buffers_ahead=(buffers_ahead, 1, MOST),
             seed=(seed, 0, 2**64 - 1),
         )
+        has("dataset_reader", dataset_reader, "__len__", "metadata", "storage_state")
+        has("pipeline", pipeline, "output_specs", "__call__")
         self._reader = dataset_reader
         self._pipeline = pipeline
         self._buffers_ahead = operator.index(buffers_ahead)
@@ -146,7 +151,7 @@ class AsyncDataLoader:
     def __iter__(self) -> Iterator[BatchResult]:
         """Begins a pass; an iterator of this loader that was there before is over."""
         if self._closed:
-            raise ForebayError("this loader is closed")
+            raise ForebayError(_CLOSED)
         self._leave()
         epoch, batch = self._position
         return _Batches(self, epoch, batch if self._goes_on else 0)
@@ -197,7 +202,7 @@ class AsyncDataLoader:
 
         - `batches` returned; `ready_s`, how long they had lain ready in all, and `starved_s`, how long `next()` took
         - `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`: the same for a batch, of the last 1000
-        - `workers`, threads of the pass under way
+        - `n_workers`, threads of the pass under way
         """
         batches, ready_s, starved_s = self._counts
         recent = self._recent.copy() or [(0.0, 0.0)]
@@ -210,7 +215,7 @@ class AsyncDataLoader:
             "starved_s": starved_s,
             "starved_p50_s": starved_p50_s,
             "starved_p99_s": starved_p99_s,
-            "workers": self._workers.size if self._workers and not self._workers.stopped else 0,
+            "n_workers": self._workers.size if self._workers and not self._workers.stopped else 0,
         }
 
     def close(self) -> None:
@@ -342,8 +347,9 @@ class _Batches(Iterator[BatchResult]):
         if workers.forked:
             raise ForebayError("this pass began before a fork, and its threads stayed in the parent; call iter() anew")
         if workers.stopped or not isinstance(made, BaseException):
-            why = "is closed" if loader.closed else "began another one, or was set"
-            raise ForebayError(f"this pass is over: the loader {why}")
+            raise ForebayError(
+                _CLOSED if loader.closed else "this pass is over: the loader began another one, or was set"
+            )
         self._leave()
         self._next = self._end
         try:

@@ -7,7 +7,7 @@ from typing import SupportsIndex
 
 from forebay._core import ConfigError
 
-__all__ = ["MOST", "as_path", "check", "truth", "whole"]
+__all__ = ["MOST", "as_path", "check", "has", "truth", "whole"]
 
 MOST = 2**31 - 1
 """Of anything that is counted."""
@@ -32,6 +32,12 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise _wrong(name, "a path (str or os.PathLike)", value)
     return Path(value)
+
+
+def has(name: str, value: object, *attributes: str) -> None:
+    """Raises `TypeError` with the attributes that `value` lacks."""
+    if missing := [attribute for attribute in attributes if not hasattr(value, attribute)]:
+        raise TypeError(f"argument {name!r}: {type(value).__name__} has no {', '.join(missing)}")
 
 
 def check(**parameters: tuple[SupportsIndex, int, int]) -> None:

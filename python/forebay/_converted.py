@@ -1,15 +1,31 @@
-"""A loader's batches, each made into something else."""
+"""What `forebay.torch` and `forebay.jax` share: a loader's batches, each made into something else; ranks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress, repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from forebay._core import DataLoader, Loader, TokenLoader
 
-__all__ = ["Converted", "resumable"]
+__all__ = ["Converted", "Ranks", "is_finite", "resumable"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+class Ranks(TypedDict):
+    """Parameters of a loader."""
+
+    rank: int
+    world_size: int
+
+
+def is_finite(batches: Iterable[Any]) -> bool:
+    """Whether they have a length: those of an infinite loader, and of any stream, have none."""
+    try:
+        len(batches)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
 
 
 def resumable(batches: Iterable[Item]) -> Iterator[Item]:

@@ -30,11 +30,13 @@ class MappedReader:
     """What was given."""
 
     def __init__(self, path: str | PathLike[str], metadata: Any = None) -> None:
-        array = np.load(as_path("path", path), mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.memmap) or not array.ndim or not array.flags.c_contiguous:
-            raise ConfigError(
-                f"{path} has no rows that lie one behind the other, expected a .npy file in C order, not of a number"
-            )
+        expected = "expected a .npy file in C order, of one axis at least, without Python objects"
+        try:
+            array = np.lib.format.open_memmap(as_path("path", path), mode="r")
+        except ValueError as error:
+            raise ConfigError(f"{path} cannot be mapped, {expected}: {error}") from None
+        if not array.ndim or not array.flags.c_contiguous:
+            raise ConfigError(f"{path} has no rows that lie one behind the other, {expected}")
         self.array, self.metadata = array, metadata
         self._path = path
         self._map: Any = array.base

@@ -10,25 +10,18 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, TypedDict
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from forebay._checks import MOST, check
-from forebay._converted import Converted
+from forebay._converted import Converted, Ranks, is_finite
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
 from forebay._jagged import JaggedArray
 
 __all__ = ["Ranks", "batches", "rank_and_world_size"]
-
-
-class Ranks(TypedDict):
-    """Parameters of `Loader`."""
-
-    rank: int
-    world_size: int
 
 
 def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
@@ -76,7 +69,7 @@ def batches(
     """
     if pad_to is not None:
         check(pad_to=(pad_to, 1, MOST))
-    if sharding is not None and pad_to is None and _is_finite(loader):
+    if sharding is not None and pad_to is None and is_finite(loader):
         raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
     return Converted(lambda batch: _to_device(_padded(_typed(batch), pad_to), sharding), loader)
 
@@ -87,14 +80,6 @@ def _typed(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     if spectrogram is None or spectrogram.dtype != np.uint16:
         return batch
     return {**batch, "spectrogram": spectrogram.view(jax.dtypes.bfloat16)}
-
-
-def _is_finite(loader: Loader | TokenLoader | DataLoader) -> bool:
-    try:
-        len(loader)
-    except TypeError:
-        return False
-    return True
 
 
 def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:

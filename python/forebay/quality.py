@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from forebay._checks import MOST, check
+from forebay._core import ConfigError
+
 __all__ = ["ShuffleQuality", "shuffle_quality"]
 
 
@@ -40,14 +43,15 @@ def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, b
     `indices` are row numbers in the order of training. Give one pass or a part of it: an index that comes again in the
     next epoch would count as displaced. `shard_starts` are the first rows of the shards, rising from 0; shards
     are counted in whole batches of `batch_size`, or in all indices where there are fewer.
+
+    Raises `ConfigError` for what is no such list.
     """
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.size < 2 or rows.dtype.kind not in "iu":
-        raise ValueError(
-            f"indices: found {rows.dtype} of shape {rows.shape}, expected at least 2 whole numbers in a row"
+        raise ConfigError(
+            f"indices are {rows.dtype} of shape {list(rows.shape)}, must be at least 2 whole numbers in a row"
         )
-    if batch_size < 1:
-        raise ValueError(f"batch_size: found {batch_size}, expected at least 1")
+    check(batch_size=(batch_size, 1, MOST))
 
     moved = np.empty(rows.size, np.int64)
     moved[np.argsort(rows, kind="stable")] = np.arange(rows.size)
@@ -77,7 +81,7 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 def _shards_per_batch(rows: NDArray[np.integer], starts: NDArray[np.integer], batch_size: int) -> tuple[float, float]:
     """Distinct shards per batch: found, and expected of a perfect shuffle of these rows."""
     if starts.ndim != 1 or not starts.size or (np.diff(starts) < 0).any() or rows.min() < starts[0]:
-        raise ValueError("shard_starts: expected the first row of each shard, rising, from the first row on")
+        raise ConfigError("shard_starts must be the first row of each shard, rising, from the first row on")
     shards = np.searchsorted(starts, rows, side="right") - 1
     batches = np.sort(shards[: rows.size - rows.size % batch_size].reshape(-1, batch_size), axis=1)
     found = 1 + float((np.diff(batches, axis=1) != 0).sum(axis=1).mean())

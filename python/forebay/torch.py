@@ -13,7 +13,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ import torch.distributed
 import torch.utils.data
 
 from forebay._checks import MOST, check, truth
-from forebay._converted import Converted, resumable
+from forebay._converted import Converted, Ranks, is_finite, resumable
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
@@ -53,13 +53,6 @@ def _to_tensor(name: str, value: Any) -> Any:
     if value.dtype.name == "bfloat16" or (name == "spectrogram" and value.dtype == np.uint16):
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
-
-
-class Ranks(TypedDict):
-    """Parameters of `Loader`."""
-
-    rank: int
-    world_size: int
 
 
 def rank_and_world_size(group: Any = None) -> Ranks:
@@ -216,7 +209,7 @@ class DevicePrefetcher:
 
     def __iter__(self) -> Self:
         """Begins a pass, the same one again if it was left early; a stream goes on."""
-        if self._iterator is None or self._is_finite():
+        if self._iterator is None or is_finite(self._source):
             if self._ahead and self._begin is not None and self._source_state() == self._ahead[-1][2]:
                 self._begin_again()  # as the source may be through with a pass that the consumer is not
             self._reset()
@@ -279,13 +272,6 @@ class DevicePrefetcher:
         slot.copied = self._stream.record_event()
         self._slots.rotate(-1)
         return batch | copies, slot.copied
-
-    def _is_finite(self) -> bool:
-        try:
-            len(self._source)
-        except TypeError:
-            return False
-        return True
 
     def _source_state(self) -> Any:
         return self._keeper.state_dict() if hasattr(self._keeper, "state_dict") else None

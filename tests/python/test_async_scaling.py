@@ -24,10 +24,10 @@ def test_stats_of_a_loop_that_starves() -> None:
     batches = loader(40, pipeline=Pipeline(jitter_s=0.01), num_workers=1)
     assert set(batches.stats().values()) == {0}
     for _batch in batches:
-        assert batches.stats()["workers"] == 1
+        assert batches.stats()["n_workers"] == 1
     stats = batches.stats()
     assert stats["batches"] == 10
-    assert stats["workers"] == 0
+    assert stats["n_workers"] == 0
     assert stats["starved_s"] > stats["ready_s"] >= 0
     assert 0 < stats["starved_p50_s"] <= stats["starved_p99_s"] <= stats["starved_s"]
     assert stats["starved_p50_s"] > stats["ready_p50_s"]
@@ -96,11 +96,11 @@ def test_threads_are_taken_away_while_all_lies_ready() -> None:
     for _ in range(40):
         threading.Timer(0.002, pipeline.gate.release).start()
         next(iterator)
-    seen.append(batches.stats()["workers"])
+    seen.append(batches.stats()["n_workers"])
     for _ in range(40):
         pipeline.let_through(4 - (pipeline.made - batches.batch))
         next(iterator)
-        seen.append(batches.stats()["workers"])
+        seen.append(batches.stats()["n_workers"])
     assert seen[0] == 4
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == 1
@@ -134,7 +134,7 @@ def test_threads_that_come_and_go_change_nothing() -> None:
         pipeline.jitter_s = 0.004 * (number % 100 < 40)
         if number % 100 >= 40:
             time.sleep(0.001)
-        sizes.add(batches.stats()["workers"])
+        sizes.add(batches.stats()["n_workers"])
         assert len(iterator._workers._threads) < 15
         found.append(batch.indices.tolist())
         assert_right(batch)

@@ -218,7 +218,12 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             cli.main(["check", *wrong])
         assert ended.value.code == 2
     assert cli.main(["check", str(tmp_path / "gone.arrow"), "-o", str(tmp_path / "gone")]) == 1
-    assert "gone.arrow" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "gone.arrow" in said
+    assert "Nothing was checked." in said
+    with pytest.raises(SystemExit):
+        cli.main(["check", str(good), "-o", str(tmp_path / "none" / "report")])
+    assert f"there is no folder {tmp_path / 'none'} for the report" in capsys.readouterr().err
 
 
 def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ def test_files_without_rows(tmp_path: Path) -> None:
     for array in (np.asfortranarray(np.zeros((5, 3))), np.float64(3)):
         with pytest.raises(forebay.ConfigError, match=r"rows.npy has no rows .* expected a .npy file in C order"):
             MappedReader(saved(tmp_path, np.asanyarray(array)))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.savez(tmp_path / "more.npz", np.zeros(3))
+    for name in ("objects.npy", "more.npz"):
+        with pytest.raises(forebay.ConfigError, match=rf"{name} cannot be mapped, expected a .npy file in C order"):
+            MappedReader(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         MappedReader(tmp_path / "none.npy")
 

@@ -105,18 +105,18 @@ def test_a_batch_of_a_loader(tiny_shard: Path) -> None:
 
 @pytest.mark.parametrize("indices", [[], [1], [0.5, 1.0], [[1, 2], [3, 4]], ["a", "b"], [True, False]])
 def test_refuses_what_is_no_order(indices: list[object]) -> None:
-    with pytest.raises(ValueError, match="at least 2 whole numbers"):
+    with pytest.raises(forebay.ConfigError, match="at least 2 whole numbers"):
         shuffle_quality(np.array(indices))
 
 
 @pytest.mark.parametrize("starts", [[], [1, 5], [0, 5, 3], [[0, 2]]])
 def test_refuses_what_are_no_shards(starts: list[object]) -> None:
-    with pytest.raises(ValueError, match="shard_starts"):
+    with pytest.raises(forebay.ConfigError, match="shard_starts"):
         shuffle_quality([0, 1, 2], np.array(starts))
 
 
 def test_refuses_a_batch_of_none() -> None:
-    with pytest.raises(ValueError, match="batch_size: found 0"):
+    with pytest.raises(forebay.ConfigError, match="batch_size is 0"):
         shuffle_quality([0, 1, 2], [0], batch_size=0)
 
 

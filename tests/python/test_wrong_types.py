@@ -1,6 +1,7 @@
 """Each parameter of each constructor is named where it is of a wrong type; those that need torch: with its tests."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,14 @@ def test_what_lies_inside_is_named(tiny_shard: Path) -> None:
             forebay.TokenLoader("a.parquet", encode, **wrong)
         with pytest.raises((TypeError, forebay.ConfigError), match=name):
             Tokenizer("gpt2.tiktoken", **wrong)
+
+
+def test_what_an_async_loader_is_made_of() -> None:
+    wrong: Any = SimpleNamespace(metadata=None)
+    with pytest.raises(TypeError, match=r"argument 'dataset_reader': SimpleNamespace has no __len__, storage_state"):
+        AsyncDataLoader(wrong, Pipeline(), 4)
+    with pytest.raises(TypeError, match=r"argument 'pipeline': SimpleNamespace has no output_specs, __call__"):
+        AsyncDataLoader(Reader(8), wrong, 4)
 
 
 @pytest.mark.parametrize("spec", [3, ((2,),), ((2.5,), "f4"), (2, "f4"), ((2,), "no type"), Odd()])

@@ -17,10 +17,11 @@
 
 from forebay._core import DataLoader
 from forebay._jagged import JaggedArray
-from forebay.cache.building import CacheBuild, Features, Tokenize, build
+from forebay.cache.building import CacheBuild, Features, Progress, Tokenize, build
 from forebay.cache.datasets import (
     AsyncDataset,
     CacheDataset,
+    Document,
     EraShufflingDataset,
     ListAsyncDataset,
     MixtureDataset,
@@ -37,12 +38,14 @@ __all__ = [
     "CacheBuild",
     "CacheDataset",
     "DataLoader",
+    "Document",
     "EraShufflingDataset",
     "Features",
     "JaggedArray",
     "ListAsyncDataset",
     "MixtureDataset",
     "PermutationDataset",
+    "Progress",
     "TokenSeqDataset",
     "Tokenize",
     "TreeCache",

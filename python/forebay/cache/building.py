@@ -414,7 +414,16 @@ def typed(fields: Sequence[str] | Mapping[str, Any] | None) -> list[tuple[str, s
     if fields is None:
         return None
     if isinstance(fields, Mapping):
-        return [(name, None if dtype is None else np.dtype(dtype).name) for name, dtype in sorted(fields.items())]
+        return [(name, None if dtype is None else dtype_name(name, dtype)) for name, dtype in sorted(fields.items())]
     if isinstance(fields, str):
         raise TypeError(f"fields is the string {fields!r}, expected a list of names, or a dict of names and types")
     return [(name, None) for name in sorted(fields)]
+
+
+def dtype_name(field: str, dtype: Any) -> str:
+    """The name of a field's type."""
+    try:
+        name: str = np.dtype(dtype).name
+    except TypeError as error:
+        raise TypeError(f"fields[{field!r}]: {error}") from None
+    return name

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from forebay._core import ForebayError
+from forebay._core import ConfigError, ForebayError
 from forebay.cache import CacheBuild, Tokenize, build
 from forebay.cli.progress import REDRAW_S, WIDTH, clock
 from forebay.tokens import Tokenizer
@@ -81,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
         pairs = [name.partition("=") for name in options.fields]
         fields = {name: dtype or None for name, _, dtype in pairs}
     begin = time.monotonic()
+    processor = None
     try:
-        processor = None
         if options.tokenizer is not None:
             processor = Tokenize(Tokenizer(options.tokenizer), options.text_column, bos=not options.no_bos)
         store = build(
@@ -100,7 +100,11 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
         )
     except (ForebayError, OSError, TypeError) as error:
-        sys.stderr.write(f"forebay: {error}\n")
+        sys.stderr.write(f"forebay build: {error}\n")
+        if isinstance(error, ConfigError) and processor is None:
+            sys.stderr.write(
+                "--tokenizer makes ids of texts; without it --fields names the columns of numbers to keep.\n"
+            )
         return 1
     sys.stderr.write(f"{len(store)} documents in {options.path} ({time.monotonic() - begin:.1f} s)\n")
     return 0

@@ -141,6 +141,10 @@ class Files:
             with partial.open("r+b") as file:
                 file.truncate(end)
         else:
+            if not partial.parent.is_dir():
+                raise ConfigError(
+                    f"there is no folder {partial.parent} for the report; make it, or name another with -o"
+                )
             partial.write_text(",".join(COLUMNS) + "\n")
             origin.write_text(json.dumps({"shards": list(shards)}))
         return rows
@@ -328,10 +332,10 @@ def run(options: argparse.Namespace) -> int:
     except ConfigError as error:
         options.parser.error(str(error))
     except OSError as error:
-        sys.stderr.write(f"forebay check: {error}\nWhat was checked so far is kept; run the same command to go on.\n")
+        sys.stderr.write(f"forebay check: {error}\n{kept(stem)}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("\nWhat was checked so far is kept; run the same command to go on.")
+        sys.stderr.write(f"\n{kept(stem)}")
         raise
     sys.stdout.write("\n".join(summary.lines()) + "\n")
     report = json.loads(Files(stem).named(".json").read_text())
@@ -340,3 +344,10 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"damaged: {shard['path']}: {shard['damage']}\n")
     sys.stdout.write(f"report: {Files(stem).named('.json')}, {Files(stem).named('.csv')}\n")
     return 1 if summary.bad or damaged else 0
+
+
+def kept(stem: Path) -> str:
+    """What a run that did not end left behind."""
+    if Files(stem).named(".csv.tmp").exists():
+        return "What was checked so far is kept; run the same command to go on."
+    return "Nothing was checked."
