@@ -8,9 +8,11 @@ from typing import NoReturn
 
 import pytest
 
+import documents
+import forebay
 import numbered
 from forebay import _core
-from recordings import Row, read_rows, tiny_rows, write_shard
+from recordings import SMALL, Row, read_rows, tiny_rows, write_shard
 
 # Without torch there is nothing to import there; `make test-torch` runs them, and fails if it cannot.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_queue_*.py"]
@@ -82,3 +84,23 @@ def tiny_shards(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for i in range(7, 300, 20):
         all_rows[i] = Row(b"not a recording", 0)
     return [write_shard(folder / f"{i}.arrow", all_rows[60 * i : 60 * i + 60], rows_per_batch=16) for i in range(5)]
+
+
+@pytest.fixture(scope="session")
+def parquets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Parquet files; see `write_documents`."""
+    return documents.write_documents(tmp_path_factory.mktemp("parquets"))
+
+
+@pytest.fixture(params=[True, False], ids=["infinite", "finite"])
+def loader(request: pytest.FixtureRequest, tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
+    """Of `tiny_shards`, without end or one pass at a time."""
+    with forebay.Loader(tiny_shards, **SMALL, infinite=request.param) as loader:
+        yield loader
+
+
+@pytest.fixture
+def finite(tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
+    """Of `tiny_shards`, one pass at a time."""
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
+        yield loader

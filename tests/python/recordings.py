@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from datasets import Audio, ClassLabel, Features
 from datasets.arrow_writer import ArrowWriter
@@ -73,3 +73,6 @@ class TinyParameters(TypedDict):
 
 TINY: TinyParameters = {"sample_rate": 8000, "clip_seconds": 0.02, "n_fft": 64, "hop_length": 32, "n_mels": 8}
 """Loader parameters for `tiny_rows`."""
+
+SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
+"""For the 300 rows of the fixture `tiny_shards`: 19 batches a pass."""

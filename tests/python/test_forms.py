@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 import forebay
 from digests import digest
-from recordings import TINY
+from recordings import SMALL, TINY
 
-SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
 N_MELS, N_FRAMES = 8, 6
 DTYPES = ["float32", "float16", "bfloat16"]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -16,7 +16,7 @@ import pytest
 
 import forebay
 from digests import digest
-from recordings import TINY
+from recordings import SMALL
 from wrong import assert_named
 
 jax = pytest.importorskip("jax")
@@ -26,8 +26,6 @@ from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
 import forebay.jax  # noqa: E402
 from forebay.jax import batches, rank_and_world_size  # noqa: E402
-
-SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
 
 
 @pytest.fixture(scope="module")
