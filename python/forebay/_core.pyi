@@ -634,7 +634,6 @@ class _Check:
         cls,
         files: Sequence[str | PathLike[str]],
         *,
-        parquet: bool = False,
         first_row: int = 0,
         audio_column: str | None = None,
     ) -> Self: ...

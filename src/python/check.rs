@@ -18,10 +18,7 @@ use crate::{
     Error, ErrorKind,
     pipeline::{CHECKED_TOGETHER, CheckTask, Engine, Finding},
     record::Source,
-    source::{
-        ArrowOptions, ArrowSource, Payload, Shard,
-        parquet::{ParquetOptions, ParquetSource},
-    },
+    source::{ArrowOptions, Recordings, RecordingsReader},
 };
 
 /// A row of the report.
@@ -46,65 +43,56 @@ pub struct Row {
     reason: Option<String>,
 }
 
-/// Finds the path that a row names.
-type FindPath = Box<dyn FnMut(u64) -> Option<String> + Send>;
-
-/// Decodes every recording of Arrow shards, or of Parquet files if `parquet` says so, from row `first_row` on, which is one that
-/// `next()` began with. `audio_column` names the column; otherwise it is found as `Loader` finds it.
+/// Decodes every recording of shards from row `first_row` on, which is one that `next()` began with. `audio_column` names the
+/// column; otherwise it is found as `Loader` finds it.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
-    scan: Box<dyn Scan>,
-    shards: Vec<Shard>,
-    path: Arc<Mutex<FindPath>>,
-    /// Whether a path costs little beside its record.
-    has_paths: bool,
+    face: Face<Recordings, CheckTask>,
+    source: Arc<Recordings>,
+    /// Finds the paths that rows name.
+    paths: Arc<Mutex<RecordingsReader>>,
 }
 
 #[pymethods]
 impl _Check {
     #[new]
-    #[pyo3(signature = (files, *, parquet=false, first_row=0, audio_column=None))]
+    #[pyo3(signature = (files, *, first_row=0, audio_column=None))]
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
-        parquet: bool,
         #[pyo3(from_py_with = int64)] first_row: i64,
         audio_column: Option<String>,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
         let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
-        if parquet {
-            let options = ParquetOptions { payload: Payload::Audio(audio_column), ..ParquetOptions::audio() };
-            let source =
-                on_the_side(py, "forebay-index", move |stop| ParquetSource::open(&files, &options, stop))?;
-            let source = Arc::new(source);
-            let mut reader = source.reader();
-            let path: FindPath = Box::new(move |row| reader.path(row).ok().flatten());
-            return Self::over(py, &source, source.shards().to_vec(), first, path, false);
-        }
         // Labels are not looked at.
         let options =
             ArrowOptions { audio_column, label_column: Some(String::new()), ..ArrowOptions::default() };
-        let source = Arc::new(on_the_side(py, "forebay-index", move |stop| {
-            ArrowSource::open(&files, &options, stop)
-        })?);
-        let mut reader = source.reader();
-        let path: FindPath = Box::new(move |row| reader.path(row).ok().flatten());
-        Self::over(py, &source, source.shards().to_vec(), first, path, true)
+        let source =
+            on_the_side(py, "forebay-index", move |stop| Recordings::open(&[files], &options, stop))?;
+        let source = Arc::new(source);
+        let raise = |error: Error| to_python(py, &error);
+        let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
+        engine.seek(first).map_err(raise)?;
+        Ok(Self { face: Face::new(engine), paths: Arc::new(Mutex::new(source.reader())), source })
     }
 
     /// What was found of the next rows, in their order, a dict each; None after the last.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<Row>>> {
-        let Some((findings, failed)) = self.scan.next(py)? else { return Ok(None) };
+        let Some(findings) = self.face.next(py)? else { return Ok(None) };
+        let failed = self.face.with_engine(py, Engine::take_errors)?;
         let mut rows: Vec<Row> = findings.into_iter().map(|finding| self.row(finding)).collect();
         rows.extend(failed.iter().filter_map(|error| self.failed(error)));
         rows.sort_unstable_by_key(|row| row.index);
-        let wanted = rows.iter().map(|row| (self.has_paths || row.kind.is_some()).then_some(row.index));
-        let (wanted, find): (Vec<_>, _) = (wanted.collect(), self.path.clone());
+        let all = self.source.has_cheap_paths();
+        let wanted = rows.iter().map(|row| (all || row.kind.is_some()).then_some(row.index));
+        let (wanted, reader): (Vec<_>, _) = (wanted.collect(), self.paths.clone());
         // Aside, for a read may take as long as it likes.
         let paths = on_the_side(py, "forebay-paths", move |_| {
-            let mut find = find.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(wanted.into_iter().map(|row| row.and_then(&mut *find)).collect::<Vec<_>>())
+            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            // A path that cannot be read is no path; why the record is bad is in `reason`.
+            let mut path = |row| reader.path(row).ok().flatten();
+            Ok(wanted.into_iter().map(|row| row.and_then(&mut path)).collect::<Vec<_>>())
         })?;
         rows.iter_mut().zip(paths).for_each(|(row, path)| row.path = path);
         Ok(Some(rows))
@@ -112,7 +100,7 @@ impl _Check {
 
     /// Ends all threads.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.scan.close(py)
+        self.face.close(py)
     }
 
     /// How many rows `next()` gives at a time.
@@ -124,38 +112,17 @@ impl _Check {
     /// The shards: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage`.
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        shards(py, &self.shards)
+        shards(py, self.source.shards())
     }
 }
 
 impl _Check {
-    fn over<S: Source>(
-        py: Python<'_>,
-        source: &Arc<S>,
-        shards: Vec<Shard>,
-        first: u64,
-        path: FindPath,
-        has_paths: bool,
-    ) -> PyResult<Self> {
-        let raise = |error: Error| to_python(py, &error);
-        let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
-        engine.seek(first).map_err(raise)?;
-        Ok(Self { scan: Box::new(Face::new(engine)), shards, path: Arc::new(Mutex::new(path)), has_paths })
-    }
-
-    /// The place of a row: shard and row within it.
-    fn place(&self, row: u64) -> (usize, u64) {
-        let shard = self.shards.partition_point(|shard| shard.first_row + shard.n_rows <= row);
-        (shard, row - self.shards.get(shard).map_or(0, |shard| shard.first_row))
-    }
-
     /// A row of which nothing is known yet.
     fn blank(&self, index: u64) -> Row {
-        let (shard_number, row) = self.place(index);
-        let shard = self.shards.get(shard_number).map(|shard| shard.path.display().to_string());
+        let (shard, row) = Source::locate(&*self.source, index);
         Row {
             index,
-            shard: shard.unwrap_or_default(),
+            shard: shard.display().to_string(),
             row,
             path: None,
             bytes: None,
@@ -195,25 +162,5 @@ impl _Check {
     fn failed(&self, error: &Error) -> Option<Row> {
         let (kind, reason) = (Some(error.kind.name()), Some(error.reason()));
         Some(Row { kind, reason, ..self.blank(error.place.index?) })
-    }
-}
-
-/// A pass over a source of any kind.
-trait Scan: Send + Sync {
-    /// The next findings, and what could not be read among these rows.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<(Vec<Finding>, Vec<Error>)>>;
-    /// Ends the threads.
-    fn close(&self, py: Python<'_>) -> PyResult<()>;
-}
-
-impl<S: Source> Scan for Face<S, CheckTask> {
-    fn next(&self, py: Python<'_>) -> PyResult<Option<(Vec<Finding>, Vec<Error>)>> {
-        let Some(findings) = self.next(py)? else { return Ok(None) };
-        let failed = self.with_engine(py, Engine::take_errors)?;
-        Ok(Some((findings, failed)))
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.close(py)
     }
 }

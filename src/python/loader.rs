@@ -32,11 +32,11 @@ use crate::{
     config::{MixtureConfig, PolicyConfig, shown},
     dtype::Typed,
     pipeline::{AudioPlan, AudioTask, Engine, MaxErrors, closed, epoch_out_of_range},
-    source::{ArrowOptions, ArrowSource},
+    source::{ArrowOptions, Recordings},
     state::Identity,
 };
 
-type AudioEngine = Engine<ArrowSource, AudioTask>;
+type AudioEngine = Engine<Recordings, AudioTask>;
 
 /// Shuffled log-mel batches of the recordings in Arrow shards.
 ///
@@ -51,7 +51,8 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// Parameters
 /// ----------
 /// arrow_files : path, sequence of paths, or dict of names and paths
-///     Arrow IPC streams (Hugging Face `datasets` shards) or files. A dict names sources that are mixed by `weights`.
+///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in `.parquet`; all of one kind. A
+///     dict names sources that are mixed by `weights`.
 /// seed : int
 ///     The number that all randomness comes from, 0 to 2**64 - 1.
 /// batch_size : int
@@ -150,8 +151,8 @@ type AudioEngine = Engine<ArrowSource, AudioTask>;
 /// replaced or more fail than are allowed, `MemoryError` if a batch cannot be had, and `ForebayError` once the loader is closed.
 #[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
 pub struct Loader {
-    face: Face<ArrowSource, AudioTask>,
-    source: Arc<ArrowSource>,
+    face: Face<Recordings, AudioTask>,
+    source: Arc<Recordings>,
     config: LoaderConfig,
     identity: Identity,
     shape: [usize; 2],
@@ -645,8 +646,8 @@ fn open(
     plan: AudioPlan,
     groups: Vec<Vec<PathBuf>>,
     options: ArrowOptions,
-) -> PyResult<(AudioTask, ArrowSource)> {
+) -> PyResult<(AudioTask, Recordings)> {
     on_the_side(py, "forebay-index", move |stop| {
-        Ok((AudioTask::new(plan)?, ArrowSource::open_groups(&groups, &options, stop)?))
+        Ok((AudioTask::new(plan)?, Recordings::open(&groups, &options, stop)?))
     })
 }

@@ -14,7 +14,7 @@ use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     pipeline::AudioPlan,
     seed::mix,
-    source::ArrowSource,
+    source::Recordings,
     state::{Identity, Share},
 };
 
@@ -23,7 +23,7 @@ pub fn identity(
     config: &LoaderConfig,
     audio: &AudioPlan,
     columns: [Option<&str>; 2],
-    source: &ArrowSource,
+    source: &Recordings,
     exclude: &[u64],
 ) -> Identity {
     let resolved = config.resolved_order().map(|order| order.name()).unwrap_or_default();

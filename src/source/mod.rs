@@ -12,18 +12,23 @@
 mod arrow;
 mod block;
 mod columns;
+mod folder;
 mod format;
 mod linked;
 mod mapped;
 mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+#[cfg(feature = "parquet")]
+mod recordings;
 mod shard;
 mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::Payload;
 pub use mapped::MappedFiles;
+#[cfg(feature = "parquet")]
+pub use recordings::{Recordings, RecordingsReader};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
 #[cfg(feature = "cache")]

@@ -248,11 +248,7 @@ def check(
 
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: what was written stays.
     """
-    parquet = [path.suffix == ".parquet" for path in files]
-    if any(parquet) != all(parquet):
-        raise ConfigError("Arrow and Parquet files are mixed; check them apart")
-    settings: dict[str, Any] = {"parquet": any(parquet), "audio_column": audio_column}
-    opened = _Check(files, **settings)
+    opened = _Check(files, audio_column=audio_column)
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
     report = Files(stem)
@@ -267,7 +263,7 @@ def check(
         progress.say(f"{len(rows)} of {total} recordings were checked before; going on")
         progress.add(errors=summary.bad)
         opened.close()
-        opened = _Check(files, first_row=len(rows), **settings)
+        opened = _Check(files, first_row=len(rows), audio_column=audio_column)
     handler = ToProgress(progress)
     logging.getLogger("forebay").addHandler(handler)
     try:

@@ -395,7 +395,7 @@ fn not_arrow(start: &[u8]) -> Error {
     let found = format::name(start);
     let message = format!(
         "the file is not Arrow: it starts with {start:02x?}, {found}; Arrow IPC streams and files are read, as \
-         Hugging Face `datasets` writes them with save_to_disk"
+         Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"
     );
     Error::new(ErrorKind::Format, message).at_byte(0)
 }

@@ -18,7 +18,6 @@
 
 mod array;
 mod buffer;
-mod folder;
 mod index;
 mod message;
 mod reader;
@@ -39,6 +38,7 @@ use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
     columns::{FeatureCache, common_class_names},
+    folder,
     mapped::MappedFiles,
     parallel,
     shard::{Shard, locate, shards_of},
@@ -78,6 +78,13 @@ impl Default for ArrowOptions {
     }
 }
 
+impl ArrowOptions {
+    /// Local files, mapped or read.
+    pub(super) fn storage(&self) -> Arc<dyn Storage> {
+        if self.mmap { Arc::new(Rooted::here(MappedFiles)) } else { Arc::new(Rooted::here(LocalFiles)) }
+    }
+}
+
 /// An open dataset of Arrow shards; immutable and shared.
 #[derive(Debug)]
 pub struct ArrowSource {
@@ -91,8 +98,6 @@ pub struct ArrowSource {
     /// Whether a part of the last large recording was enough.
     in_parts: AtomicBool,
     n_rows: u64,
-    /// How many shards the groups up to each one have.
-    groups: Vec<usize>,
     class_names: Option<Arc<Vec<String>>>,
 }
 
@@ -110,29 +115,8 @@ impl ArrowSource {
     /// not Arrow, [`ErrorKind::Schema`] for columns that do not fit or class names that differ between shards,
     /// [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_groups(&[paths], options, stop)
-    }
-
-    /// The same for several groups of files, one behind the other; [`Self::group_starts`] tells them apart.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn open_groups(
-        groups: &[impl AsRef<[PathBuf]>],
-        options: &ArrowOptions,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
-        let storage: Arc<dyn Storage> = if options.mmap {
-            Arc::new(Rooted::here(MappedFiles))
-        } else {
-            Arc::new(Rooted::here(LocalFiles))
-        };
-        let (mut shards, mut ends) = (Vec::new(), Vec::new());
-        for group in groups {
-            shards.extend(folder::expand(&storage, group.as_ref(), stop)?);
-            ends.push(shards.len());
-        }
-        Ok(Self { groups: ends, ..Self::open_in(storage, &shards, options, stop)? })
+        let storage = options.storage();
+        Self::open_in(storage.clone(), &folder::expand(&storage, paths, stop)?, options, stop)
     }
 
     /// The same for files of any storage.
@@ -163,7 +147,6 @@ impl ArrowSource {
         }
         let names = indexes.iter().map(|index| index.columns.as_ref()?.class_names.as_ref());
         let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
-        let groups = vec![shards.len()];
         Ok(Self {
             storage,
             retries,
@@ -174,7 +157,6 @@ impl ArrowSource {
             blocks: Arc::default(),
             in_parts: AtomicBool::new(false),
             n_rows,
-            groups,
             class_names,
         })
     }
@@ -182,18 +164,6 @@ impl ArrowSource {
     /// The number of rows over all shards.
     pub fn n_rows(&self) -> u64 {
         self.n_rows
-    }
-
-    /// The first row of each group of files, and the number of all rows.
-    pub fn group_starts(&self) -> Vec<u64> {
-        let start = |&shard: &usize| self.shards.get(shard).map_or(self.n_rows, |shard| shard.first_row);
-        std::iter::once(0).chain(self.groups.iter().map(start)).collect()
-    }
-
-    /// The group of files that each row is of.
-    pub fn group_of(&self, rows: &[i64]) -> Vec<i64> {
-        let starts = self.group_starts();
-        rows.iter().map(|&row| starts.partition_point(|&start| start <= row as u64) as i64 - 1).collect()
     }
 
     /// The shards in the order given.

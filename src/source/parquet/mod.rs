@@ -46,6 +46,7 @@ pub use self::{
 };
 
 use super::{
+    arrow::ArrowOptions,
     block::BlockPool,
     columns::{FeatureCache, Payload, common_class_names},
     parallel,
@@ -80,6 +81,12 @@ impl ParquetOptions {
     /// Recordings and labels in the usual columns.
     pub fn audio() -> Self {
         Self::of(Payload::Audio(None))
+    }
+
+    /// As Arrow shards are opened.
+    pub(super) fn recordings(options: &ArrowOptions) -> Self {
+        let ArrowOptions { audio_column, label_column, threads, max_record_bytes, .. } = options.clone();
+        Self { payload: Payload::Audio(audio_column), label_column, threads, max_record_bytes }
     }
 
     fn of(payload: Payload) -> Self {

@@ -1,0 +1,220 @@
+//! Recordings in shards of either format, Arrow or Parquet, as one source.
+//!
+//! A file whose name ends in `.parquet` is Parquet, any other Arrow. Files may come in groups, which are the sources of a mixture.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
+
+use super::{
+    arrow::{ArrowOptions, ArrowReader, ArrowSource},
+    folder,
+    parquet::{ParquetOptions, ParquetReader, ParquetSource},
+    shard::Shard,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    record::{Excerpt, RawRecord, ReadRecords, Source},
+};
+
+/// An open dataset of recordings; immutable and shared.
+#[derive(Debug)]
+pub struct Recordings {
+    files: Files,
+    /// How many shards the groups up to each one have.
+    groups: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Files {
+    Arrow(Arc<ArrowSource>),
+    Parquet(Arc<ParquetSource>),
+}
+
+/// Calls the same method of whichever source or reader there is.
+macro_rules! either {
+    ($either:expr, $kind:ident, $one:ident => $call:expr) => {
+        match $either {
+            $kind::Arrow($one) => $call,
+            $kind::Parquet($one) => $call,
+        }
+    };
+}
+
+impl Recordings {
+    /// Opens local files in groups, one behind the other; [`Self::group_starts`] tells them apart.
+    ///
+    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between reads. Relative paths,
+    /// those in rows too, keep the meaning that they have now if the process changes its current folder.
+    ///
+    /// # Errors
+    /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of files are given, or Parquet is to
+    /// be mapped.
+    pub fn open(groups: &[impl AsRef<[PathBuf]>], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+        let storage = options.storage();
+        let (mut files, mut ends) = (Vec::new(), Vec::new());
+        for group in groups {
+            files.extend(folder::expand(&storage, group.as_ref(), stop)?);
+            ends.push(files.len());
+        }
+        let files = match one_kind(&files)? {
+            true if options.mmap => {
+                let message = "mmap=True maps Arrow shards, and these are Parquet; use mmap=False";
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            true => Files::Parquet(Arc::new(ParquetSource::open_in(
+                storage,
+                &files,
+                &ParquetOptions::recordings(options),
+                stop,
+            )?)),
+            false => Files::Arrow(Arc::new(ArrowSource::open_in(storage, &files, options, stop)?)),
+        };
+        Ok(Self { files, groups: ends })
+    }
+
+    /// The number of rows over all shards.
+    pub fn n_rows(&self) -> u64 {
+        either!(&self.files, Files, source => source.n_rows())
+    }
+
+    /// The shards in the order given.
+    pub fn shards(&self) -> &[Shard] {
+        either!(&self.files, Files, source => source.shards())
+    }
+
+    /// The first row of each group of files, and the number of all rows.
+    pub fn group_starts(&self) -> Vec<u64> {
+        let start = |&shard: &usize| self.shards().get(shard).map_or(self.n_rows(), |shard| shard.first_row);
+        std::iter::once(0).chain(self.groups.iter().map(start)).collect()
+    }
+
+    /// The group of files that each row is of.
+    pub fn group_of(&self, rows: &[i64]) -> Vec<i64> {
+        let starts = self.group_starts();
+        rows.iter().map(|&row| starts.partition_point(|&start| start <= row as u64) as i64 - 1).collect()
+    }
+
+    /// The names of the classes, if the schema's metadata has them.
+    pub fn class_names(&self) -> Option<&[String]> {
+        either!(&self.files, Files, source => source.class_names())
+    }
+
+    /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
+    pub fn has_labels(&self) -> bool {
+        either!(&self.files, Files, source => source.has_labels())
+    }
+
+    /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't
+    /// count, since a dataset may be copied to another place.
+    pub fn fingerprint(&self) -> u64 {
+        either!(&self.files, Files, source => source.fingerprint())
+    }
+
+    /// A reader, for one thread.
+    pub fn reader(self: &Arc<Self>) -> RecordingsReader {
+        match &self.files {
+            Files::Arrow(source) => RecordingsReader::Arrow(source.reader()),
+            Files::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
+        }
+    }
+
+    /// Whether a row's path costs little beside its recording.
+    pub fn has_cheap_paths(&self) -> bool {
+        matches!(self.files, Files::Arrow(_))
+    }
+}
+
+/// Whether the files are Parquet; all are of one kind.
+fn one_kind(files: &[PathBuf]) -> Result<bool> {
+    let is_parquet = |path: &&PathBuf| is_parquet(path);
+    let (parquet, other) = (files.iter().find(is_parquet), files.iter().find(|path| !is_parquet(path)));
+    if let (Some(parquet), Some(other)) = (parquet, other) {
+        let message = format!(
+            "{} is Parquet and {} is not; the shards of a loader are all Parquet or all Arrow",
+            parquet.display(),
+            other.display()
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(parquet.is_some())
+}
+
+fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
+}
+
+impl Source for Recordings {
+    type Reader = RecordingsReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        either!(&self.files, Files, source => source.shard_rows())
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        either!(&self.files, Files, source => Source::locate(&**source, row))
+    }
+
+    fn random_access(&self) -> bool {
+        either!(&self.files, Files, source => Source::random_access(&**source))
+    }
+
+    fn check_scattered(&self) -> Result<()> {
+        either!(&self.files, Files, source => source.check_scattered())
+    }
+
+    fn block_rows(&self, row: u64, run: u64) -> u64 {
+        either!(&self.files, Files, source => source.block_rows(row, run))
+    }
+
+    fn most_blocks(&self) -> usize {
+        either!(&self.files, Files, source => source.most_blocks())
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        either!(&self.files, Files, source => source.bytes_in_use())
+    }
+
+    fn retries(&self) -> Arc<AtomicU64> {
+        either!(&self.files, Files, source => source.retries())
+    }
+
+    fn reader(self: &Arc<Self>) -> RecordingsReader {
+        self.reader()
+    }
+}
+
+/// A reader of either format, for one thread.
+#[derive(Debug)]
+pub enum RecordingsReader {
+    /// Of Arrow shards.
+    Arrow(ArrowReader),
+    /// Of Parquet files.
+    Parquet(Box<ParquetReader>),
+}
+
+impl RecordingsReader {
+    /// The recording's own path field, if the row has one; for reports.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn path(&mut self, row: u64) -> Result<Option<String>> {
+        either!(self, Self, reader => reader.path(row))
+    }
+}
+
+impl ReadRecords for RecordingsReader {
+    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+        match self {
+            Self::Arrow(reader) => ReadRecords::read(reader, row, run, excerpt),
+            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, excerpt),
+        }
+    }
+}
