@@ -45,6 +45,9 @@ pub mod state;
 #[cfg(feature = "cache")]
 pub mod cache;
 mod sync;
+#[cfg(test)]
+#[path = "../tests/patience/mod.rs"]
+mod patience;
 #[cfg(all(
     any(test, fuzzing),
     feature = "arrow",

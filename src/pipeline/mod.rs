@@ -130,7 +130,7 @@ pub struct Engine<S: Source, K: Task> {
     pass: Option<Pass<K::Collate>>,
     /// A batch that came and was not taken yet, and its number.
     held: Option<(u64, Complete<BatchOf<K>>)>,
-    /// Ends a trace when dropped, before its thread is joined.
+    /// Ends a trace when dropped.
     tracing: Tracing,
     /// Threads of passes that were left, on their way out.
     retired: Retired,
@@ -473,13 +473,10 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.control.is_closed() {
             return Err(closed());
         }
-        let mut threads = Threads::default();
-        self.counters.trace.start(path, length, &mut threads)?;
-        self.retired.add(threads);
-        Ok(())
+        self.tracing.start(path, length)
     }
 
-    /// Ends all threads, within [`JOIN_TIMEOUT`].
+    /// Ends all threads, within [`JOIN_TIMEOUT`]; a trace that is being taken ends, and its file is waited for.
     pub fn close(&mut self) {
         self.control.close();
         self.leave(self.next_batch());

@@ -29,6 +29,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// How many spans and samples are kept at most; 16 MB. What comes later is left out, and the file says so.
 const MOST: usize = 1 << 18;
+/// How long an engine that ends waits for the file, of some 30 MB at most.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The line of a thread.
 #[derive(Debug, Clone)]
@@ -185,29 +187,38 @@ impl Trace {
     }
 }
 
-/// Ends the trace of an engine that is dropped.
+/// The trace of an engine with the thread that writes it; ends it when dropped.
 #[derive(Debug)]
 pub(super) struct Tracing {
     counters: Arc<Counters>,
-    process: u32,
+    threads: Threads,
 }
 
 impl Tracing {
     /// Of the engine with these counters.
     pub(super) fn of(counters: &Arc<Counters>) -> Self {
-        Self { counters: counters.clone(), process: std::process::id() }
+        Self { counters: counters.clone(), threads: Threads::default() }
     }
 
-    /// Ends a trace before its time.
-    pub(super) fn finish(&self) {
+    /// As [`Trace::start`].
+    pub(super) fn start(&mut self, path: &Path, length: Duration) -> Result<()> {
+        if self.threads.have_ended() {
+            self.threads = Threads::default();
+        }
+        self.counters.trace.start(path, length, &mut self.threads)
+    }
+
+    /// Ends a trace before its time, and waits for its file.
+    pub(super) fn finish(&mut self) {
         self.counters.trace.finish();
+        self.threads.end(Instant::now(), WRITE_TIMEOUT);
     }
 }
 
 impl Drop for Tracing {
     fn drop(&mut self) {
         // After a fork a lock may be locked for good.
-        if self.process == std::process::id() {
+        if self.threads.is_ours() {
             self.finish();
         }
     }
@@ -297,6 +308,7 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::until;
     use serde_json::Value;
 
     #[test]
@@ -318,7 +330,7 @@ mod tests {
             trace.span(&track, "quick", at..at + Duration::from_nanos(800), None);
         }
         trace.finish();
-        drop(threads);
+        until("the file is whole", || path.exists());
         let written: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(written["otherData"]["events_left_out"], 2);
         let events = written["traceEvents"].as_array().unwrap();

@@ -434,8 +434,8 @@ impl Loader {
     }
 
     /// Records what every thread does for `seconds` (0 to 3600) from now on, while you go on with your loop, and writes it to `path` when
-    /// the time is over or the loader closes: trace events as JSON, for ui.perfetto.dev or chrome://tracing. Returns at once; the file
-    /// has its name when it is complete. A thread of each kind has a line of its work (`read`, `decode`, `collate`, `loop`) and its
+    /// the time is over or the loader closes, which waits for it: trace events as JSON, for ui.perfetto.dev or chrome://tracing. Returns
+    /// at once; the file has its name when it is complete. A thread of each kind has a line of its work (`read`, `decode`, `collate`, `loop`) and its
     /// waits, each shown once it has ended; curves show what lies between them, and the workers at work. At most 262144 pieces are
     /// kept; the file says how many were left out. Raises `OSError` if the file cannot be written, `StateError` if another trace
     /// is being taken.
