@@ -87,6 +87,7 @@ impl<C: Collate + 'static> Pass<C> {
     where
         K::Stage: Stage<Example = C::Example>,
     {
+        let asked = Instant::now();
         // A pass has no batch of more rows than there are.
         let is_counted = schedule.rules().order.is_counted();
         let rows = if plan.infinite || !is_counted { u64::MAX } else { schedule.positions() };
@@ -129,7 +130,7 @@ impl<C: Collate + 'static> Pass<C> {
             is_over: false,
             fatal: None,
             handed: None,
-            starved: Duration::ZERO,
+            starved: asked.elapsed(),
             track: counters.trace.track("consumer"),
         })
     }

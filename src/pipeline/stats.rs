@@ -64,7 +64,7 @@ pub(super) struct Meters {
     /// The loop of whoever takes batches.
     pub(super) consumer: Meter,
     pub(super) batches: Total,
-    /// Waits for the first batch of a pass.
+    /// Waits for the first batch of a pass, from the start of its threads on.
     pub(super) starts: Total,
     /// How long each batch lay ready.
     pub(super) ready: Histogram,
