@@ -9,7 +9,7 @@ mod toy;
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use forebay::{
@@ -18,7 +18,7 @@ use forebay::{
     pipeline::{Canon, Engine, MixturePlan, Plan, Position, Step},
 };
 use proptest::prelude::*;
-use toy::{QUICK, Toy, Work, batches, engine, next, plan, rows, toy};
+use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
 
 type Batch = Vec<(u64, u64)>;
 
@@ -316,16 +316,16 @@ fn a_batch_that_was_fetched_is_still_to_come() {
     for plan in plans() {
         let mut engine = engine(plan, shards(), QUICK);
         engine.seek(2).unwrap();
-        assert!(matches!(engine.fetch(toy::SOON).unwrap(), Step::Batch(2, ())));
+        assert!(matches!(engine.fetch(SOON).unwrap(), Step::Batch(2, ())));
         assert_eq!((engine.batch(), engine.position().batch), (2, 2));
         engine.rewind().unwrap(); // it stands where it was sought
         assert_eq!(engine.take().unwrap().0, 2);
         assert_eq!(engine.batch(), 3);
         assert!(engine.take().is_none());
-        engine.fetch(toy::SOON).unwrap();
+        engine.fetch(SOON).unwrap();
         engine.seek(0).unwrap();
         assert!(engine.take().is_none(), "of the place that was left");
-        assert!(matches!(engine.next(toy::SOON).unwrap(), Step::Batch(0, _)));
+        assert!(matches!(engine.next(SOON).unwrap(), Step::Batch(0, _)));
     }
 }
 
@@ -408,6 +408,11 @@ fn scattered_rows_are_read_several_at_a_time() {
     let slow = Toy {
         unreadable: |_| {
             MOST.fetch_max(1 + IN_FLIGHT.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+            // However late a thread begins, the others wait for it.
+            let begin = Instant::now();
+            while MOST.load(Ordering::SeqCst) < 6 && begin.elapsed() < SOON {
+                thread::sleep(Duration::from_millis(1));
+            }
             thread::sleep(Duration::from_millis(3));
             IN_FLIGHT.fetch_sub(1, Ordering::SeqCst);
             None

@@ -2,23 +2,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
 
+mod patience;
 mod toy;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use forebay::{
     ErrorKind,
     order::Order,
-    pipeline::{Auto, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES},
+    pipeline::{Auto, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     seed,
 };
+use patience::{undisturbed, until};
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
 
@@ -231,14 +233,26 @@ fn the_last_batches_do_not_overflow() {
 
 #[test]
 fn the_first_batch_needs_its_own_records() {
+    // In the order in which the only I/O thread hands them over.
+    static READ: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    let noting = |row| {
+        READ.lock().unwrap().push(row);
+        None
+    };
     let wide =
         Plan { window: 8000, buffer_size: 10_000, batch_size: 64, infinite: true, n_workers: 8, ..plan() };
     for seed in 0..5 {
+        READ.lock().unwrap().clear();
         let slow = Work { slow: Duration::from_micros(200), ..QUICK };
-        let mut engine = engine(Plan { seed, ..wide.clone() }, toy(&[5000; 4]), slow);
-        next(&mut engine);
-        let decoded = engine.stats().decoded_at_first_batch;
-        assert!((64..=3 * 64).contains(&decoded), "{decoded}");
+        let source = Toy { unreadable: noting, ..toy(&[5000; 4]) };
+        let mut engine = engine(Plan { seed, ..wide.clone() }, source, slow);
+        let first = rows(&[next(&mut engine).unwrap()]);
+        assert!(engine.stats().decoded_at_first_batch >= 64);
+        drop(engine);
+        let read = READ.lock().unwrap();
+        let needed =
+            1 + first.iter().map(|row| read.iter().position(|other| other == row).unwrap()).max().unwrap();
+        assert!((64..=3 * 64).contains(&needed), "{needed}");
     }
 }
 
@@ -293,24 +307,29 @@ fn a_panic_reaches_the_consumer_and_the_next_engine_works() {
 
 #[test]
 fn close_wakes_a_waiting_next() {
-    static ENTERED: AtomicUsize = AtomicUsize::new(0);
-    let mut waiting = engine(plan(), toy(&[100]), Work { slow: Duration::from_millis(400), ..QUICK });
+    // The first read ends when the waiter has been woken.
+    static IS_READING: AtomicUsize = AtomicUsize::new(0);
+    static IS_OPEN: Mutex<bool> = Mutex::new(false);
+    static OPENED: Condvar = Condvar::new();
+    let stalls = |_| {
+        IS_READING.store(1, Ordering::Release);
+        drop(OPENED.wait_while(IS_OPEN.lock().unwrap(), |is_open| !*is_open));
+        None
+    };
+    let mut waiting = engine(plan(), Toy { unreadable: stalls, ..toy(&[100]) }, QUICK);
     let control = waiting.control();
     let waiter = thread::spawn(move || {
-        ENTERED.store(1, Ordering::Release);
         let outcome = waiting.next(SOON).map(|_| ()).map_err(|e| e.kind);
         (outcome, waiting)
     });
-    while ENTERED.load(Ordering::Acquire) == 0 {
-        thread::yield_now();
-    }
+    until("a record is read", || IS_READING.load(Ordering::Acquire) == 1);
     thread::sleep(Duration::from_millis(20));
-    let start = Instant::now();
     control.close();
     let (outcome, mut closed) = waiter.join().unwrap();
     assert_eq!(outcome, Err(ErrorKind::Closed));
-    assert!(start.elapsed() < Duration::from_millis(300));
     assert_eq!(closed.next(SOON).unwrap_err().kind, ErrorKind::Closed);
+    *IS_OPEN.lock().unwrap() = true;
+    OPENED.notify_all();
 }
 
 #[test]
@@ -329,24 +348,32 @@ fn no_way_out_leaves_a_thread_behind() {
     }
     let full = Plan { infinite: true, channel_size: 1, ..plan() };
     for way in 0..3 {
-        let mut engine = engine(full.clone(), toy(&[1000]), Work { slow: Duration::from_millis(2), ..QUICK });
-        next(&mut engine);
-        assert_eq!(threads_named("forebay-"), 4);
-        match way {
-            0 => engine.close(),
-            1 => drop(engine),
-            _ => {
-                engine.control().close();
-                let _ = engine.next(SOON);
-                engine.close();
+        let trial = || {
+            let slow = Work { slow: Duration::from_millis(2), ..QUICK };
+            let mut engine = engine(full.clone(), toy(&[1000]), slow);
+            let counters = engine.counters();
+            let idle = Arc::strong_count(&counters);
+            next(&mut engine);
+            until("four threads", || threads_named("forebay-") == 4);
+            match way {
+                0 => engine.close(),
+                1 => drop(engine),
+                _ => {
+                    engine.control().close();
+                    let _ = engine.next(SOON);
+                    engine.close();
+                }
             }
-        }
-        assert_eq!(threads_named("forebay-"), 0, "way {way}");
+            // What the threads share, which were waited for: but half a second is the most.
+            let left = Arc::strong_count(&counters) - if way == 1 { 1 } else { idle };
+            until("no thread", || threads_named("forebay-") == 0);
+            left
+        };
+        undisturbed(trial, |&left| left == 0);
     }
     let mut finite = engine(plan(), toy(&[100]), QUICK);
     batches(&mut finite, 100);
-    thread::sleep(Duration::from_millis(50));
-    assert_eq!(threads_named("forebay-"), 0, "threads end with their pass");
+    until("threads end with their pass", || threads_named("forebay-") == 0);
 }
 
 #[test]
@@ -360,12 +387,17 @@ fn batches_lie_ready_and_keep_their_places() {
     let ready = Plan { infinite: true, prefetch_batches: 4, ..plan() };
     let mut engine = engine(ready, toy(&[100]), Work { bad_in_100: 10, ..QUICK });
     let first = next(&mut engine);
-    thread::sleep(Duration::from_millis(100));
+    let control = engine.control();
+    until("four batches lie ready", || control.queues().batches == 4);
     // What was made ahead is not what was handed out.
     assert_eq!((engine.stats().batches, engine.batch()), (1, 1));
-    let begin = Instant::now();
-    let others = batches(&mut engine, 3);
-    assert!(begin.elapsed() < Duration::from_millis(50), "{:?}", begin.elapsed());
+    // Nobody waits for them.
+    let others: Vec<_> = (0..3)
+        .map(|_| match engine.next(Duration::ZERO).unwrap() {
+            Step::Batch(_, batch) => batch,
+            _ => panic!("not at once"),
+        })
+        .collect();
     engine.seek(0).unwrap();
     assert_eq!((next(&mut engine), batches(&mut engine, 3)), (first, others));
 }

@@ -3,6 +3,7 @@
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod patience;
 mod source_common;
 
 use std::{
@@ -23,6 +24,7 @@ use forebay::{
     ErrorKind, Result,
     source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version},
 };
+use patience::undisturbed;
 use source_common::*;
 
 /// Local files that count what is read and fail as told.
@@ -270,12 +272,15 @@ fn half_a_million_rows() {
     for path in &paths[1..] {
         fs::copy(&first, path).unwrap();
     }
-    let start = Instant::now();
-    let source = open_with(&paths, &ArrowOptions::default()).unwrap();
-    let took = start.elapsed();
-    println!("{} rows in 500 shards: {took:?}", source.n_rows());
-    assert_eq!(source.n_rows(), 500_000);
-    assert_eq!(source.class_names().map(<[_]>::len), Some(10_000));
+    let trial = || {
+        let start = Instant::now();
+        let source = open_with(&paths, &ArrowOptions::default()).unwrap();
+        let took = start.elapsed();
+        println!("{} rows in 500 shards: {took:?}", source.n_rows());
+        assert_eq!(source.n_rows(), 500_000);
+        assert_eq!(source.class_names().map(<[_]>::len), Some(10_000));
+        took
+    };
     // The goal is well under a second; CI asserts three times as much.
-    assert!(took.as_secs_f64() < 3.0, "{took:?}");
+    undisturbed(trial, |took| took.as_secs_f64() < 3.0);
 }

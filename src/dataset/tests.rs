@@ -1,6 +1,11 @@
 //! Trees of views beside plain lists.
 
-use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use proptest::prelude::*;
 
@@ -229,10 +234,14 @@ fn l9_l12_waiting_rounds_up_and_gives_up() {
     append(&store, 7);
     let given_up = eras.wait(0, 1, &|| true).unwrap();
     assert_eq!(given_up, Length { rows: 0, is_final: false });
+    let (go_on, goes_on) = mpsc::channel();
     let writer = thread::spawn({
         let store = store.clone();
         move || {
-            for _ in 0..10 {
+            thread::sleep(Duration::from_millis(5));
+            append(&store, 1);
+            goes_on.recv().unwrap();
+            for _ in 1..10 {
                 thread::sleep(Duration::from_millis(5));
                 append(&store, 1);
             }
@@ -242,6 +251,7 @@ fn l9_l12_waiting_rounds_up_and_gives_up() {
     });
     // One row needs the whole era.
     assert_eq!(eras.wait(0, 1, &never).unwrap().rows, 8);
+    go_on.send(()).unwrap();
     let mut permutation = documents.clone().permutation(3).unwrap();
     assert_eq!(permutation.wait(0, 1, &never).unwrap(), Length { rows: 17, is_final: true });
     // More than there will be: the final length.
@@ -447,7 +457,7 @@ fn a_cache_is_the_list_of_its_documents() {
 #[test]
 fn l9_a_cache_that_is_being_written() {
     let folder = tempfile::tempdir().unwrap();
-    let (begun, begin) = std::sync::mpsc::channel();
+    let (begun, begin) = mpsc::channel();
     let path = folder.path().to_owned();
     let writer = thread::spawn(move || {
         write_cache(&path, 300, 20, |_, documents| {

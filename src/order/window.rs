@@ -159,9 +159,12 @@ mod tests {
 
     #[test]
     fn jumping_far_is_quick() {
-        let start = std::time::Instant::now();
-        let window = Window::at(0, 0, 0, 8000, None, 1 << 50);
-        assert_eq!(window.slots().len(), 8000);
-        assert!(start.elapsed() < std::time::Duration::from_millis(500));
+        let jump = || {
+            let start = std::time::Instant::now();
+            let window = Window::at(0, 0, 0, 8000, None, 1 << 50);
+            assert_eq!(window.slots().len(), 8000);
+            start.elapsed()
+        };
+        crate::patience::undisturbed(jump, |&took| took < std::time::Duration::from_millis(500));
     }
 }

@@ -151,9 +151,10 @@ mod tests {
     fn a_rest_ends_when_half_of_the_channel_is_empty() {
         let budget = Arc::new(Budget::new(1000, 8, 1));
         (0..9).for_each(|_| assert!(budget.acquire(1)));
+        let released = budget.released();
         let rester = thread::spawn({
             let budget = budget.clone();
-            move || budget.rest(budget.released())
+            move || budget.rest(released)
         });
         thread::sleep(Duration::from_millis(20));
         (0..3).for_each(|_| budget.release(1));

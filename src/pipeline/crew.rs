@@ -63,6 +63,7 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::until;
     use std::{sync::Arc, thread, time::Duration};
 
     #[test]
@@ -74,16 +75,18 @@ mod tests {
                 thread::spawn(move || crew.rest(n))
             })
             .collect();
-        let resting = || {
+        let resting = || resters.iter().filter(|rester| !rester.is_finished()).count();
+        let rest = |n| {
+            until("who is called comes", || resting() <= n);
             thread::sleep(Duration::from_millis(30));
-            resters.iter().filter(|rester| !rester.is_finished()).count()
+            assert_eq!(resting(), n);
         };
-        assert_eq!(resting(), 3);
+        rest(3);
         crew.set(3);
-        assert_eq!(resting(), 1);
+        rest(1);
         crew.set(0);
         assert!(crew.is_called(0), "someone must work");
-        assert_eq!(resting(), 1);
+        rest(1);
         crew.end();
         let called: Vec<_> = resters.into_iter().map(|rester| rester.join().unwrap()).collect();
         assert_eq!(called, [true, true, true, false]);

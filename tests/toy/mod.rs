@@ -70,10 +70,13 @@ pub struct Work {
     pub bad_in_100: u64,
     pub panics_at: Option<u64>,
     pub dawdles: bool,
+    /// Called before the rest.
+    pub first: fn(),
     pub slow: Duration,
 }
 
-pub const QUICK: Work = Work { bad_in_100: 0, panics_at: None, dawdles: false, slow: Duration::ZERO };
+pub const QUICK: Work =
+    Work { bad_in_100: 0, panics_at: None, dawdles: false, first: || (), slow: Duration::ZERO };
 
 pub struct ToyCollate(Vec<Option<(u64, u64)>>);
 
@@ -101,6 +104,7 @@ impl Stage for Work {
         let row = u64::from_le_bytes(record.bytes[..].try_into().unwrap());
         assert_eq!(record.index, row);
         assert_ne!(self.panics_at, Some(row), "asked for");
+        (self.first)();
         thread::sleep(self.slow);
         // Timing only, and another one in each run.
         if self.dawdles && rand::random_ratio(1, 20) {
