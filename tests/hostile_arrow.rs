@@ -227,6 +227,47 @@ fn compressed_bodies_that_expand() {
     }
 }
 
+/// Rows that come to much more than the footer says are not decoded together, and none of them is lost.
+#[test]
+fn rows_that_expand_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("expands.parquet");
+    let delta = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_column_encoding("text".into(), Encoding::DELTA_BYTE_ARRAY);
+    // Each text has all of the one before, and of 256 KiB it takes some bytes: 512 MiB in a page of 256 KiB.
+    let alike: ArrayRef = Arc::new(StringArray::from_iter_values((0..64).map(|_| "x".repeat(256 << 10))));
+    let batches: Vec<_> = (0..32).map(|_| batch([("text", alike.clone())])).collect();
+    write_parquet(&path, &delta.build(), &batches);
+    assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
+    expand_together(&path, 2048, |_| 256 << 10);
+
+    // Of 40 000 rows the last 200 are of 1 MiB, 8 to a page: 200 rows of the average make a batch.
+    let large = |row: u64| row >= 39_800;
+    let text = |row: u64| if large(row) { "y".repeat(1 << 20) } else { "z".into() };
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..40_000).map(text)));
+    let plain = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_write_batch_size(8)
+        .set_data_page_row_count_limit(8)
+        .set_dictionary_enabled(false);
+    write_parquet(&path, &plain.build(), &[batch([("text", texts)])]);
+    expand_together(&path, 40_000, |row| if large(row) { 1 << 20 } else { 1 });
+}
+
+/// Reads the first rows and the last, alone and in order.
+fn expand_together(path: &Path, n: u64, expected: impl Fn(u64) -> usize) {
+    let source = open_parquet(path, 16 << 20).unwrap();
+    for run in [1, u64::MAX] {
+        let mut reader = source.reader();
+        for row in (0..20).chain(n - 20..n) {
+            let (record, cost) = metered("rows together", || reader.read(row, run));
+            assert_eq!(record.unwrap().bytes.len(), expected(row), "row {row}");
+            assert!(cost.peak < 96 << 20, "{} bytes for row {row}", cost.peak);
+        }
+    }
+}
+
 /// What is larger than allowed is not read.
 #[test]
 fn records_larger_than_allowed() {

@@ -9,7 +9,7 @@
 use std::{
     io::{self, Read},
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ::parquet::{
@@ -54,6 +54,8 @@ struct Inner {
 struct State {
     /// What was read last of each extent: from where, the bytes.
     windows: Vec<(u64, Bytes)>,
+    /// Bytes of pages since the batch began.
+    held: u64,
     /// What kept the decoder from its bytes.
     error: Option<Error>,
 }
@@ -69,7 +71,7 @@ impl Chunks {
         let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
         let extents = merged(chunks.iter().map(|chunk| chunk.range.clone()).collect(), 2 * block);
         let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
-        let state = Mutex::new(State { windows, error: None });
+        let state = Mutex::new(State { windows, held: 0, error: None });
         Self(Arc::new(Inner {
             file: Arc::clone(file),
             size,
@@ -83,7 +85,24 @@ impl Chunks {
 
     /// Why the last bytes could not be had, if that was it.
     pub(super) fn take_error(&self) -> Option<Error> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).error.take()
+        self.0.state().error.take()
+    }
+
+    /// A batch begins, for which no page was read yet.
+    pub(super) fn begin_batch(&self) {
+        self.0.state().held = 0;
+    }
+
+    /// Counts a page of `size` bytes; what the batch holds with it.
+    pub(super) fn hold(&self, size: u64) -> u64 {
+        let held = &mut self.0.state().held;
+        *held = held.saturating_add(size);
+        *held
+    }
+
+    /// Keeps the decoder from its bytes.
+    pub(super) fn refuse(&self, error: Error) -> ParquetError {
+        ParquetError::External(Box::new(self.0.state().error.insert(error).clone()))
     }
 }
 
@@ -106,9 +125,13 @@ fn merged(mut chunks: Vec<Range<u64>>, longest: u64) -> Vec<Range<u64>> {
 }
 
 impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// At least `min` bytes from `start` on, or an error; at most what the window holds.
     fn at_least(&self, start: u64, min: u64) -> Result<Bytes> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         self.move_window(&mut state.windows, start, min)
             .inspect_err(|error| state.error = Some(error.clone()))
     }
@@ -119,10 +142,7 @@ impl Inner {
         let left = holding.map_or(0, |chunk| chunk.range.end - start);
         let bytes = self.at_least(start, left.clamp(1, HEADER))?;
         let checked = holding.map_or(Ok(()), |chunk| chunk.check_header(&bytes));
-        checked.map_err(|error| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.error.insert(error.at_byte(start)).clone()
-        })?;
+        checked.map_err(|error| self.state().error.insert(error.at_byte(start)).clone())?;
         Ok(bytes)
     }
 

@@ -76,8 +76,13 @@ impl Decoder {
         let metadata = row_group(open, group)?;
         let wanted = chunks_of(metadata, open).map_err(|error| named(error, group))?;
         let chunks = Chunks::new(&open.file, blocks, wanted, block);
-        let group_chunks =
-            GroupChunks { metadata: &open.metadata, row_group: metadata, plan: &open.plan, chunks: &chunks };
+        let group_chunks = GroupChunks {
+            metadata: &open.metadata,
+            row_group: metadata,
+            plan: &open.plan,
+            chunks: &chunks,
+            batch_rows,
+        };
         let selection = (rows.start > 0).then(|| {
             let [skipped, selected] = [rows.start, rows.end - rows.start].map(|n| n as usize);
             RowSelection::from(vec![RowSelector::skip(skipped), RowSelector::select(selected)])
@@ -108,6 +113,7 @@ impl Decoder {
     /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before the footer says;
     /// [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
     pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
+        self.chunks.begin_batch();
         match guarded(|| self.reader.next()).map_err(|error| named(error, group))? {
             Some(Ok(batch)) => Values::new(&batch, &open.plan).map_err(|error| named(error, group)),
             Some(Err(error)) => Err(failed(&self.chunks, error, group)),
@@ -181,6 +187,7 @@ struct GroupChunks<'a> {
     row_group: &'a RowGroupMetaData,
     plan: &'a Plan,
     chunks: &'a Chunks,
+    batch_rows: u64,
 }
 
 impl RowGroups for GroupChunks<'_> {
@@ -194,7 +201,13 @@ impl RowGroups for GroupChunks<'_> {
         let chunk = found.ok_or(ParquetError::IndexOutOfBound(leaf, self.row_group.num_columns()))?;
         let pages = SerializedPageReader::new(Arc::new(self.chunks.clone()), chunk, self.num_rows(), None)?;
         let is_nullable = chunk.column_descr().max_def_level() > 0;
-        Ok(Box::new(OneChunk(Some(Box::new(Checked { pages: Box::new(pages), is_nullable })))))
+        let checked = Checked {
+            pages: Box::new(pages),
+            is_nullable,
+            batch_rows: self.batch_rows,
+            chunks: self.chunks.clone(),
+        };
+        Ok(Box::new(OneChunk(Some(Box::new(checked)))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {

@@ -4,6 +4,10 @@
 //! lengths of a delta encoding. A page that claims more than its bytes can hold is refused; all else about it
 //! is the decoder's to judge.
 //!
+//! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than their average, or
+//! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So what a batch of
+//! several rows holds is counted page by page, and beyond [`MAX_BATCH`] its rows are decoded one by one.
+//!
 //! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the largest ratios follow
 //! from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate copies 258 by 2 bits.
 
@@ -16,8 +20,11 @@ use ::parquet::{
     file::metadata::ColumnChunkMetaData,
 };
 
+use super::chunks::Chunks;
 use crate::{Error, ErrorKind, Result};
 
+/// What the pages of a batch of several rows may hold.
+const MAX_BATCH: u64 = 64 << 20;
 /// Pages up to this size are believed whatever the footer says.
 const USUAL_PAGE: u64 = 8 << 20;
 /// How many times as large a page above the limit of a record may be decompressed.
@@ -176,6 +183,97 @@ impl Varints<'_> {
     }
 }
 
+/// The values of a delta encoding of int32, one after the other, as far as it is whole.
+struct Deltas<'a> {
+    input: Varints<'a>,
+    per_mini: u64,
+    n_mini: usize,
+    /// Values that are to come.
+    left: u64,
+    value: i32,
+    /// Whether `value` is still to be given: the first one stands in the header.
+    is_first: bool,
+    min_delta: i32,
+    /// Bits of the differences in each miniblock of the block that are to come.
+    widths: &'a [u8],
+    /// The bits of the miniblock, those of each difference, and differences that were taken.
+    mini: (&'a [u8], u64, u64),
+}
+
+impl<'a> Deltas<'a> {
+    fn new(bytes: &'a [u8]) -> Option<Self> {
+        let mut input = Varints(bytes);
+        let (block, n_mini, left) = (input.unsigned()?, input.unsigned()?, input.unsigned()?);
+        let value = input.signed()? as i32;
+        let per_mini = block.checked_div(n_mini).filter(|&n| n > 0)?;
+        Some(Self {
+            input,
+            per_mini,
+            n_mini: usize::try_from(n_mini).ok()?,
+            left,
+            value,
+            is_first: true,
+            min_delta: 0,
+            widths: &[],
+            mini: (&[], 0, per_mini),
+        })
+    }
+
+    /// Takes up the next miniblock, of this block or the next one.
+    fn next_mini(&mut self) -> Option<()> {
+        if self.widths.is_empty() {
+            self.min_delta = self.input.signed()? as i32;
+            (self.widths, self.input.0) = self.input.0.split_at_checked(self.n_mini)?;
+        }
+        let (&width, rest) = self.widths.split_first()?;
+        self.widths = rest;
+        let n_bits = self.per_mini.checked_mul(u64::from(width)).filter(|_| width <= 32)?;
+        let (bits, rest) = self.input.0.split_at_checked(usize::try_from(n_bits.div_ceil(8)).ok()?)?;
+        self.input.0 = rest;
+        self.mini = (bits, u64::from(width), 0);
+        Some(())
+    }
+}
+
+impl Iterator for Deltas<'_> {
+    type Item = i32;
+
+    fn next(&mut self) -> Option<i32> {
+        self.left = self.left.checked_sub(1)?;
+        if self.is_first {
+            self.is_first = false;
+            return Some(self.value);
+        }
+        if self.mini.2 == self.per_mini {
+            self.next_mini()?;
+        }
+        let (bits, width, taken) = &mut self.mini;
+        let at = *taken * *width;
+        *taken += 1;
+        let bytes = &bits[(at / 8) as usize..((at + *width).div_ceil(8)) as usize];
+        let word = bytes.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        let delta = (word >> (at % 8) & ((1 << *width) - 1)) as i32;
+        self.value = self.value.wrapping_add(self.min_delta).wrapping_add(delta);
+        Some(self.value)
+    }
+}
+
+/// What the values of a `DELTA_BYTE_ARRAY` come to: `prefixes` and `suffixes` are the lengths of what each has of the one before
+/// and of what is its own. At most `together` are put together at a time.
+fn expanded(prefixes: &[u8], suffixes: &[u8], together: u64) -> u64 {
+    let lengths =
+        Deltas::new(prefixes).into_iter().flatten().zip(Deltas::new(suffixes).into_iter().flatten());
+    let (mut last, mut longest, mut sum) = (0u64, 0u64, 0u64);
+    for (prefix, suffix) in lengths {
+        // Negative lengths are the decoder's to refuse.
+        let (Ok(prefix), Ok(suffix)) = (u64::try_from(prefix), u64::try_from(suffix)) else { break };
+        last = prefix.min(last).saturating_add(suffix);
+        longest = longest.max(last);
+        sum = sum.saturating_add(last);
+    }
+    sum.min(longest.saturating_mul(together))
+}
+
 /// Everything here that reads bytes, on any bytes.
 #[cfg(any(test, fuzzing))]
 pub(super) fn look_at(bytes: &[u8]) {
@@ -185,19 +283,41 @@ pub(super) fn look_at(bytes: &[u8]) {
         assert!(size <= (1 << 20).max(compressed.saturating_mul(USUAL_RATIO)));
     }
     let mut input = Varints(bytes);
-    let _ = input.skip_deltas();
+    let n_values = input.skip_deltas();
     assert!(input.0.len() <= bytes.len());
+    // Without bits, a few bytes say how many values there are; as many as these are looked at.
+    if let Some(deltas) = Deltas::new(bytes).filter(|deltas| deltas.left < 1 << 20) {
+        assert!(deltas.count() as u64 <= n_values.unwrap_or(u64::MAX));
+        expanded(bytes, bytes, 7);
+    }
 }
 
-/// Pages whose delta encodings have no more lengths than values.
+/// Pages whose delta encodings have no more lengths than values, and that hold no more for a batch than it may.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has levels that tell nulls.
     pub is_nullable: bool,
+    /// How many rows are decoded at a time.
+    pub batch_rows: u64,
+    pub chunks: Chunks,
 }
 
 impl Checked {
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
+        let held = self.size(page)?;
+        // A row alone holds what it must.
+        match self.chunks.hold(held) {
+            sum if sum > MAX_BATCH && self.batch_rows > 1 => {
+                let message = format!("{} rows together hold more than {MAX_BATCH} bytes", self.batch_rows);
+                Err(self.chunks.refuse(Error::new(ErrorKind::TooLarge, message)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a batch holds of the page at most.
+    fn size(&self, page: &Page) -> Result<u64, ParquetError> {
+        let size = page.buffer().len() as u64;
         let (values, encoding) = match page {
             Page::DataPage { buf, encoding, .. } if self.is_nullable => {
                 // The levels come first, behind their length.
@@ -209,29 +329,46 @@ impl Checked {
                 let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
                 (buf.get(levels..), *encoding)
             }
-            Page::DictionaryPage { .. } => return Ok(()),
+            Page::DictionaryPage { .. } => return Ok(size),
         };
-        let n_parts = match encoding {
-            Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
-            Encoding::DELTA_BYTE_ARRAY => 2,
-            _ => return Ok(()),
-        };
-        let mut input = Varints(values.unwrap_or_default());
-        for _ in 0..n_parts {
-            let before = input.0;
-            let n = input.skip_deltas().or_else(|| {
-                // What is not whole still says how many there should be.
-                let mut input = Varints(before);
-                input.unsigned().and(input.unsigned()).and_then(|_| input.unsigned())
-            });
-            if let Some(n) = n
-                && n > u64::from(page.num_values())
-            {
-                let message = format!("a page of {} values has {n} lengths", page.num_values());
-                return Err(ParquetError::General(message));
+        let values = values.unwrap_or_default();
+        match encoding {
+            Encoding::DELTA_LENGTH_BYTE_ARRAY => {
+                lengths(page, values)?;
+                Ok(size)
             }
+            Encoding::DELTA_BYTE_ARRAY => {
+                let suffixes = lengths(page, values)?;
+                lengths(page, suffixes)?;
+                let is_alone = self.batch_rows <= 1;
+                Ok(if is_alone {
+                    size
+                } else {
+                    size.saturating_add(expanded(values, suffixes, self.batch_rows))
+                })
+            }
+            _ => Ok(size),
         }
-        Ok(())
+    }
+}
+
+/// Looks at the lengths that `bytes` begins with; what is behind them.
+///
+/// # Errors
+/// If there are more of them than the page has values.
+fn lengths<'a>(page: &Page, bytes: &'a [u8]) -> Result<&'a [u8], ParquetError> {
+    let mut input = Varints(bytes);
+    let n = input.skip_deltas().or_else(|| {
+        // What is not whole still says how many there should be.
+        let mut input = Varints(bytes);
+        input.unsigned().and(input.unsigned()).and_then(|_| input.unsigned())
+    });
+    match n {
+        Some(n) if n > u64::from(page.num_values()) => {
+            let message = format!("a page of {} values has {n} lengths", page.num_values());
+            Err(ParquetError::General(message))
+        }
+        _ => Ok(input.0),
     }
 }
 
@@ -314,5 +451,19 @@ mod tests {
         assert_eq!(input.0, [0]);
         assert_eq!(Varints(&data[..20]).skip_deltas(), None);
         assert_eq!(Varints(&[0x80, 1, 0, 35, 14]).skip_deltas(), None);
+    }
+
+    #[test]
+    fn deltas_are_unpacked() {
+        // As above: 7, then differences of -1 plus bits: 32 of width 1, all set, and two of width 2, 3 and 2.
+        let mut data = vec![0x80, 1, 4, 35, 14, 1, 1, 2, 0, 0];
+        data.extend([0xff, 0xff, 0xff, 0x7f, 0b1011, 0, 0, 0, 0, 0, 0, 0]);
+        let values: Vec<i32> = Deltas::new(&data).unwrap().collect();
+        assert_eq!(values, [[7; 32].as_slice(), &[6, 8, 9]].concat());
+        assert_eq!(Deltas::new(&data[..16]).unwrap().count(), 33, "the second miniblock is not whole");
+        // Of 35 values each has 7 of the one before and 7 of its own: 7, then 14 each.
+        data[5..].fill(0);
+        assert_eq!(expanded(&data, &data, u64::MAX), 7 + 34 * 14);
+        assert_eq!(expanded(&data, &data, 3), 3 * 14);
     }
 }
