@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    cache::fuzz as cache,
     decode::{AudioDecoder, Planes, audio, tokenizer},
     record::{ReadRecords, Source},
     source::{
@@ -32,7 +33,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -45,6 +46,9 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("arrow", arrow),
     ("parquet", parquet_file),
     ("pages", parquet::pages),
+    ("ledger", cache::ledger),
+    ("zarr", cache::zarr),
+    ("shard", cache::shard),
     ("ranks", tokenizer::fuzz::ranks),
     ("tokenizer_json", tokenizer::fuzz::tokenizer_json),
     ("splitters", tokenizer::fuzz::splitters),

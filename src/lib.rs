@@ -52,6 +52,7 @@ mod patience;
     any(test, fuzzing),
     feature = "arrow",
     feature = "audio",
+    feature = "cache",
     feature = "parquet",
     feature = "tokens"
 ))]

@@ -3,12 +3,12 @@
 use std::io;
 
 use super::layout::{Compression, Layout};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// What stands in an index for a chunk that is not there.
 const ABSENT: u64 = u64::MAX;
 /// Bytes of a checksum.
-const CHECK: usize = 4;
+pub(super) const CHECK: usize = 4;
 
 /// Appends the chunk of the values `raw`, filled up with zeros.
 ///
@@ -53,7 +53,7 @@ pub fn decode<'a>(layout: &Layout, bytes: &'a [u8], scratch: &'a mut Vec<u8>) ->
     let raw = match layout.compression {
         Compression::None => packed,
         Compression::Zstd(_) => {
-            scratch.resize(layout.chunk_bytes(), 0);
+            room::resize(scratch, layout.chunk_bytes(), 0)?;
             let n = unpack(packed, scratch)
                 .map_err(|error| corrupt("a chunk cannot be decompressed").because(error))?;
             &scratch[..n]
@@ -83,6 +83,12 @@ fn checked(bytes: &[u8]) -> Result<(&[u8], u32)> {
         Some((packed, check)) => Ok((packed, u32::from_le_bytes(*check))),
         None => Err(corrupt("a chunk has less bytes than its checksum")),
     }
+}
+
+/// `bytes` and their checksum behind them.
+#[cfg(any(test, fuzzing))]
+pub(super) fn with_check(bytes: &[u8]) -> Vec<u8> {
+    [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat()
 }
 
 fn corrupt(message: &str) -> Error {

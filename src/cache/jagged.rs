@@ -22,10 +22,12 @@ use super::{
     reader::Documents,
     stored::Stored,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// Bytes of decoded ends that are kept for each field.
 const KEPT_BYTES: u64 = 32 << 20;
+/// Entries of a chunk of ends at most; others may write larger ones.
+const MOST_ENDS: u64 = KEPT_BYTES / 8;
 /// Documents that lie no further apart are read together, bytes.
 const GAP_BYTES: u64 = 16 << 10;
 /// Documents are read together up to so many bytes.
@@ -104,7 +106,8 @@ impl JaggedReader {
     /// # Errors
     /// As [`Stored::read`].
     pub fn offsets(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
-        let mut ends = Vec::with_capacity((documents.end - documents.start) as usize + 1);
+        let mut ends = Vec::new();
+        room::reserve(&mut ends, (documents.end - documents.start) as usize + 1)?;
         let mut at = documents.start;
         while at <= documents.end {
             let (first, chunk) = self.ends(at, length)?;
@@ -117,7 +120,7 @@ impl JaggedReader {
 
     /// The chunk of ends that has entry `at`, and its first entry; there are `length` documents.
     fn ends(&self, at: u64, length: u64) -> Result<(u64, Arc<[u64]>)> {
-        let rows = self.offsets.chunk_rows();
+        let rows = self.offsets.chunk_rows().min(MOST_ENDS);
         let number = at / rows;
         let first = number * rows;
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,12 +164,13 @@ impl JaggedReader {
             None => Ok(lengths),
             Some(shapes) => {
                 let axes = self.rank - 1;
-                let mut bytes = vec![0; lengths.len() * axes * 8];
+                let mut bytes = room::zero_bytes(lengths.len().saturating_mul(axes).saturating_mul(8))?;
                 shapes.read(documents.start, &mut bytes, length)?;
                 let mut all = Vec::with_capacity(lengths.len() * self.rank);
                 for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
                     all.extend_from_slice(shape);
-                    let row: u64 = shape.iter().product();
+                    // What is beyond 64 bits is beyond any length.
+                    let row = shape.iter().fold(1u64, |row, &axis| row.saturating_mul(axis));
                     if length.checked_rem(row).is_some_and(|rest| rest != 0) || (row == 0 && length > 0) {
                         let message = format!(
                             "the shapes of {} are damaged: {length} values are no rows of {shape:?}",
@@ -200,13 +204,14 @@ impl JaggedReader {
                 }
             };
             spans.push((start, end, total, at));
-            total += end - start;
+            // Each is at most 2^48, and may be asked for any number of times.
+            total = u64::saturating_add(total, end - start);
             ends.push(total);
             if self.rank > 0 {
                 shapes.extend(self.shapes(index..index + 1, length)?);
             }
         }
-        let mut data = vec![0; (total * bytes) as usize];
+        let mut data = room::zero_bytes(total.saturating_mul(bytes) as usize)?.into_vec();
         spans.retain(|&(start, end, ..)| end > start);
         spans.sort_unstable();
         let mut rest = &spans[..];
@@ -226,7 +231,7 @@ impl JaggedReader {
                 self.data.read(start, &mut data[part(place, end - start)], values)?;
                 continue;
             }
-            scratch.resize(((until - start) * bytes) as usize, 0);
+            room::resize(&mut scratch, ((until - start) * bytes) as usize, 0)?;
             self.data.read(start, &mut scratch, values)?;
             for &(from, to, place, _) in together {
                 data[part(place, to - from)].copy_from_slice(&scratch[part(from - start, to - from)]);

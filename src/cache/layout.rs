@@ -18,6 +18,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// Bytes of a chunk before it is compressed.
 const CHUNK_BYTES: u64 = 16 << 10;
+/// A larger chunk is not believed: it is what a reader makes room for, whatever the file holds.
+pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
 /// Bytes of a shard before it is compressed: what a commit may have to write again.
 const SHARD_BYTES: u64 = 16 << 20;
 
@@ -187,7 +189,8 @@ impl Layout {
             && layout.shard_rows > 0
             && layout.shard_rows.is_multiple_of(layout.chunk_rows)
             && layout.columns != Some(0)
-            && layout.shard_rows.checked_mul(layout.width()).is_some_and(|values| values <= 1 << 40);
+            && layout.shard_rows.checked_mul(layout.width()).is_some_and(|values| values <= 1 << 40)
+            && layout.chunk_len() <= MAX_CHUNK_BYTES / layout.dtype.bytes() as u64;
         let rows = *shape.first()?;
         // Whatever else there may be in it would be missing here.
         (sound && layout.zarr_json(rows) == *json).then_some((layout, rows))
@@ -221,6 +224,7 @@ mod tests {
             ("/data_type", json!("complex64")),
             ("/fill_value", json!(1)),
             ("/shape", json!([3, 0])),
+            ("/codecs/0/configuration/chunk_shape", json!([1u64 << 28])),
         ] {
             let mut other = json.clone();
             *other.pointer_mut(at).unwrap() = value;

@@ -7,7 +7,12 @@
 //! The outer fields are those of other programs with the same layout, so that they read ours and we theirs; what only we need is
 //! under `forebay`. Keys are sorted and nothing depends on time: equal caches have equal ledgers.
 
-use std::{collections::BTreeMap, fs, io::Write, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Component, Path},
+};
 
 use serde_json::{Map, Value, json};
 
@@ -16,6 +21,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";
+/// More documents or values than this are not believed: offsets are int64, and sums of some stay within it.
+const MAX_COUNT: u64 = 1 << 48;
 /// The version of what is under `forebay`.
 const VERSION: u64 = 1;
 
@@ -73,10 +80,11 @@ impl Ledger {
         Self::from_json(&json).map(Some).map_err(damaged)
     }
 
-    fn from_json(json: &Value) -> Result<Self, &'static str> {
+    pub(super) fn from_json(json: &Value) -> Result<Self, &'static str> {
+        let count = |n: &Value| n.as_u64().filter(|&n| n <= MAX_COUNT);
         let counts = |of: &Value, what| -> Result<BTreeMap<String, u64>, &'static str> {
             let Some(counts) = of.as_object() else { return Ok(BTreeMap::new()) };
-            counts.iter().map(|(name, n)| Ok((name.clone(), n.as_u64().ok_or(what)?))).collect()
+            counts.iter().map(|(name, n)| Ok((name.clone(), count(n).ok_or(what)?))).collect()
         };
         let own = &json["forebay"];
         if own["version"].as_u64().is_some_and(|version| version > VERSION) {
@@ -84,8 +92,8 @@ impl Ledger {
         }
         let finished: Vec<&str> =
             json["finished_shards"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let batches = counts(&own["shard_batches"], "shard_batches has no number")?;
-        let shards = counts(&json["shard_rows"], "shard_rows has no number")?;
+        let batches = counts(&own["shard_batches"], "shard_batches has no number, or an absurd one")?;
+        let shards = counts(&json["shard_rows"], "shard_rows has no number, or an absurd one")?;
         let standing = |(name, documents): (String, u64)| {
             let is_finished = finished.contains(&&name[..]);
             let batches = batches.get(&name).copied().unwrap_or(0);
@@ -93,18 +101,20 @@ impl Ledger {
         };
         let field = |field: &Value| {
             Some(Field {
-                name: field["name"].as_str()?.into(),
+                name: field["name"].as_str().filter(|name| is_inside(name))?.into(),
                 dtype: DataType::from_name(field["dtype"].as_str()?)?,
                 rank: usize::try_from(field["rank"].as_u64()?).ok()?,
             })
         };
         let fields: Option<_> = own["fields"].as_array().into_iter().flatten().map(field).collect();
         Ok(Self {
-            documents: json["total_num_rows"].as_u64().ok_or("it has no total_num_rows")?,
+            documents: count(&json["total_num_rows"]).ok_or("it has no total_num_rows, or an absurd one")?,
             is_finished: json["is_finished"].as_bool().unwrap_or(false),
             shards: shards.into_iter().map(standing).collect(),
-            values: counts(&json["field_counts"], "field_counts has no number")?,
-            fields: fields.ok_or("a field lacks its name, a known dtype or its rank")?,
+            values: counts(&json["field_counts"], "field_counts has no number, or an absurd one")?,
+            fields: fields.ok_or(
+                "a field lacks its name, a known dtype or its rank, or its name leads out of the cache",
+            )?,
             made_by: json
                 .pointer("/metadata/preprocessor_metadata")
                 .and_then(Value::as_object)
@@ -114,7 +124,7 @@ impl Ledger {
         })
     }
 
-    fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let of = |get: fn(&Standing) -> u64| -> Map<String, Value> {
             self.shards.iter().map(|(name, standing)| (name.clone(), get(standing).into())).collect()
         };
@@ -156,6 +166,11 @@ impl Ledger {
     pub(super) fn set_values(&mut self, name: &str, values: u64) {
         self.values.insert(name.into(), values);
     }
+}
+
+/// Whether the path of a field, from the cache's folder on, stays in it.
+fn is_inside(name: &str) -> bool {
+    !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Writes a file under a temporary name, syncs it and gives it its name, so that it is the old one or the new one at any moment.
@@ -222,5 +237,20 @@ mod tests {
         assert_eq!((ledger.documents, ledger.is_finished, ledger.fields.len()), (3, true, 0));
         assert!(ledger.shards["s"].is_finished);
         assert!(Ledger::from_json(&json!({"is_finished": true})).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let ledger = |n: u64, name: &str| {
+            let field = json!({"name": name, "dtype": "uint16", "rank": 1});
+            Ledger::from_json(&json!({"total_num_rows": n, "forebay": {"fields": [field]}}))
+        };
+        assert!(ledger(3, "prompt/ids").is_ok() && ledger(MAX_COUNT, "ids").is_ok());
+        for n in [MAX_COUNT + 1, u64::MAX] {
+            assert!(ledger(n, "ids").unwrap_err().contains("absurd"));
+        }
+        for name in ["", "/etc", "../ids", "prompt/../../ids", "."] {
+            assert!(ledger(3, name).unwrap_err().contains("leads out of the cache"), "{name}");
+        }
     }
 }

@@ -20,6 +20,8 @@ pub mod build;
 mod chunk;
 mod datatype;
 mod foreign;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod jagged;
 mod layout;
 mod ledger;

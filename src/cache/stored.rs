@@ -25,7 +25,7 @@ use super::{
     layout::Layout,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, room,
     source::{LocalFiles, Storage, StoredFile},
 };
 
@@ -184,7 +184,7 @@ impl Own {
             let first = at / chunk_bytes;
             let wanted = first as u64..((at + out.len()).div_ceil(chunk_bytes)) as u64;
             let (offset, length) = run(&shard.index, wanted)?;
-            encoded.resize(length as usize, 0);
+            room::resize(encoded, length as usize, 0)?;
             shard.file.read_exact(encoded, offset)?;
             let mut rest = &encoded[..];
             while !rest.is_empty() {

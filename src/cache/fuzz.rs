@@ -1,0 +1,55 @@
+//! The ledger, the metadata of an array, and a shard as functions of bytes; see [`crate::fuzz`].
+
+use super::{
+    chunk::{self, Index},
+    datatype::DataType,
+    layout::{Compression, Layout, MAX_CHUNK_BYTES},
+    ledger::Ledger,
+};
+
+/// `shard_ledger.json`: what is understood is written as it was meant.
+pub(crate) fn ledger(bytes: &[u8]) {
+    let Ok(json) = serde_json::from_slice(bytes) else { return };
+    if let Ok(ledger) = Ledger::from_json(&json) {
+        assert_eq!(Ledger::from_json(&ledger.to_json()), Ok(ledger));
+    }
+}
+
+/// `zarr.json`: an array that is taken for ours has chunks that can be held.
+pub(crate) fn zarr(bytes: &[u8]) {
+    let Ok(json) = serde_json::from_slice(bytes) else { return };
+    if let Some((layout, rows)) = Layout::from_zarr_json(&json) {
+        assert!(layout.chunk_bytes() as u64 <= MAX_CHUNK_BYTES && layout.chunk_rows > 0);
+        assert_eq!(layout.zarr_json(rows), json);
+    }
+}
+
+/// The file of a shard: its index, and each chunk that it names. Checksums are made good, since no fuzzer finds one.
+pub(crate) fn shard(bytes: &[u8]) {
+    let mut scratch = Vec::new();
+    let plain = Layout {
+        dtype: DataType::Uint16,
+        columns: None,
+        chunk_rows: 4,
+        shard_rows: 12,
+        compression: Compression::None,
+    };
+    for layout in [plain, Layout { columns: Some(3), compression: Compression::Zstd(1), ..plain }] {
+        let Some((room, index)) = bytes.split_at_checked(bytes.len().saturating_sub(Index::size(&layout)))
+        else {
+            continue;
+        };
+        let index = chunk::with_check(&index[..index.len().saturating_sub(chunk::CHECK)]);
+        let Ok(index) = Index::decode(&index, room.len() as u64) else { continue };
+        for number in 0..=layout.chunks() {
+            let Some((offset, length)) = index.get(number) else { continue };
+            let named = &room[offset as usize..(offset + length) as usize];
+            let packed = &named[..named.len().saturating_sub(chunk::CHECK)];
+            for encoded in [named, &chunk::with_check(packed)] {
+                if let Ok(raw) = chunk::decode(&layout, encoded, &mut scratch) {
+                    assert_eq!(raw.len(), layout.chunk_bytes());
+                }
+            }
+        }
+    }
+}
