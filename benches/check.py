@@ -17,6 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# This folder has another `datasets` than Hugging Face's.
+sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "python"))
 
 import forebay
