@@ -323,7 +323,7 @@ fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
     log::set_max_level(log::LevelFilter::Warn);
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(folder.path(), "a.arrow")];
-    let others = threads_named("forebay-io");
+    let [others, other_workers] = ["forebay-io", "forebay-worker"].map(threads_named);
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
         let disk = Disk::default();
@@ -338,6 +338,8 @@ fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
         assert!(disk.0.n_stalled.load(Relaxed) > 0, "it was let go, not waited for");
         let logged = std::mem::take(&mut *LOGGED.lock().unwrap());
         assert!(logged.iter().any(|message| message.contains("forebay-io")), "{logged:?}");
+        // Who waits for what it reads does not wait for it.
+        until("workers end with their loader", || threads_named("forebay-worker") <= other_workers);
         disk.0.stalls.store(false, Relaxed);
         disk.0.opened.notify_all();
         let begin = Instant::now();

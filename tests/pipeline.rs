@@ -6,6 +6,7 @@ mod patience;
 mod toy;
 
 use std::{
+    path::Path,
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -15,9 +16,10 @@ use std::{
 };
 
 use forebay::{
-    ErrorKind,
+    ErrorKind, Result,
     order::Order,
     pipeline::{Auto, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
+    record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Source, Task},
     seed,
 };
 use patience::{undisturbed, until};
@@ -33,6 +35,22 @@ fn threads_named(prefix: &str) -> usize {
             std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with(prefix))
         })
         .count()
+}
+
+/// Tests of this file run side by side; one that needs the list of threads for itself runs in a process of its own. Whether this is
+/// it; otherwise the test has run there.
+fn alone(test: &str) -> bool {
+    if std::env::var_os("FOREBAY_ALONE").is_some() {
+        return true;
+    }
+    let this = std::env::current_exe().unwrap();
+    let out = std::process::Command::new(this)
+        .args(["--exact", test, "--nocapture"])
+        .env("FOREBAY_ALONE", "1")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    false
 }
 
 #[test]
@@ -305,6 +323,98 @@ fn a_panic_reaches_the_consumer_and_the_next_engine_works() {
     assert_eq!(rows(&batches(&mut engine(plan(), toy(&[100]), QUICK), 100)).len(), 100);
 }
 
+/// Where in a [`Breaking`] source or task the panic is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Part {
+    Read,
+    Stage,
+    Run,
+    Put,
+    Take,
+}
+
+/// The toy source and task, of which one part panics: at row 33, the second time, or at once.
+#[derive(Clone)]
+struct Breaking(Part, Arc<Toy>);
+
+struct BreakingReader(Part, <Toy as Source>::Reader);
+struct BreakingCollate(Part, <Work as Task>::Collate, usize);
+
+impl Source for Breaking {
+    type Reader = BreakingReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        self.1.shard_rows()
+    }
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        self.1.locate(row)
+    }
+    fn random_access(&self) -> bool {
+        self.1.random_access()
+    }
+    fn reader(self: &Arc<Self>) -> BreakingReader {
+        BreakingReader(self.0, self.1.reader())
+    }
+}
+
+impl ReadRecords for BreakingReader {
+    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+        assert!(self.0 != Part::Read || row != 33, "asked for");
+        self.1.read(row, run, excerpt)
+    }
+}
+
+impl Task for Breaking {
+    type Stage = Work;
+    type Collate = BreakingCollate;
+
+    fn stage(&self) -> Work {
+        assert!(self.0 != Part::Stage, "asked for");
+        Work { panics_at: (self.0 == Part::Run).then_some(33), ..QUICK }
+    }
+    fn collate(&self, batches: Batches) -> BreakingCollate {
+        BreakingCollate(self.0, QUICK.collate(batches), 0)
+    }
+}
+
+impl Collate for BreakingCollate {
+    type Example = (u64, u64);
+    type Batch = Vec<(u64, u64)>;
+
+    fn put(&mut self, stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
+        assert!(self.0 != Part::Put || example.0 != 33, "asked for");
+        self.1.put(stream, row, example)
+    }
+    fn take(&mut self, rows: usize) -> Vec<(u64, u64)> {
+        self.2 += 1;
+        assert!(self.0 != Part::Take || self.2 < 2, "asked for");
+        self.1.take(rows)
+    }
+}
+
+#[test]
+fn a_panic_of_any_part_reaches_the_consumer_and_no_thread_is_left() {
+    if !alone("a_panic_of_any_part_reaches_the_consumer_and_no_thread_is_left") {
+        return;
+    }
+    for part in [Part::Read, Part::Stage, Part::Run, Part::Put, Part::Take] {
+        let task = Breaking(part, Arc::new(toy(&[100])));
+        let mut broken = Engine::new(Arc::new(task.clone()), task, plan()).unwrap();
+        let error = loop {
+            match broken.next(SOON) {
+                Ok(Step::Batch(..)) => {}
+                Ok(step) => panic!("{part:?}: {step:?}"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind, ErrorKind::Panic, "{part:?}: {error}");
+        assert_eq!(broken.next(SOON).unwrap_err().kind, ErrorKind::Panic, "{part:?}: it stays so");
+        broken.close();
+        assert_eq!(threads_named("forebay-"), 0, "{part:?}");
+        assert_eq!(rows(&batches(&mut engine(plan(), toy(&[100]), QUICK), 100)).len(), 100);
+    }
+}
+
 #[test]
 fn close_wakes_a_waiting_next() {
     // The first read ends when the waiter has been woken.
@@ -334,16 +444,7 @@ fn close_wakes_a_waiting_next() {
 
 #[test]
 fn no_way_out_leaves_a_thread_behind() {
-    // Tests of this file run side by side; this one needs the list of threads for itself, so it runs in a process of its own.
-    let alone = std::env::var_os("FOREBAY_ALONE").is_some();
-    if !alone {
-        let this = std::env::current_exe().unwrap();
-        let out = std::process::Command::new(this)
-            .args(["--exact", "no_way_out_leaves_a_thread_behind", "--nocapture"])
-            .env("FOREBAY_ALONE", "1")
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    if !alone("no_way_out_leaves_a_thread_behind") {
         return;
     }
     let full = Plan { infinite: true, channel_size: 1, ..plan() };

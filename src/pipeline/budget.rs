@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
-struct Held {
+pub(super) struct Held {
     bytes: usize,
     records: usize,
     /// Threads that wait for bytes, and for room in the channel.
@@ -111,7 +111,7 @@ impl Budget {
         (held.records, held.bytes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

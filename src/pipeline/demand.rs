@@ -77,7 +77,7 @@ struct Account {
 }
 
 #[derive(Debug)]
-struct Wants {
+pub(super) struct Wants {
     streams: Vec<Account>,
     /// The stream that is asked first.
     turn: usize,
@@ -209,7 +209,7 @@ impl Demand {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Wants> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Wants> {
         self.wants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! Delays that tests inject into workers, to show that timing changes nothing.
+//! What tests inject into workers: delays, to show that timing changes nothing, and a panic that finds all locks taken.
 //!
-//! Off unless [`delays`] was called; then a run takes the delays that were set when it started.
+//! Off unless [`delays`] or [`panic_at`] was called; then a run takes what was set when it started.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -12,6 +12,9 @@ use crate::seed;
 
 static FIXED_US: AtomicU64 = AtomicU64::new(0);
 static RANDOM_US: AtomicU64 = AtomicU64::new(0);
+/// No row.
+const NEVER: u64 = u64::MAX;
+static PANIC_AT: AtomicU64 = AtomicU64::new(NEVER);
 
 /// Makes every worker of the runs that start from now on sleep `fixed` plus a uniform part of `random` per record.
 pub fn delays(fixed: Duration, random: Duration) {
@@ -19,16 +22,26 @@ pub fn delays(fixed: Duration, random: Duration) {
     RANDOM_US.store(random.as_micros() as u64, Ordering::Relaxed);
 }
 
-/// The delays of one run.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Delays {
-    fixed_us: u64,
-    random_us: u64,
+/// Makes the worker that gets `row` in a run that starts from now on panic while it holds every lock of the run; None for no row.
+pub fn panic_at(row: Option<u64>) {
+    PANIC_AT.store(row.unwrap_or(NEVER), Ordering::Relaxed);
 }
 
-impl Delays {
+/// What is injected into one run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Injected {
+    fixed_us: u64,
+    random_us: u64,
+    panic_at: u64,
+}
+
+impl Injected {
     pub(super) fn current() -> Self {
-        Self { fixed_us: FIXED_US.load(Ordering::Relaxed), random_us: RANDOM_US.load(Ordering::Relaxed) }
+        Self {
+            fixed_us: FIXED_US.load(Ordering::Relaxed),
+            random_us: RANDOM_US.load(Ordering::Relaxed),
+            panic_at: PANIC_AT.load(Ordering::Relaxed),
+        }
     }
 
     /// Sleeps; `salt` chooses the random part.
@@ -37,5 +50,10 @@ impl Delays {
         if us > 0 {
             thread::sleep(Duration::from_micros(us));
         }
+    }
+
+    /// Whether the worker that got `row` is to panic.
+    pub(super) fn panics_at(self, row: u64) -> bool {
+        self.panic_at == row && row != NEVER
     }
 }

@@ -66,7 +66,7 @@ pub use dataset::{
     DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, UNCOUNTED,
 };
 pub use headspace::Headspace;
-pub use inject::delays as inject_delays;
+pub use inject::{delays as inject_delays, panic_at as inject_panic_at};
 pub use ledger::{LISTED, Losses, Lost};
 pub use meter::{Times, meter_examples};
 pub use pace::{AUTO_PREFETCH, Auto};

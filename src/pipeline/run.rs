@@ -20,13 +20,13 @@ use super::{
     budget::Budget,
     crew::Crew,
     demand::{Aside, Demand},
-    inject::Delays,
+    inject::Injected,
     meter::Stopwatch,
     reader::{Reader, Reading},
     stats::{Counters, Queues},
     threads::Threads,
     turns::Turns,
-    worker::work,
+    worker::{Input, work},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -88,6 +88,18 @@ impl<E> Shared<E> {
         // Of several, the first is told.
         let _ = self.fatal.set(error);
         self.stop();
+    }
+}
+
+impl<E> Shared<E> {
+    /// Leaves every lock of the run poisoned: for tests.
+    #[allow(clippy::panic, reason = "what was asked for")]
+    pub(super) fn panic_with_locks(&self) -> ! {
+        // None of them is ever taken while another one is held, so nobody waits here for long.
+        let _locks =
+            (self.demand.lock(), self.bytes.lock(), self.crew.lock(), self.turns.lock(), self.open.lock());
+        let _buffers: Vec<_> = self.buffers.iter().map(ConcurrentShuffleBuffer::lock).collect();
+        panic!("a test asked for it");
     }
 }
 
@@ -227,12 +239,12 @@ impl<E: Send + 'static> Run<E> {
             let shared = shared.clone();
             run.threads.spawn(name, move || guard(&shared, |_| reader.run()))?;
         }
-        let delays = Delays::current();
+        let injected = Injected::current();
         for n in 0..plan.n_workers {
-            let (source, task, records, shared) =
-                (source.clone(), task.clone(), records.clone(), run.shared.clone());
+            let (source, task, shared) = (source.clone(), task.clone(), run.shared.clone());
+            let input = Input { records: records.clone(), stopped: stopped.clone() };
             run.threads.spawn(format!("forebay-worker-{n}"), move || {
-                guard(&shared, |shared| work(n, shared, &*source, &*task, &records, delays));
+                guard(&shared, |shared| work(n, shared, &*source, &*task, &input, injected));
             })?;
         }
         Ok((run, Ends { asides, stopped }))

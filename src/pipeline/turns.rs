@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     /// The errand whose turn it is.
     errand: u64,
     waiting: usize,
@@ -57,7 +57,7 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

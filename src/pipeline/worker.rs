@@ -5,16 +5,33 @@ use std::{
     sync::Arc,
 };
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, TryRecvError, select};
 
 use super::{
     ExampleOf,
-    inject::Delays,
+    inject::Injected,
     meter::Stopwatch,
     run::{Admitted, Shared, located, panicked},
     stats::Counters,
 };
 use crate::record::{Source, Stage, Task};
+
+/// Where a worker gets its records.
+pub(super) struct Input<E> {
+    pub(super) records: Receiver<Admitted<E>>,
+    /// Disconnected when the run is stopped: a reader in a call that does not return keeps the other one open.
+    pub(super) stopped: Receiver<()>,
+}
+
+impl<E> Input<E> {
+    /// Waits for the next record; None if there are no more, or the run is stopped.
+    fn next(&self) -> Option<Admitted<E>> {
+        select! {
+            recv(self.records) -> record => record.ok(),
+            recv(self.stopped) -> _ => None,
+        }
+    }
+}
 
 /// Worker thread `n`: works and rests until there are no more records, or the run is stopped.
 pub(super) fn work<S: Source, K: Task>(
@@ -22,8 +39,8 @@ pub(super) fn work<S: Source, K: Task>(
     shared: &Arc<Shared<ExampleOf<K>>>,
     source: &S,
     task: &K,
-    records: &Receiver<Admitted<ExampleOf<K>>>,
-    delays: Delays,
+    input: &Input<ExampleOf<K>>,
+    injected: Injected,
 ) {
     let meters = &shared.counters.meters;
     let name = format!("forebay-worker-{n}");
@@ -32,7 +49,7 @@ pub(super) fn work<S: Source, K: Task>(
         if !shared.crew.is_called(n) && !watch.wait(&meters.rest, || shared.crew.rest(n)) {
             return;
         }
-        if !take_turn(n, shared, source, task, records, delays, &mut watch) {
+        if !take_turn(n, shared, source, task, input, injected, &mut watch) {
             shared.crew.end();
             return;
         }
@@ -45,15 +62,15 @@ fn take_turn<S: Source, K: Task>(
     shared: &Arc<Shared<ExampleOf<K>>>,
     source: &S,
     task: &K,
-    records: &Receiver<Admitted<ExampleOf<K>>>,
-    delays: Delays,
+    input: &Input<ExampleOf<K>>,
+    injected: Injected,
     watch: &mut Stopwatch,
 ) -> bool {
     let mut stage = task.stage();
     let meters = &shared.counters.meters;
     loop {
-        let received = match records.try_recv() {
-            Err(TryRecvError::Empty) => watch.wait(&meters.records, || records.recv().ok()),
+        let received = match input.records.try_recv() {
+            Err(TryRecvError::Empty) => watch.wait(&meters.records, || input.next()),
             received => received.ok(),
         };
         let Some(Admitted { record, answer }) = received else { return false };
@@ -61,7 +78,10 @@ fn take_turn<S: Source, K: Task>(
         if shared.is_stopped() {
             return false;
         }
-        delays.sleep(record.seed);
+        injected.sleep(record.seed);
+        if injected.panics_at(record.index) {
+            shared.panic_with_locks();
+        }
         let outcome = catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
             .unwrap_or_else(|panic| {
                 // The panic is told at its record's place; until then others get what they need from a stage that is whole.

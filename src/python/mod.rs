@@ -87,6 +87,13 @@ fn _inject_delays(fixed_ms: f64, random_ms: f64) {
     pipeline::inject_delays(ms(fixed_ms), ms(random_ms));
 }
 
+/// For tests: a worker of a loader that starts from now on dies as it gets `row`, with all locks of the loader in its hands.
+#[pyfunction]
+#[pyo3(signature = (row=None))]
+fn _inject_panic(row: Option<u64>) {
+    pipeline::inject_panic_at(row);
+}
+
 /// The defaults of `Loader` and of its eval preset, as the core has them: a test compares them with the signature.
 #[pyfunction]
 fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
@@ -119,6 +126,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
+    module.add_function(wrap_pyfunction!(_inject_panic, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;

@@ -53,7 +53,7 @@ pub struct ConcurrentShuffleBuffer<T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
+pub(crate) struct State<T> {
     window: Window,
     /// The ticket of the next draw, once the window was asked.
     wanted: Option<u64>,
@@ -191,7 +191,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
     }
 
     /// A panic elsewhere cannot leave the state half changed: nothing under the lock calls foreign code.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import documents
@@ -68,6 +70,18 @@ def shards(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     """The recordings as two shards of several record batches."""
     folder = tmp_path_factory.mktemp("shards")
     return [write_shard(folder / "a.arrow", rows[:11]), write_shard(folder / "b.arrow", rows[11:], rows_per_batch=3)]
+
+
+@pytest.fixture(scope="session")
+def mixed_folder(tiny_shards: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of recordings, and of documents for `TokenLoader`: what `scenes` play with."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for shard in tiny_shards:
+        (folder / shard.name).symlink_to(shard)
+    for number in range(3):
+        table = pa.table({"text": [f"document {number} {i} " * (1 + i % 9) for i in range(200)]})
+        pq.write_table(table, folder / f"shard_{number:05}.parquet", row_group_size=40)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -11,98 +11,13 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from recordings import TINY
-
-INTERRUPT_LIMIT_S = 3 * 0.15
-END_LIMIT_S = 3 * 0.5
-
-PRELUDE = f"""
-import collections, gc, itertools, json, logging, multiprocessing, os, pickle, random, signal, sys, threading, time
-import warnings
-from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import forebay
-from forebay import _core
-import numbered
-
-logging.getLogger("forebay").setLevel(logging.ERROR)  # the shards have bad rows
-warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork in a process with threads
-folder = Path(sys.argv[1])
-shards = sorted(folder.glob("*.arrow"))
-small = dict(shuffle_min_size=50, shuffle_buffer_size=100, batch_size=8, n_workers=2, **{TINY!r})
-
-def encode(text):
-    return list(text.encode())
-
-def audio(**parameters):
-    return forebay.Loader(shards, **{{**small, **parameters}})
-
-def tokens(**parameters):
-    return forebay.TokenLoader(folder, encode, bos_id=256, batch_size=4, seq_len=63, buffer_size=20, **parameters)
-
-def rows():
-    return numbered.loader(4000, pipeline=numbered.Pipeline(0.002), shuffle=True)
-
-LOADERS = {{"Loader": audio, "TokenLoader": tokens, "AsyncDataLoader": rows}}
-
-def threads():
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            names.append((task / "comm").read_text().strip())
-        except OSError:
-            pass
-    return [name for name in names + numbered.threads() if name.startswith("forebay")]
-
-def seconds_to_end():
-    start = time.perf_counter()
-    while threads() and time.perf_counter() - start < 10:
-        time.sleep(0.002)
-    return time.perf_counter() - start
-
-def report(**measured):
-    print(json.dumps(measured), flush=True)
-"""
+from scenes import END_LIMIT_S, INTERRUPT_LIMIT_S, PRELUDE, play, start
 
 
-@pytest.fixture(scope="module")
-def folder(tiny_shards: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of recordings and of documents."""
-    folder = tmp_path_factory.mktemp("exits")
-    for shard in tiny_shards:
-        (folder / shard.name).symlink_to(shard)
-    for number in range(3):
-        table = pa.table({"text": [f"document {number} {i} " * (1 + i % 9) for i in range(200)]})
-        pq.write_table(table, folder / f"shard_{number:05}.parquet", row_group_size=40)
-    return folder
-
-
-def start(scene: str, *arguments: object) -> subprocess.Popen[str]:
-    script = PRELUDE + textwrap.dedent(scene)
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def play(scene: str, *arguments: object, seconds: float = 100) -> dict[str, Any]:
-    """Runs a scene that must end well and say nothing but its report."""
-    with start(scene, *arguments) as process:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-    assert (process.returncode, err) == (0, "")
-    measured: dict[str, Any] = json.loads(out)
-    return measured
-
-
-def test_interrupts_in_every_state(folder: Path, soak: int) -> None:
+def test_interrupts_in_every_state(mixed_folder: Path, soak: int) -> None:
     """Each state is entered again and again until the signal comes; what is left must end, and the next loader work."""
     scene = """
         loops = [
@@ -130,8 +45,9 @@ def test_interrupts_in_every_state(folder: Path, soak: int) -> None:
                 time.sleep(delay_s)
                 times.append(time.perf_counter())
                 os.kill(os.getpid(), signal.SIGINT)
-            threading.Thread(target=interrupt, daemon=True).start()
             try:
+                # On a busy machine the signal may come before this returns.
+                threading.Thread(target=interrupt, daemon=True).start()
                 while True:
                     loop()
             except KeyboardInterrupt:
@@ -144,7 +60,7 @@ def test_interrupts_in_every_state(folder: Path, soak: int) -> None:
         report(n=len(late), p99=late[int(0.99 * len(late))], worst=late[-1], end=end, works=works)
     """
     n = 60 * soak
-    measured = play(scene, folder, n, seconds=60 + n)
+    measured = play(scene, mixed_folder, n, seconds=60 + n)
     print(f"{n} interrupts: p99 {measured['p99'] * 1e3:.0f} ms, worst {measured['worst'] * 1e3:.0f} ms")  # noqa: T201
     assert measured["n"] == n
     assert measured["works"] == [True] * 3
@@ -158,7 +74,7 @@ NAMES = ["Loader", "TokenLoader", "AsyncDataLoader"]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("handler", ["", "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"])
-def test_sigterm(name: str, handler: str, folder: Path) -> None:
+def test_sigterm(name: str, handler: str, mixed_folder: Path) -> None:
     """By default the system ends the process; with a handler that exits, the loader's threads don't hold it up."""
     scene = f"""
         {handler}
@@ -168,7 +84,7 @@ def test_sigterm(name: str, handler: str, folder: Path) -> None:
         while True:
             next(batches)
     """
-    with start(scene, folder) as process:
+    with start(scene, mixed_folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["running"] > 0
@@ -213,14 +129,14 @@ LEAVES = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("leave", LEAVES)
-def test_threads_end(name: str, leave: str, folder: Path) -> None:
+def test_threads_end(name: str, leave: str, mixed_folder: Path) -> None:
     scene = f"loader = LOADERS[{name!r}]()\n" + textwrap.dedent(LEAVES[leave])
-    measured = play(scene + "\ngc.collect()\nreport(running=running, end=seconds_to_end())", folder)
+    measured = play(scene + "\ngc.collect()\nreport(running=running, end=seconds_to_end())", mixed_folder)
     assert measured["running"] > 0
     assert measured["end"] < END_LIMIT_S
 
 
-def test_token_loader_after_fork(folder: Path) -> None:
+def test_token_loader_after_fork(mixed_folder: Path) -> None:
     """The child is told what is wrong, and the parent goes on as if nothing had been."""
     scene = """
         loader = tokens()
@@ -243,13 +159,13 @@ def test_token_loader_after_fork(folder: Path) -> None:
         loader.close()
         report(statuses=list(statuses.items()), same=found == expected, end=seconds_to_end())
     """
-    measured = play(scene, folder)
+    measured = play(scene, mixed_folder)
     assert (measured["statuses"], measured["same"]) == ([[0, 20]], True)
     assert measured["end"] < END_LIMIT_S
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_another_process_goes_on(method: str, folder: Path, tmp_path: Path) -> None:
+def test_another_process_goes_on(method: str, mixed_folder: Path, tmp_path: Path) -> None:
     """Pickling carries configuration and state: another process gets the batches that would have come here."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -277,13 +193,13 @@ def test_another_process_goes_on(method: str, folder: Path, tmp_path: Path) -> N
         """)
     )
     done = subprocess.run(
-        [sys.executable, program, folder, method], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, program, mixed_folder, method], capture_output=True, text=True, timeout=100, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["end"] < END_LIMIT_S
 
 
-def test_random_closes_and_delays(folder: Path, soak: int) -> None:
+def test_random_closes_and_delays(mixed_folder: Path, soak: int) -> None:
     """Threads that dawdle, closed by others at random moments; what each handed out is right, and all ends."""
     scene = """
         rng = random.Random(1)
@@ -310,7 +226,7 @@ def test_random_closes_and_delays(folder: Path, soak: int) -> None:
         report(outcomes=outcomes, wrong=wrong, end=seconds_to_end())
     """
     n = 100 * soak
-    measured = play(scene, folder, n, seconds=60 + n)
+    measured = play(scene, mixed_folder, n, seconds=60 + n)
     assert measured["wrong"] == 0
     assert set(measured["outcomes"]) <= {"closed", "read on"}
     assert measured["outcomes"]["closed"] > n // 4
