@@ -1,5 +1,6 @@
 """Caches whose builder is killed, fails, or has no room: nothing committed is lost or doubled, or seen by half."""
 
+import contextlib
 import os
 import random
 import signal
@@ -98,9 +99,20 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, whole: dict[str, bytes]
     assert in_between > 0
 
 
+def wait_for_documents(folder: Path) -> None:
+    """Until something is committed."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            if len(cache.TreeStore(folder)) > 0:
+                return
+        time.sleep(0.01)
+    raise TimeoutError(folder)
+
+
 def test_interrupted_it_ends_soon_and_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
     process = script(tmp_path, sleep_s=0.2)
-    time.sleep(0.4)
+    wait_for_documents(tmp_path)
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
     _, errors = process.communicate(timeout=20)
