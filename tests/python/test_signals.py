@@ -70,10 +70,10 @@ def start(scene: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def play(scene: str, *arguments: object) -> dict[str, Any]:
+def play(scene: str, *arguments: object, seconds: float = 100) -> dict[str, Any]:
     """Runs a scene that must end well and say nothing but its report."""
     process = start(scene, *arguments)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=seconds)
     assert (process.returncode, err) == (0, "")
     measured: dict[str, Any] = json.loads(out)
     return measured
@@ -151,7 +151,7 @@ def test_interrupts_lose_nothing(tiny_shards: list[Path], soak: int) -> None:
         late.sort()
         report(batches=len(found), same=found == expected, median=late[len(late) // 2], worst=late[-1])
     """
-    measured = play(scene, 100 * soak, *tiny_shards)
+    measured = play(scene, 100 * soak, *tiny_shards, seconds=60 + 40 * soak)
     assert measured["batches"] > 20
     assert measured["same"]
     assert measured["worst"] < INTERRUPT_LIMIT_S
