@@ -50,7 +50,8 @@ def no_threads_left() -> Iterator[None]:
     """After the test no thread of an `AsyncDataLoader` is left."""
     yield
     gc.collect()
-    assert numbered.seconds_to_end() < numbered.END_LIMIT_S
+    numbered.seconds_to_end()
+    assert not numbered.threads()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import torch
 
 from forebay.queue import DataProviderBase, DatasetConsumer
 from forebay.queue.tensors import save
+from timing import eventually as eventually
 
 WIDTH = 4
 PAUSE_S = 0.01
@@ -20,12 +21,14 @@ class Numbers(DataProviderBase):
     """Rows of random numbers of 40 bits: `x`, and `y` a number more. `pause_s` is how long a batch takes."""
 
     pause_s = 0.0
+    sampled = 0
 
     def build_meta(self) -> dict[str, Any]:
         return meta(self.batch_size)
 
     def sample_batch(self, split: str, rng: torch.Generator) -> dict[str, Any]:
         del split
+        self.sampled += 1
         if self.pause_s:
             time.sleep(self.pause_s)
         x = torch.randint(2**40, (self.batch_size, WIDTH), generator=rng)
@@ -91,14 +94,6 @@ def expected(provider: DataProviderBase, seqs: range, split: str = "train") -> l
 
 def take(queue: DatasetConsumer, n: int, split: str = "train", timeout: float | None = 20) -> list[int]:
     return [first(queue.get_batch(split, "cpu", timeout)) for _ in range(n)]
-
-
-def eventually(is_so: Any, timeout: float = 20) -> None:
-    """Fails if it isn't so in time."""
-    until = time.monotonic() + timeout
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.002)
 
 
 @contextmanager

@@ -63,24 +63,34 @@ def report(**measured):
 """
 
 
-def start(scene: str, *arguments: object, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Begins a scene; `environment` is added to this process's."""
-    script = PRELUDE + textwrap.dedent(scene)
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    environment = {**os.environ, **(environment or {})}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+class Scenes:
+    """Programs that begin with a prelude."""
+
+    def __init__(self, prelude: str) -> None:
+        self.prelude = prelude
+
+    def start(
+        self, scene: str, *arguments: object, environment: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[str]":
+        """Begins a scene; `environment` is added to this process's."""
+        script = self.prelude + textwrap.dedent(scene)
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        environment = {**os.environ, **(environment or {})}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def play(
+        self, scene: str, *arguments: object, seconds: float = 200, environment: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Runs a scene that must end well and say nothing but its report."""
+        with self.start(scene, *arguments, environment=environment) as process:
+            try:
+                out, err = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        assert (process.returncode, err) == (0, ""), (process.returncode, err)
+        measured: dict[str, Any] = json.loads(out)
+        return measured
 
 
-def play(
-    scene: str, *arguments: object, seconds: float = 100, environment: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Runs a scene that must end well and say nothing but its report."""
-    with start(scene, *arguments, environment=environment) as process:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-    assert (process.returncode, err) == (0, ""), (process.returncode, err)
-    measured: dict[str, Any] = json.loads(out)
-    return measured
+start, play = Scenes(PRELUDE).start, Scenes(PRELUDE).play

@@ -15,13 +15,51 @@ import forebay
 from forebay import AsyncDataLoader, BatchResult
 from forebay._workers import Workers
 from numbered import END_LIMIT_S, Pipeline, Reader, assert_right, expected, loader, rows, seconds_to_end, threads
+from timing import claim, timed
 
 pytestmark = pytest.mark.usefixtures("little_to_collect", "no_threads_left")
 
 
+class Awaited(Pipeline):
+    """Makes a batch at once, or once the loop waits for it: it starves, however long the system halts any thread."""
+
+    def __init__(self, jitter_s: float) -> None:
+        super().__init__(jitter_s)
+        self.numbers: dict[int, int] = {}
+        self.batches: AsyncDataLoader | None = None
+        self.at_once = False
+
+    def __call__(self, indices: NDArray[np.int64], *arguments: Any) -> None:
+        while not self.at_once and not self._is_awaited(self.numbers[int(indices[0])]):
+            time.sleep(0.0005)
+        super().__call__(indices, *arguments)
+
+    def _is_awaited(self, number: int) -> bool:
+        workers = self.batches._workers if self.batches else None
+        if workers is None or workers.stopped:
+            return True  # by nobody any more
+        return workers._awaited is not None and workers._awaited.number == number
+
+
+def starving(n: int, pipeline: Awaited | None = None, **parameters: Any) -> AsyncDataLoader:
+    """Its first pass is one that starves."""
+    pipeline = pipeline or Awaited(0.002)
+    pipeline.numbers = {rows[0]: number for number, rows in enumerate(expected(n))}
+    pipeline.batches = batches = loader(n, pipeline=pipeline, **parameters)
+    return batches
+
+
+def wait_for_ready(iterator: Any, n: int = 1) -> None:
+    """Until so many batches lie ready."""
+    until = time.monotonic() + 10
+    while sum(order.made is not None for order in iterator._orders) < n:
+        assert time.monotonic() < until
+        time.sleep(0.0005)
+
+
 def test_stats_of_a_loop_that_starves() -> None:
     """A9: how long was waited for each batch."""
-    batches = loader(40, pipeline=Pipeline(jitter_s=0.01), num_workers=1)
+    batches = starving(40, num_workers=1)
     assert set(batches.stats().values()) == {0}
     for _batch in batches:
         assert batches.stats()["n_workers"] == 1
@@ -36,8 +74,11 @@ def test_stats_of_a_loop_that_starves() -> None:
 def test_stats_of_a_loop_that_takes_its_time() -> None:
     """A9: how long each batch lay ready."""
     batches = loader(40)
-    for _batch in batches:
-        time.sleep(0.01)
+    iterator = iter(batches)
+    for _ in range(10):
+        wait_for_ready(iterator)
+        time.sleep(0.011)
+        next(iterator)
     stats = batches.stats()
     assert stats["ready_s"] > 0.06
     assert stats["ready_p99_s"] >= stats["ready_p50_s"] > 0.01
@@ -46,44 +87,27 @@ def test_stats_of_a_loop_that_takes_its_time() -> None:
 
 
 def test_percentiles_are_those_of_the_last_batches() -> None:
-    batches = loader(4000, pipeline=(pipeline := Pipeline(jitter_s=0.003)))
-    starved = []
-    for _ in range(2):
-        list(batches)
-        starved.append(batches.stats()["starved_p50_s"])
-        pipeline.jitter_s = 0
-    assert batches.stats()["batches"] == 2000
-    assert starved[1] < starved[0] / 2
+    batches = starving(8000)
+    for _ in islice(batches, 50):
+        pass
+    before = batches.stats()["starved_p50_s"]
+    assert_threads(0)
+    batches._pipeline = Pipeline()
+    iterator = iter(batches)
+    for _ in range(1000):
+        wait_for_ready(iterator)
+        next(iterator)
+    assert batches.stats()["batches"] == 1050
+    assert batches.stats()["starved_p50_s"] < before / 2
 
 
 # As many threads as are needed.
 
 
-class Gated(Pipeline):
-    """Makes as many batches as were let through."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Semaphore(0)
-        self.made = 0
-
-    def __call__(self, *arguments: Any) -> None:
-        assert self.gate.acquire(timeout=10)
-        super().__call__(*arguments)
-        self.made += 1
-
-    def let_through(self, n: int) -> None:
-        until = self.made + n
-        self.gate.release(n)
-        while self.made < until:
-            time.sleep(0.0005)
-        time.sleep(0.002)  # until what was made is there
-
-
 def test_threads_are_added_while_the_loop_starves() -> None:
     """A9: up to one for each buffer."""
-    batches = loader(400, pipeline=Pipeline(jitter_s=0.005), num_workers="auto", buffers_ahead=3)
-    seen = [len(threads()) for _ in batches]
+    batches = starving(400, num_workers="auto", buffers_ahead=3)
+    seen = [len(threads()) for _ in islice(batches, 90)]
     assert seen[:3] == [1, 1, 1]
     assert seen == sorted(seen)
     assert seen[-1] == 3  # of which each has a batch to make
@@ -91,21 +115,20 @@ def test_threads_are_added_while_the_loop_starves() -> None:
 
 def test_threads_are_taken_away_while_all_lies_ready() -> None:
     """A9: down to one."""
-    batches = loader(1000, pipeline=(pipeline := Gated()), num_workers="auto", buffers_ahead=4)
-    iterator, seen = iter(batches), []
+    batches = starving(1000, pipeline := Awaited(0), num_workers="auto", buffers_ahead=4)
+    iterator = iter(batches)
     for _ in range(40):
-        threading.Timer(0.002, pipeline.gate.release).start()
         next(iterator)
-    seen.append(batches.stats()["n_workers"])
+    seen = [batches.stats()["n_workers"]]
+    pipeline.at_once = True
     for _ in range(40):
-        pipeline.let_through(4 - (pipeline.made - batches.batch))
+        wait_for_ready(iterator, 4)
         next(iterator)
         seen.append(batches.stats()["n_workers"])
     assert seen[0] == 4
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == 1
     assert_threads(1)
-    pipeline.gate.release(1000)
     assert rows(iterator) == expected(1000)[80:]
 
 
@@ -117,13 +140,14 @@ def assert_threads(n: int) -> None:
 
 
 def test_the_next_pass_begins_with_as_many_threads() -> None:
-    batches = loader(400, pipeline=Pipeline(jitter_s=0.005), num_workers="auto", buffers_ahead=2)
+    batches = starving(400, num_workers="auto", buffers_ahead=2)
     assert rows(batches) == expected(400)
     iterator = iter(batches)
-    assert len(threads()) == 2
+    assert_threads(2)
     del iterator
 
 
+@timed
 def test_threads_that_come_and_go_change_nothing() -> None:
     """A9. Those that went are not kept, either."""
     pipeline = Pipeline()
@@ -139,10 +163,11 @@ def test_threads_that_come_and_go_change_nothing() -> None:
         found.append(batch.indices.tolist())
         assert_right(batch)
     assert found == expected(4000)
-    assert len(sizes) > 2
-    assert not threads()
+    assert_threads(0)
+    claim(len(sizes) > 2, sizes)
 
 
+@timed
 def test_a_pass_that_scales_may_be_closed_at_any_time() -> None:
     for number in range(40):
         batches = loader(400, pipeline=Pipeline(jitter_s=0.001), num_workers="auto", buffers_ahead=8)
@@ -151,16 +176,19 @@ def test_a_pass_that_scales_may_be_closed_at_any_time() -> None:
         with contextlib.suppress(forebay.ForebayError):
             list(batches)
         closing.join()
-    assert seconds_to_end() < END_LIMIT_S
+    ended = seconds_to_end()
+    claim(ended < END_LIMIT_S, ended)
 
 
+@timed
 def test_a_thread_that_is_added_after_the_end_ends() -> None:
     """As when another thread stops the pass while `next()` is about to add one."""
     workers: Workers[int] = Workers(int)
     workers.resize(1)
     workers.stop()
     workers.resize(2)
-    assert seconds_to_end() < END_LIMIT_S
+    ended = seconds_to_end()
+    claim(ended < END_LIMIT_S, ended)
 
 
 def test_auto_goes_on_and_is_pickled() -> None:

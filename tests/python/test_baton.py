@@ -9,6 +9,7 @@ from pathlib import Path
 import forebay
 from forebay import _core
 from recordings import TINY
+from timing import claim, timed
 
 SLICE_S = 0.05
 """How long `next()` keeps the loader to itself at most, if no batch can be made."""
@@ -23,8 +24,9 @@ def times(ask: Callable[[], object], seconds: float) -> list[float]:
     return taken
 
 
+@timed
 def test_what_others_ask_while_next_waits(tiny_shards: list[Path]) -> None:
-    """Batches of 64 come every 1.3 s; two threads wait for them. Times are asserted at three times the goal."""
+    """Batches of 64 come every 1.3 s; two threads wait for them. Times are claimed at three times the goal."""
     _core._inject_delays(fixed_ms=20)
     with forebay.Loader(tiny_shards, n_workers=1, **TINY) as loader:
         stop = threading.Event()
@@ -39,14 +41,14 @@ def test_what_others_ask_while_next_waits(tiny_shards: list[Path]) -> None:
         try:
             turns: list[Callable[[], object]] = [lambda: loader.epoch, loader.errors]
             for ask in turns:
-                assert max(times(ask, 2.0)) < 3 * 3 * SLICE_S
+                claim(max(taken := times(ask, 2.0)) < 3 * 3 * SLICE_S, max(taken))
             no_turns: list[Callable[[], object]] = [
                 loader.stats,
                 lambda: loader.batches_per_epoch,
                 lambda: loader.num_records,
             ]
             for ask in no_turns:
-                assert statistics.median(times(ask, 0.3)) < SLICE_S / 10
+                claim(statistics.median(taken := times(ask, 0.3)) < SLICE_S / 10, statistics.median(taken))
         finally:
             stop.set()
             for consumer in consumers:

@@ -19,6 +19,7 @@ from forebay import ConfigError, ForebayError, SpectrogramTransform, StateError,
 from forebay.cli import main
 from forebay.tokens import Tokenizer
 from recordings import Row
+from timing import eventually
 
 TOKENIZER = Path(__file__).parent.parent / "data" / "tokens" / "tokenizer.json"
 TEXTS = [f"Document {i} says: {'forebay ' * (i % 9)}, and that is all." for i in range(60)] + ["", "ünï\u00e7ødé"]
@@ -204,8 +205,9 @@ def test_a_build_goes_on_behind_the_call(tmp_path: Path) -> None:
 
 def test_a_cancelled_build_is_gone_on_with(tmp_path: Path) -> None:
     shards = unequal((400, 300))
-    handle = cache.build(shards, Number(sleep_s=0.02), tmp_path / "a", batch_size=8, wait=False)
-    assert handle.wait(0.1) is None
+    handle = cache.build(shards, Number(sleep_s=0.1), tmp_path / "a", batch_size=8, wait=False)
+    eventually(lambda: handle.progress().documents > 0)
+    assert handle.wait(0.01) is None
     handle.cancel()
     some = len(cache.TreeStore(tmp_path / "a"))
     assert 0 < some < 700

@@ -1,6 +1,5 @@
 """Caches whose builder is killed, fails, or has no room: nothing committed is lost or doubled, or seen by half."""
 
-import contextlib
 import os
 import random
 import signal
@@ -17,6 +16,7 @@ import pytest
 
 from caches import Number, expected, files, made, same, unequal
 from forebay import ForebayError, StateError, cache
+from timing import claim, eventually, fresh, timed
 
 SIZES = (60, 0, 25, 90)
 BATCH = 4
@@ -57,6 +57,20 @@ def build(folder: Path, **options: Any) -> cache.TreeStore:
     return store
 
 
+def length(folder: Path) -> int:
+    """How many documents are committed."""
+    try:
+        return len(cache.TreeStore(folder))
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for_a_commit(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until there are more documents than now, or the process has ended."""
+    before = length(folder)
+    eventually(lambda: length(folder) > before or process.poll() is not None, 60)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a build that nothing happened to."""
@@ -77,8 +91,10 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, whole: dict[str, bytes]
         last = 0
         while kills < 10 * soak:
             process = script(folder, sleep_s=0.05, n_workers=random.randint(1, 4))
+            for _ in range(random.randint(0, 2)):
+                wait_for_a_commit(folder, process)
             try:
-                process.wait(random.uniform(0.0, 0.5))
+                process.wait(random.uniform(0.0, 0.1))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 kills += 1
@@ -99,33 +115,25 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, whole: dict[str, bytes]
     assert in_between > 0
 
 
-def wait_for_documents(folder: Path) -> None:
-    """Until something is committed."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError):
-            if len(cache.TreeStore(folder)) > 0:
-                return
-        time.sleep(0.01)
-    raise TimeoutError(folder)
-
-
+@timed
 def test_interrupted_it_ends_soon_and_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    process = script(tmp_path, sleep_s=0.2)
-    wait_for_documents(tmp_path)
+    folder = fresh(tmp_path)
+    process = script(folder, sleep_s=0.2)
+    wait_for_a_commit(folder, process)
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=200)
+    seconds, n = time.monotonic() - begin, length(folder)
+    build(folder)
+    assert files(folder) == whole
+    claim(0 < n < sum(SIZES) * TIMES, "it was interrupted when all was done", n)
     assert errors.rstrip().endswith("KeyboardInterrupt")
-    assert time.monotonic() - begin < 3
-    assert 0 < len(cache.TreeStore(tmp_path)) < sum(SIZES) * TIMES
-    build(tmp_path)
-    assert files(tmp_path) == whole
+    claim(seconds < 3, seconds)
 
 
 def test_a_full_disk_is_an_error_and_it_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
     process = script(tmp_path, most_bytes=400_000)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode != 0
     assert "OSError" in errors
     assert "cannot write" in errors
@@ -135,13 +143,15 @@ def test_a_full_disk_is_an_error_and_it_goes_on(tmp_path: Path, whole: dict[str,
     assert files(tmp_path) == whole
 
 
+@timed
 def test_a_growing_cache_is_read_by_another_process(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder = fresh(tmp_path)
     order = expected(unequal(SIZES), BATCH, "round_robin")
-    process = script(tmp_path, sleep_s=0.05)
+    process = script(folder, sleep_s=0.05)
     store = None
     while store is None:
         try:
-            store = cache.TreeStore(tmp_path)
+            store = cache.TreeStore(folder)
         except FileNotFoundError:
             time.sleep(0.005)
     lengths = []
@@ -155,8 +165,8 @@ def test_a_growing_cache_is_read_by_another_process(tmp_path: Path, whole: dict[
     process.communicate()
     assert lengths == sorted(lengths)
     assert lengths[-1] == sum(SIZES) * TIMES
-    assert len(set(lengths)) > 2
-    assert files(tmp_path) == whole
+    assert files(folder) == whole
+    claim(len(set(lengths)) > 2, "it grew too fast to be seen growing", lengths)
 
 
 def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None:

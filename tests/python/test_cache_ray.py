@@ -13,6 +13,7 @@ import ray
 
 from caches import Number, files, unequal
 from forebay import ForebayError, cache
+from timing import eventually
 
 # Ray forks to start its servers, before which jax, if another test has imported it, warns.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
@@ -30,16 +31,24 @@ def _ray() -> Iterator[None]:
 
 
 class Noted(Number):
-    """Notes for each batch which process had it, and when; the process dies once if it is told to."""
+    """Notes for each batch which process had it, and when; the process dies once if it is told to.
 
-    def __init__(self, folder: Path, *, dies: bool = False) -> None:
+    If they are to meet, nothing is made until two processes have something to make.
+    """
+
+    def __init__(self, folder: Path, *, dies: bool = False, meet: bool = False) -> None:
         super().__init__()
         self.folder = folder
         self.dies = dies
+        self.meet = meet
+        self.driver = os.getpid()  # which tries the first batch
 
     def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
         begin = time.time()
-        time.sleep(0.1)
+        if self.meet and os.getpid() != self.driver:
+            begun = self.folder.with_name("begun")
+            (begun / str(os.getpid())).touch()
+            eventually(lambda: len(list(begun.iterdir())) == 2, 60)
         mark = self.folder / "died"
         if self.dies and not mark.exists() and documents[0] >= 60:
             mark.touch()
@@ -51,9 +60,11 @@ class Noted(Number):
 
 
 def test_shards_are_processed_at_the_same_time_and_bytes_are_those_of_threads(tmp_path: Path) -> None:
-    shards = unequal((37, 0, 40, 12))
-    (tmp_path / "notes").mkdir()
-    cache.build(shards, Noted(tmp_path / "notes"), tmp_path / "ray", batch_size=8, n_workers=2, engine="ray")
+    shards = unequal((37, 40, 0, 12))
+    for name in ("notes", "begun"):
+        (tmp_path / name).mkdir()
+    noted = Noted(tmp_path / "notes", meet=True)
+    cache.build(shards, noted, tmp_path / "ray", batch_size=8, n_workers=2, engine="ray")
     cache.build(shards, Number(), tmp_path / "threads", batch_size=8)
     assert files(tmp_path / "ray") == files(tmp_path / "threads")
     notes = [note.read_text().split() for note in (tmp_path / "notes").iterdir()]

@@ -9,7 +9,6 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +26,7 @@ from forebay.cache import (
     PermutationDataset,
     TokenSeqDataset,
 )
+from timing import claim, eventually, native_threads, timed
 
 Batch = dict[str, Any]
 
@@ -214,6 +214,7 @@ def test_l13_the_global_batch_is_the_block() -> None:
         DataLoader(MixtureDataset({"a": numbered(9), "b": numbered(9)}, {"a": 0.99, "b": 0.01}), 16)
 
 
+@timed
 def test_l14_seeks_at_once() -> None:
     n = 1 << 20
     tokens = ListAsyncDataset([{"input_ids": np.arange(n, dtype=np.int32)}])
@@ -228,27 +229,24 @@ def test_l14_seeks_at_once() -> None:
             times.append(time.perf_counter() - began)
             expected = dataset.locate(range(32 * step, 32 * step + 32))[1]
             np.testing.assert_array_equal(batch[:, 0] // 8, expected)
-        assert sorted(times)[2] < 0.05, times
         with pytest.raises(ConfigError, match="there is no batch"):
             loader.seek(len(loader) + 1)
+    claim(sorted(times)[2] < 0.05, times)
 
 
 def test_l14_no_stall_at_a_boundary() -> None:
     """TRAP: fetch and consumption that alternate per window stall at each multiple of it."""
+    fetched: list[list[int]] = []
 
-    class Slow(Own):
+    class Noted(Own):
         def get_batch(self, indices: ArrayLike) -> list[Batch]:
-            time.sleep(0.02)
+            fetched.append(np.asarray(indices).tolist())
             return super().get_batch(indices)
 
-    with DataLoader(Slow(2000), 10, prefetch=8, n_workers=4) as loader:
-        waits = []
-        for _ in range(100):
-            began = time.perf_counter()
+    with DataLoader(Noted(2000), 10, prefetch=8, n_workers=4) as loader:
+        for taken in range(1, 101):
             next(loader)
-            waits.append(time.perf_counter() - began)
-            time.sleep(0.012)  # two workers would do
-    assert sum(wait > 0.015 for wait in waits[8:]) <= 4, waits
+            eventually(lambda taken=taken: len(fetched) >= taken + 8)
 
 
 def test_memory_is_the_users() -> None:
@@ -305,15 +303,20 @@ def test_l9_a_state_of_a_cache_that_grew() -> None:
         assert xs(loader) == rest
 
 
+@timed
 def test_close_while_it_waits_for_a_cache() -> None:
     dataset, _ = growing(100)
+    others = native_threads()
     loader = DataLoader(dataset, 8)
-    threading.Timer(0.1, loader.close).start()
+    closing = threading.Timer(0.1, loader.close)
+    closing.start()
     began = time.perf_counter()
     with pytest.raises(ForebayError, match="closed"):
         next(loader)
-    assert time.perf_counter() - began < 2
-    assert not [thread for thread in threading.enumerate() if "forebay" in thread.name]
+    ended = time.perf_counter()
+    closing.join()
+    eventually(lambda: native_threads() <= others)
+    claim(ended - began < 2, ended - began)
 
 
 def test_errors_come_in_their_place_with_batch_and_indices() -> None:
@@ -381,19 +384,13 @@ def test_stats_and_repr() -> None:
 
 
 def test_dropping_it_ends_its_threads() -> None:
-    def threads() -> int:
-        return len(list(Path("/proc/self/task").iterdir()))
-
-    before = threads()
+    others = native_threads()
     loader = DataLoader(PermutationDataset(numbered(640), 1), 8)
     next(loader)
-    assert threads() > before
+    assert native_threads() - others
     del loader
     gc.collect()
-    until = time.perf_counter() + 5
-    while threads() > before and time.perf_counter() < until:
-        time.sleep(0.01)
-    assert threads() <= before
+    eventually(lambda: native_threads() <= others)
 
 
 SCRIPT = """
@@ -415,7 +412,7 @@ SCRIPT = """
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 @pytest.mark.parametrize("dataset", ["lists", "Own()", "PermutationDataset(Own(), 1)"])
@@ -427,6 +424,7 @@ def test_l14_nothing_at_interpreter_exit(dataset: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["next(DataLoader(growing, 8))", "growing.get_batch([5])", "len(growing)"])
+@timed
 def test_ctrl_c_while_it_waits(call: str) -> None:
     script = f"""{SCRIPT}
     def interrupt():
@@ -442,4 +440,4 @@ def test_ctrl_c_while_it_waits(call: str) -> None:
     """
     done = run(script)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1.5
+    claim(float(done.stdout) < 1.5, done.stdout)

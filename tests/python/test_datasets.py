@@ -27,6 +27,7 @@ from forebay.cache import (
     TokenSeqDataset,
     TreeCache,
 )
+from timing import claim, timed
 
 
 def numbered(n: int, base: int = 0) -> ListAsyncDataset:
@@ -138,6 +139,7 @@ def test_l9_reading_waits_for_what_is_not_there_yet() -> None:
     writer.join()
 
 
+@timed
 def test_l9_for_asyncio() -> None:
     async def all_at_once(dataset: ListAsyncDataset) -> tuple[Any, ...]:
         return await asyncio.gather(
@@ -157,7 +159,8 @@ def test_l9_for_asyncio() -> None:
     began = time.perf_counter()
     with pytest.raises(TimeoutError):
         asyncio.run(cancelled(ListAsyncDataset([document(0)], is_complete=False)))
-    assert time.perf_counter() - began < 2
+    seconds = time.perf_counter() - began
+    claim(seconds < 2, seconds)
 
 
 def test_a_finished_list_takes_no_more() -> None:

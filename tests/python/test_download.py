@@ -6,7 +6,6 @@ import io
 import json
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,9 @@ from forebay.cli import download
 from forebay.cli.download import PRESETS, Shard, fetch, numbers
 from forebay.tokens import list_parquet_files
 
-STALL_S = 0.3
+PATIENCE_S = 60.0
+STALL_S = 2.0
+"""How long a server that stalls is waited for; one that is busy must not be taken for it."""
 
 
 def shard_bytes(number: int, size: int = 3_000_000) -> bytes:
@@ -39,6 +40,7 @@ class Host:
     sha256: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    over: threading.Event = field(default_factory=threading.Event)
     active: int = 0
     most_active: int = 0
     url: str = ""
@@ -112,7 +114,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif fault == "stall":
             self.wfile.write(half)
             self.wfile.flush()
-            time.sleep(4 * STALL_S)
+            host.over.wait(PATIENCE_S)
         elif fault == "damage":
             self.wfile.write(rest[:100] + b"\xff" + rest[101:])
         else:
@@ -131,6 +133,7 @@ def host() -> Iterator[Host]:
         thread.start()
         host.url = f"http://127.0.0.1:{server.server_address[1]}"
         yield host
+        host.over.set()
         server.shutdown()
         thread.join()
 
@@ -167,8 +170,10 @@ class Fetched:
 def get(host: Host, tmp_path: Path) -> Callable[..., Fetched]:
     def get(*names: str, prefix: str = "", n_workers: int = 4, **more: str) -> Fetched:
         stream, waits = io.StringIO(), Waits()
+        is_to_stall = any("stall" in faults for faults in host.faults.values())
+        timeout_s = STALL_S if is_to_stall else PATIENCE_S
         shards = [Shard(host.url + prefix + "/" + name, tmp_path / name, more.get("sha256")) for name in names]
-        failed = fetch(shards, n_workers=n_workers, timeout_s=STALL_S, waits=waits, stream=stream)
+        failed = fetch(shards, n_workers=n_workers, timeout_s=timeout_s, waits=waits, stream=stream)
         return Fetched(failed, stream.getvalue(), waits.asked)
 
     return get

@@ -39,7 +39,7 @@ def test_where_nobody_can_write(tiny_shards: list[Path]) -> None:
             loader.trace("/proc/self/trace.json")
         assert len(next(loader)["index"]) == 7
     command = [sys.executable, "-m", "forebay.cli", "check", str(tiny_shards[0]), "-o", "/proc/self/report"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 1
     assert "/proc/self/report" in done.stderr
     assert "Traceback" not in done.stderr

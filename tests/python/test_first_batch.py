@@ -1,6 +1,7 @@
 """The first batch does not wait for the window to fill, nor for the shards to be read; nor does memory grow with them.
 
-What can be counted is counted. Times are three times the goal, since the machine may be busy; memory is the goal.
+What can be counted is counted. Times are three times the goal, since the machine may be busy, or where it is slow as
+long as a few batches take in the same process; memory is the goal.
 """
 
 import json
@@ -15,6 +16,7 @@ import pytest
 import forebay
 from forebay import _core
 from recordings import FOLDER, TINY, Row, tiny_rows, write_shard
+from timing import claim, timed
 
 # Runs in a process of its own, so that neither imports nor other tests count: JSON in, figures out.
 PROGRAM = """
@@ -31,11 +33,13 @@ with forebay.Loader(paths, **parameters) as loader:
     first = time.perf_counter()
     for _ in range(n_batches - 1):
         next(loader)
+    last = time.perf_counter()
     n_records = loader.num_records
 # Not what getrusage() tells: that begins with the memory of the process that forked this one.
 peak_mb = int(re.search("VmHWM:[^0-9]*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 print(json.dumps({
-    "built_s": built - begin, "first_s": first - built, "rows": rows, "n_records": n_records, "peak_mb": peak_mb,
+    "built_s": built - begin, "first_s": first - built, "next_s": (last - first) / max(n_batches - 1, 1),
+    "rows": rows, "n_records": n_records, "peak_mb": peak_mb,
 }))
 """
 
@@ -43,7 +47,7 @@ Figures = dict[str, float]
 
 
 def measure(paths: list[Path], n_batches: int = 1, **parameters: object) -> Figures:
-    """Seconds to construct and to get the first batch, and peak memory, of a fresh process."""
+    """Seconds to construct, to get the first batch, and each of the next, and peak memory, of a fresh process."""
     arguments = json.dumps([[str(path) for path in paths], parameters, n_batches])
     run = subprocess.run([sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -69,16 +73,19 @@ def recordings_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_shard(path, rows, rows_per_batch=1000, classes=None)
 
 
+@timed
 def test_time_without_a_window(recordings_shard: Path) -> None:
-    figures = measure([recordings_shard], shuffle_buffer_size=64, shuffle_min_size=0)
+    figures = measure([recordings_shard], 7, shuffle_buffer_size=64, shuffle_min_size=0)
     assert figures["rows"] == 64
-    assert figures["first_s"] < 3 * 0.15, figures
+    claim(figures["first_s"] < max(3 * 0.15, 3 * figures["next_s"]), figures)
 
 
+@timed
 def test_time_with_the_default_window(recordings_shard: Path) -> None:
-    figures = measure([recordings_shard])
+    """Which 125 batches would fill."""
+    figures = measure([recordings_shard], 7)
     assert figures["rows"] == 64
-    assert figures["first_s"] < 3 * 1.0, figures
+    claim(figures["first_s"] < max(3 * 1.0, 10 * figures["next_s"]), figures)
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +106,12 @@ def half_a_million(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
+@timed
 def test_half_a_million_rows(half_a_million: list[Path]) -> None:
     figures = measure(half_a_million, **TINY)
     assert (figures["n_records"], figures["rows"]) == (500_000, 64)
-    assert figures["built_s"] + figures["first_s"] < 3 * 2.0, figures
     assert figures["peak_mb"] < 250, figures
+    claim(figures["built_s"] + figures["first_s"] < 3 * 2.0, figures)
 
 
 def test_memory_with_small_buffers(recordings_shard: Path) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import forebay
 from forebay import _core
 from recordings import TINY
+from timing import claim, timed
 
 
+@timed
 def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
     """A pure-Python counter keeps 90 % of its idle speed: median of interleaved pairs of runs.
 
@@ -54,4 +56,4 @@ def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
         finally:
             stop = True
             counter.join()
-    assert statistics.median(ratios) >= 0.9
+    claim(statistics.median(ratios) >= 0.9, ratios)

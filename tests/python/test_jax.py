@@ -236,7 +236,7 @@ def test_two_processes(tiny_shards: list[Path]) -> None:
 
     processes = [start(rank) for rank in range(2)]
     try:
-        outputs = [process.communicate(timeout=100)[0] for process in processes]
+        outputs = [process.communicate(timeout=200)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

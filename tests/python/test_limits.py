@@ -113,7 +113,7 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
         write_shard(tmp_path / "small.arrow", tiny_rows(10)),
     ]
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, files)]
-    process = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+    process = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert (process.returncode, process.stderr) == (0, "")
     first, second, rows = process.stdout.splitlines()
     assert first == second

@@ -217,7 +217,7 @@ def test_outlives_the_loader(tiny_shards: list[Path]) -> None:
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_no_memory_left(tiny_shard: Path) -> None:

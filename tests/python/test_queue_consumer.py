@@ -12,6 +12,8 @@ import time
 import traceback
 from itertools import pairwise
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ import torch
 import forebay
 from forebay.queue import DatasetConsumer
 from queues import consumer, eventually, expected, filled, first, meta, names, numbers, path_of, take, write
+from timing import claim, fresh, timed
 from wrong import assert_named, parameters
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -178,22 +181,22 @@ def test_a_file_removed_by_others_is_served_to_its_end(tmp_path: Path) -> None:
     with consumer(tmp_path) as queue:
         found = take(queue, 1)
         path_of(tmp_path, 0).unlink()
-        start = time.monotonic()
-        found += take(queue, 2)
-        assert time.monotonic() - start < 1
+        found += take(queue, 2, timeout=0)
         assert found == expected(provider, range(1))
         provider.produce_one_file("train", 1)
         assert take(queue, 3) == expected(provider, range(1, 2))
 
 
+@timed
 def test_waiting(tmp_path: Path) -> None:
     """Q6: `get_batch` and `wait_for_data`, with timeouts and without."""
-    provider = filled(tmp_path, 0)
+    provider = filled(tmp_path := fresh(tmp_path), 0)
     with consumer(tmp_path) as queue:
         start = time.monotonic()
         with pytest.raises(TimeoutError, match=r"no file in .*train for 0.3 s: does its provider run\?"):
             queue.get_batch("train", "cpu", timeout=0.3)
-        assert 0.3 <= time.monotonic() - start < 2
+        seconds = time.monotonic() - start
+        assert seconds >= 0.3
         assert not queue.wait_for_data("train", timeout=0.1)
         assert not queue.wait_for_data("train", timeout=0)
         later = threading.Timer(0.2, provider.produce_one_file, ("train", 0))
@@ -208,27 +211,41 @@ def test_waiting(tmp_path: Path) -> None:
         assert queue.wait_for_data("train")
         later.join()
         assert take(queue, 3, timeout=0) == expected(provider, range(1, 2))
+    claim(seconds < 2, seconds)
 
 
 def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q6: looks at the folder often at first, then ever more rarely, but not never."""
-    from forebay.queue import feed
+    """Q6: looks at the folder often at first, then ever more rarely, but not never. Its waits move the clock."""
+    from forebay.queue import ahead, feed
 
     filled(tmp_path, 0)
-    looks: list[float] = []
+    now, looks = 0.0, []
+
+    class Inbox(SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            nonlocal now
+            if timeout is None or threading.current_thread() is threading.main_thread():
+                return super().get(block, timeout)
+            try:
+                return super().get(block=False)
+            except Empty:
+                now += timeout
+                raise
 
     def list_files(_folder: Path) -> list[str]:
-        looks.append(time.monotonic())
+        looks.append(now)
         return []
 
-    with consumer(tmp_path) as queue:
-        monkeypatch.setattr(feed, "list_files", list_files)
-        with pytest.raises(TimeoutError):
-            queue.get_batch("train", "cpu", timeout=1.5)
-        assert 8 <= len(looks) <= 25
-        gaps = [b - a for a, b in pairwise(looks)]
-        assert max(gaps[-3:-1]) < 1
-        assert sum(gaps[:4]) < sum(gaps[-4:])
+    monkeypatch.setattr(feed, "list_files", list_files)
+    monkeypatch.setattr(ahead, "SimpleQueue", Inbox)
+    monkeypatch.setattr(ahead, "time", SimpleNamespace(monotonic=lambda: now))
+    with consumer(tmp_path) as queue, pytest.raises(TimeoutError):
+        queue.get_batch("train", "cpu", timeout=1.5)
+    gaps = [b - a for a, b in pairwise(looks)]
+    # Whoever begins to wait has it look at once, and begin anew.
+    begin = max(i for i, gap in enumerate(gaps) if gap < 0.0015)
+    assert gaps[begin:] == pytest.approx([min(0.001 * 2 ** min(i, 9), 0.25) for i in range(len(gaps) - begin)])
+    assert len(gaps) - begin >= 12
 
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(12, 5), (12, 8), (12, 12), (12, 20), (12, 1), (12, 11)])
@@ -398,22 +415,34 @@ def opens(queue: DatasetConsumer) -> bool:
 
 def test_watermarks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Q5: one line when the backlog reaches high, and one when it falls to low."""
+    from forebay.queue.feed import Watermarks
+
     caplog.set_level("INFO", "forebay.queue")
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "watermark" in record.getMessage()]
+
     provider = filled(tmp_path, 6)
     with consumer(tmp_path, high_watermark=4, low_watermark=1) as queue:
         take(queue, 6 * 3)
-        for seq in range(6, 9):  # between the two: nothing to say
+        eventually(lambda: len(lines()) == 2)
+        for seq in range(6, 11):
             provider.produce_one_file("train", seq)
         take(queue, 6)
-        for seq in range(9, 14):
-            provider.produce_one_file("train", seq)
-        take(queue, 6)
-    lines = [record.getMessage() for record in caplog.records if "watermark" in record.getMessage()]
-    assert lines == [
-        "train: backlog has reached the high watermark, 4 files",
-        "train: backlog has fallen to the low watermark, 1 files",
-        "train: backlog has reached the high watermark, 4 files",
-    ]
+    found = lines()
+    caplog.clear()
+    watch = Watermarks("train", 1, 4)
+    for backlog in (3, 6, 5, 2, 4, 1, 0, 3, 2, 4):
+        watch(backlog)
+    assert (
+        found
+        == lines()
+        == [
+            "train: backlog has reached the high watermark, 4 files",
+            "train: backlog has fallen to the low watermark, 1 files",
+            "train: backlog has reached the high watermark, 4 files",
+        ]
+    )
 
 
 def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -299,30 +299,37 @@ def test_no_file_goes_while_the_record_cannot_be_written(
 def test_a_slow_disk_does_not_stall_the_end_of_a_file(
     tmp_path: Path, cache_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Q5: `cache_files` files are read while another is used."""
-    seen: list[str] = []
-    pause = 0.15
+    """Q5: `cache_files` files are read while another is used; here the disk reads none before it is let."""
+    begun: list[str] = []
+    done: list[str] = []
+    disk = threading.Semaphore(0)
 
     def slow(path: Path) -> Any:
-        time.sleep(pause)
-        seen.append(path.name)
+        begun.append(path.name)
+        assert disk.acquire(timeout=20)
+        done.append(path.name)
         return tensors.read(path)
 
     monkeypatch.setattr(feed, "read", slow)
     provider = filled(tmp_path, 4)
+    order = names(tmp_path)
     with consumer(tmp_path, cache_files=cache_files) as queue:
+        disk.release()
         found = take(queue, 1)
-        eventually(lambda: len(seen) == 1 + cache_files)
-        time.sleep(1.5 * pause)
-        assert seen == names(tmp_path)[: 1 + cache_files]  # and no more
-        times = []
-        for _ in range(11):
-            time.sleep(pause * 0.6)
-            start = time.perf_counter()
-            found += take(queue, 1)
-            times.append(time.perf_counter() - start)
+        disk.release(cache_files)
+        eventually(lambda: len(done) == 1 + cache_files)
+        time.sleep(0.1)
+        assert begun == order[: 1 + cache_files]  # and no more
+        for at in range(1, 4):
+            # To the end of a file and into the next, while the disk reads nothing.
+            found += take(queue, 3)
+            assert done == order[: at + cache_files]
+            if at + cache_files < 4:
+                eventually(lambda at=at: len(begun) == 1 + at + cache_files)
+                disk.release()
+                eventually(lambda at=at: len(done) == 1 + at + cache_files)
+        found += take(queue, 2)
     assert found == expected(provider, range(4))
-    assert max(times) < pause / 2
 
 
 def test_data_in_memory_whose_file_is_gone(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ TRAIN = """
     if saved["queue"]:
         queue.load_state_dict(saved["queue"])
     while len(found) < {n}:
-        batch = first(queue.get_batch("train", "cpu", timeout=60))
+        batch = first(queue.get_batch("train", "cpu", timeout=200))
         found.append(batch)
         log.write(f"{{batch}}\\n")
         log.flush()
@@ -91,7 +91,7 @@ def start(code: str, data: Path, **values: Any) -> "subprocess.Popen[str]":
 
 def stop(process: "subprocess.Popen[str]", how: signal.Signals = signal.SIGTERM) -> str:
     process.send_signal(how)
-    return process.communicate(timeout=60)[0]
+    return process.communicate(timeout=200)[0]
 
 
 @pytest.mark.timeout(300)
@@ -140,7 +140,7 @@ def test_killed_trainers(tmp_path: Path, soak: int, delete: str) -> None:
     kills, per_file, n = 4 * soak, 5, 400 * soak
     random_ = random.Random(soak)
     producer = start(PRODUCE, tmp_path, per_file=per_file, backlog=3, pause=0)
-    eventually((tmp_path / "meta.pkl").exists, timeout=60)
+    eventually((tmp_path / "meta.pkl").exists, timeout=200)
     log = tmp_path / "log.txt"
     for kill in range(kills):
         before = log.stat().st_size if log.exists() else 0
@@ -168,7 +168,7 @@ def test_signals(tmp_path: Path, how: signal.Signals) -> None:
     for pause in (0.0, 0.02):
         data = tmp_path / str(pause)
         producer = start(PRODUCE, data, per_file=20, backlog=2, pause=pause)
-        eventually(lambda data=data: (data / "meta.pkl").exists(), timeout=60)
+        eventually(lambda data=data: (data / "meta.pkl").exists(), timeout=200)
         time.sleep(0.1)
         begun = time.monotonic()
         assert stop(producer, how) == "stopped\n"
@@ -189,21 +189,21 @@ def test_examples(tmp_path: Path, name: str) -> None:
     script, flags = f"queue/{name}.py", ["--data_dir", str(tmp_path / "q"), "--batch_size", "5", "--block_size", "24"]
     flags += ["--batches_per_file", "4", "--max_backlog_files", "1", "--sleep_seconds", "0.01"]
     process = example(script, *flags)
-    eventually((tmp_path / "q" / "meta.pkl").exists, timeout=60)
+    eventually((tmp_path / "q" / "meta.pkl").exists, timeout=200)
     with DatasetConsumer(tmp_path / "q", "cpu") as queue:
-        batches = [queue.get_batch(split, "cpu", timeout=60) for split in ("train", "val") for _ in range(9)]
+        batches = [queue.get_batch(split, "cpu", timeout=200) for split in ("train", "val") for _ in range(9)]
         check(name, batches, queue.meta)
     stop(process)
     assert process.returncode == 0
     size = ["--target_size", "3"] if name == "char_lm" else []
     process = example(script, *flags, "--force_regenerate", *size)
     folder = tmp_path / "q" / "queue" / "train"
-    eventually(lambda: [name.split("-")[1] for name in list_files(folder)] == ["000000"], timeout=60)
+    eventually(lambda: [name.split("-")[1] for name in list_files(folder)] == ["000000"], timeout=200)
     assert (read_meta(tmp_path / "q").get("target_size") == 3) is bool(size)
     stop(process)
     old = [flag.replace(str(tmp_path / "q"), str(tmp_path / "old")) for flag in flags]
     process = example(script, *old, "--legacy")
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert sorted(path.name for path in (tmp_path / "old").iterdir()) == [
         *("meta.json", "meta.pkl", "train_batches_0000.pt", "val_batches_0000.pt"),
     ]
@@ -248,7 +248,7 @@ def test_stages_of_diffusion(tmp_path: Path) -> None:
     stages = '[["token", 0.0], ["span", 0.5]]'
     flags = ["--data_dir", str(tmp_path), "--batch_size", "4", "--block_size", "20", "--batches_per_file", "2"]
     process = example("queue/char_diffusion.py", *flags, "--stages", stages, "--legacy")
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     with DatasetConsumer(tmp_path, "cpu") as queue:
         assert queue.meta["stages"] == json.loads(stages)
         x, _ = queue.get_batch("train", "cpu")
@@ -272,7 +272,7 @@ def test_training_goes_on(tmp_path: Path) -> None:
     """With a checkpoint: the files of the second run are those behind the first."""
     flags = ["--data_dir", str(tmp_path / "q"), "--sleep_seconds", "0.05", "--batches_per_file", "20"]
     provider = example("queue/classification.py", *flags)
-    eventually((tmp_path / "q" / "meta.pkl").exists, timeout=60)
+    eventually((tmp_path / "q" / "meta.pkl").exists, timeout=200)
     for _ in range(2):
         arguments = ["--data_dir", str(tmp_path / "q"), "--steps", "30", "--device", "cpu"]
         process = example("train_queue.py", *arguments, "--checkpoint", str(tmp_path / "c.pt"))

@@ -19,6 +19,7 @@ import pytest
 import forebay
 from digests import digest
 from recordings import TINY, Row, tiny_rows, write_shard
+from timing import claim, timed
 
 SMALL: dict[str, Any] = {"seed": 4, "batch_size": 16, "shuffle_buffer_size": 80, "shuffle_min_size": 40, "n_workers": 2}
 ORDERS: dict[str, dict[str, Any]] = {
@@ -358,6 +359,7 @@ def test_any_clip_length_comes_back(tiny_shards: list[Path], seconds: float) -> 
             loader.load_state_dict(state)
 
 
+@timed
 def test_a_long_plan_can_be_interrupted(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, **TINY, **SMALL) as loader:
 
@@ -373,8 +375,9 @@ def test_a_long_plan_can_be_interrupted(tiny_shards: list[Path]) -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-        assert time.perf_counter() - start < 0.1 + 3 * 0.15
+        seconds = time.perf_counter() - start
         assert len(loader.plan(100)) == 100
+    claim(seconds < 0.1 + 3 * 0.15, seconds)
 
 
 def test_ranges_to_skip_have_bounds(tiny_shards: list[Path]) -> None:
@@ -422,7 +425,10 @@ def test_killed_at_random_times(setting: tuple[Any, dict[str, Any]], tmp_path: P
 
     def start(n_workers: int) -> subprocess.Popen[bytes]:
         arguments = json.dumps([names, {**parameters, "n_workers": n_workers}, str(checkpoint), n])
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+        }
         return subprocess.Popen([sys.executable, "-c", SCRIPT, arguments], env=environment)
 
     for kill in range(2 + 4 * (soak - 1)):
@@ -438,6 +444,7 @@ def test_killed_at_random_times(setting: tuple[Any, dict[str, Any]], tmp_path: P
         assert json.loads(checkpoint.read_text())["digests"] == on(loader, n)
 
 
+@timed
 def test_resuming_a_wide_window_takes_no_replay(tmp_path: Path) -> None:
     rows = tiny_rows(20_000)
     parts = [rows[start : start + 5000] for start in range(0, 20_000, 5000)]
@@ -454,7 +461,7 @@ def test_resuming_a_wide_window_takes_no_replay(tmp_path: Path) -> None:
             next(resumed)
             seconds.append(time.perf_counter() - begin)
             assert resumed.stats()["decoded_at_first_batch"] < 2000, "the window of 8000 is not waited for"
-    assert max(seconds) < 3.0, seconds
+    claim(max(seconds) < 3.0, seconds)
 
 
 def test_bad_rows_do_not_part_ranks(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from documents import (
     loader,
     take,
 )
+from timing import claim, eventually, native_threads, timed
 
 
 def test_bad_documents(tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ GIANT = 100_000_000
 
 
 @pytest.mark.parametrize("crop", ["drop", "carry"])
+@timed
 def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
     """It takes its turn, within bounded time and memory."""
     sentence = "the reservoir is filled by the river, and the river by the rain. "
@@ -122,10 +124,8 @@ def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
         print(json.dumps([now - begin, now - closing, peak() - before, most_tokens, rows_of_giant, held["bytes"]]))
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     seconds, closing, peak, most_tokens, rows_of_giant, held = json.loads(done.stdout)
-    assert seconds < 60
-    assert closing < 1
     # The text, its ids (a fifth as many, of four bytes, in a vector that doubles), and the packer's copy of them.
     assert peak < 5 * GIANT
     if crop == "drop":
@@ -137,27 +137,17 @@ def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
         assert most_tokens > GIANT / 8
         # Most of it is still there: 800 of its 20 000 rows have gone.
         assert held < 1.5 * GIANT
+    claim(seconds < 60, seconds)
+    claim(closing < 1, closing)
 
 
 def test_threads_end(parquets: Path) -> None:
-    before = ours()  # zarrs, once it was used, has threads that last as long as the process
+    before = native_threads()  # zarrs, once it was used, has threads that last as long as the process
     found = loader(parquets)
     next(found)
-    assert ours() > before
+    assert native_threads() - before
     found.close()
-    deadline = time.monotonic() + 5
-    while ours() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert ours() == before
-
-
-def ours() -> int:
-    """Threads that one of ours is, or started."""
-    return sum(name.startswith("forebay") for name in thread_names())
-
-
-def thread_names() -> list[str]:
-    return [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    eventually(lambda: native_threads() <= before)
 
 
 def test_an_interrupted_wait_loses_nothing(parquets: Path) -> None:
@@ -185,11 +175,11 @@ def test_an_interrupted_wait_loses_nothing(parquets: Path) -> None:
     sending.start()
     try:
         with loader(parquets, tokenizer=slowly) as found:
-            while len(batches) < n:
+            while len(batches) < n or interrupts < 4:
                 try:
                     armed = True
                     # Nothing but C between a batch and the list.
-                    deque(map(batches.append, itertools.islice(found, n - len(batches))), maxlen=0)
+                    deque(map(batches.append, itertools.islice(found, max(n - len(batches), 1))), maxlen=0)
                     armed = False
                 except KeyboardInterrupt:
                     pass
@@ -198,9 +188,8 @@ def test_an_interrupted_wait_loses_nothing(parquets: Path) -> None:
         done.set()
         sending.join()
         signal.signal(signal.SIGUSR1, before)
-    assert interrupts > 3
     with loader(parquets) as undisturbed:
-        assert list(map(full_rows, batches)) == take(undisturbed, n)
+        assert list(map(full_rows, batches)) == take(undisturbed, len(batches))
 
 
 def test_interrupt_and_exit(parquets: Path) -> None:
@@ -212,13 +201,13 @@ def test_interrupt_and_exit(parquets: Path) -> None:
             time.sleep(0.05)
             return [1]
         loader = forebay.TokenLoader({str(parquets)!r}, slow, bos_id=0)
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             next(loader)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=200, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

@@ -20,6 +20,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
 import forebay
 import texts
 from forebay.tokens import Tokenizer
+from timing import claim, timed
 
 DATA = Path(__file__).parents[1] / "data" / "tokens"
 GPT2 = DATA / "gpt2.tiktoken"
@@ -224,6 +225,7 @@ def test_batch() -> None:
     assert [ids.tolist() for ids in ours.encode_batch(iter(["a"]))] == [[64]]  # type: ignore[arg-type]
 
 
+@timed
 def test_batch_releases_the_gil() -> None:
     ours = Tokenizer(GPT2)
     some = [GOLDEN["documents"][0]["text"]] * 5000
@@ -239,7 +241,7 @@ def test_batch_releases_the_gil() -> None:
     while not done.wait(0.001):
         turns += 1
     thread.join()
-    assert turns > 10
+    claim(turns > 10, turns)
 
 
 def test_surrogates_are_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 import forebay
 from forebay import _core
 from recordings import TINY
+from timing import claim, eventually, native_threads, timed
 
 WINDOW: dict[str, Any] = {"shuffle_buffer_size": 100, "shuffle_min_size": 20, "batch_size": 8}
 AUTO: dict[str, Any] = {"n_workers": "auto", "cpu_budget": 6, "prefetch_batches": "auto"}
@@ -57,16 +58,18 @@ def test_content_does_not_depend_on_them(tiny_shards: list[Path]) -> None:
         assert digest == expected
 
 
+@timed
 def test_threads_end_whoever_rests(tiny_shards: list[Path]) -> None:
+    seconds, others = [], native_threads()
     for n in (0, 1, 30):
         loader = forebay.Loader(tiny_shards, **TINY, **WINDOW, **AUTO)
         for _ in range(n):
             next(loader)
         begin = time.perf_counter()
         loader.close()
-        assert time.perf_counter() - begin < 0.5
-        own = [path.joinpath("comm").read_text() for path in Path("/proc/self/task").iterdir()]
-        assert not [name for name in own if name.startswith("forebay-w")], own
+        seconds.append(time.perf_counter() - begin)
+        eventually(lambda: native_threads() <= others)
+    claim(max(seconds) < 0.5, seconds)
 
 
 def test_what_is_no_number(tiny_shards: list[Path]) -> None:
@@ -80,6 +83,7 @@ def test_what_is_no_number(tiny_shards: list[Path]) -> None:
         forebay.Loader(tiny_shards, n_workers="auto", cpu_budget=0)
 
 
+@timed
 def test_a_step_hides_what_a_batch_takes(tiny_shards: list[Path]) -> None:
     """A step of t beside a loader of t per batch: the goal is 1.1 t per batch; here with three times the slack."""
     _core._inject_delays(fixed_ms=4)
@@ -103,4 +107,4 @@ def test_a_step_hides_what_a_batch_takes(tiny_shards: list[Path]) -> None:
             t = per_batch(loader, 0)
             assert t > 0.03
             ratios.append(per_batch(loader, t) / t)
-    assert sorted(ratios)[2] < 1.3, ratios
+    claim(sorted(ratios)[2] < 1.3, ratios)
