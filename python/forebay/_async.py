@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._buffers import FieldMemory, Spec
-from forebay._checks import MOST, check, has, truth
+from forebay._checks import MOST, check, check_identity, has, truth
 from forebay._core import ConfigError, ForebayError, StateError, _permutation
 from forebay._workers import Order, Scale, Workers
 
@@ -180,17 +180,11 @@ class AsyncDataLoader:
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as a dict that JSON can hold: after what was returned, not what was made ahead."""
         epoch, batch = self._position
-        return {"version": 1, "kind": "forebay.AsyncDataLoader", "epoch": epoch, "batch": batch, **self._identity()}
+        return {"epoch": epoch, "batch": batch, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next `iter()` goes on where the loader of `state` stood, with any `num_workers` and `buffers_ahead`."""
-        expected = {"version": 1, "kind": "forebay.AsyncDataLoader", **self._identity()}
-        found = {name: state.get(name) for name in expected}
-        if found != expected:
-            differences = [
-                f"{name} is {found[name]}, here {mine}" for name, mine in expected.items() if found[name] != mine
-            ]
-            raise StateError("the state is not one of this loader: " + "; ".join(differences))
+        check_identity(state, self._identity(), "loader")
         epoch, batch = state.get("epoch"), state.get("batch")
         if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch < max(len(self), 1)):
             raise StateError(f"the state stands at epoch {epoch}, batch {batch}; a pass has {len(self)} batches")
@@ -250,7 +244,8 @@ class AsyncDataLoader:
 
     def _identity(self) -> dict[str, Any]:
         n_rows, batch_size, seed = self._schedule
-        return {"num_records": n_rows, "batch_size": batch_size, "shuffle": seed is not None, "seed": self._seed}
+        of_order = {"num_records": n_rows, "batch_size": batch_size, "shuffle": seed is not None, "seed": self._seed}
+        return {"version": 1, "kind": "forebay.AsyncDataLoader", **of_order}
 
     def _leave(self) -> Workers[BatchResult] | None:
         """Stops the pass that runs, without waiting for it."""

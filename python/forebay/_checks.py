@@ -1,13 +1,14 @@
-"""Whether parameters are what they must be: errors name them, as those of `Loader` do."""
+"""Whether parameters and states are what they must be: errors name what is not, as those of `Loader` do."""
 
 import operator
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
-from forebay._core import ConfigError
+from forebay._core import ConfigError, StateError
 
-__all__ = ["MOST", "as_path", "check", "has", "truth", "whole"]
+__all__ = ["MOST", "as_path", "check", "check_identity", "has", "problems", "truth", "whole"]
 
 MOST = 2**31 - 1
 """Of anything that is counted."""
@@ -42,13 +43,30 @@ def has(name: str, value: object, *attributes: str) -> None:
 
 def check(**parameters: tuple[SupportsIndex, int, int]) -> None:
     """Raises `ConfigError` with all parameters (value, least, most) that are out of range."""
-    problems = [
+    if found := problems(**parameters):
+        raise ConfigError("; ".join(found))
+
+
+def problems(**parameters: tuple[SupportsIndex, int, int]) -> list[str]:
+    """What `check` would say, for a message that says more."""
+    return [
         f"{name} is {value}, must be {least} to {most}"
         for name, (value, least, most) in parameters.items()
         if not least <= whole(name, value) <= most
     ]
-    if problems:
-        raise ConfigError("; ".join(problems))
+
+
+def check_identity(state: Mapping[str, Any], expected: Mapping[str, Any], whose: str) -> None:
+    """Raises `StateError` with all in which a state differs from what it is to be loaded into."""
+    different = [
+        f"{name} is {state.get(name)!r} in the state and {mine!r} here"
+        for name, mine in expected.items()
+        if state.get(name) != mine
+    ]
+    if different:
+        raise StateError(
+            f"the state belongs to another {whose}: {', '.join(different)}; make the {whose} as it was, or start anew"
+        )
 
 
 def _wrong(name: str, expected: str, value: object) -> TypeError:

@@ -159,7 +159,7 @@ def test_pickle_goes_on() -> None:
 @pytest.mark.parametrize("other", [{"n": 102}, {"batch_size": 5}, {"seed": 1}, {"shuffle": False}])
 def test_another_loaders_state_is_refused(other: dict[str, Any]) -> None:
     [name] = other
-    with pytest.raises(forebay.StateError, match={"n": "num_records is 102, here 103"}.get(name, name)):
+    with pytest.raises(forebay.StateError, match={"n": "num_records is 102 in the state and 103 here"}.get(name, name)):
         loader().load_state_dict(loader(**other).state_dict())
 
 

@@ -98,6 +98,9 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train-0.arrow", "train-1.arrow"):
         write_shard(folder / name, rows)
     assert cli.main(["check", *map(str, sorted(folder.glob("*.arrow"))), "-o", str(folder / "report")]) == 0
+    for row, kind in zip(rows, ("bird", "music"), strict=False):
+        (folder / "recordings" / kind).mkdir(parents=True)
+        (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")
     (folder / "gpt2.tiktoken").symlink_to(ROOT / "tests" / "data" / "tokens" / "gpt2.tiktoken")
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
     for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):

@@ -192,10 +192,10 @@ def test_the_batch_size_is_part_of_the_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version is 2, here 1"),
+        ({"version": 2}, "version is 2 in the state and 1 here"),
         ({"kind": "forebay.Loader"}, "kind is 'forebay.Loader'"),
-        ({"dataset_name": "letters"}, "dataset_name is 'letters', here 'numbers'"),
-        ({"rank": 1}, "rank is 1, here None"),
+        ({"dataset_name": "letters"}, "dataset_name is 'letters' in the state and 'numbers' here"),
+        ({"rank": 1}, "rank is 1 in the state and None here"),
         ({"splits": None}, "no batch_size or splits"),
         ({"batch_size": -1}, "no batch_size or splits"),
         ({"splits": {"train": {}}}, "the state is damaged"),

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from forebay._checks import whole
+from forebay._checks import problems
 from forebay._core import ConfigError, ForebayError, SpectrogramTransform, _CacheBuild
 from forebay.cache._documents import columns
 from forebay.cache.store import TreeStore
@@ -277,17 +277,13 @@ def cores() -> int:
 
 def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
     """Looks at the parameters; one error names all that is wrong."""
-    problems = []
-    if not 1 <= whole("batch_size", batch_size) <= 1 << 20:
-        problems.append(f"batch_size is {batch_size}, must be 1 to {1 << 20}")
-    if not 1 <= whole("n_workers", n_workers) <= 1024:
-        problems.append(f"n_workers is {n_workers}, must be 1 to 1024")
+    wrong = problems(batch_size=(batch_size, 1, 1 << 20), n_workers=(n_workers, 1, 1024))
     if order not in ("round_robin", "concat"):
-        problems.append(f'order is {order!r}, must be "round_robin" or "concat"')
+        wrong.append(f'order is {order!r}, must be "round_robin" or "concat"')
     if engine not in ("threads", "ray"):
-        problems.append(f'engine is {engine!r}, must be "threads" or "ray"')
-    if problems:
-        raise ConfigError("; ".join(problems))
+        wrong.append(f'engine is {engine!r}, must be "threads" or "ray"')
+    if wrong:
+        raise ConfigError("; ".join(wrong))
 
 
 def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:

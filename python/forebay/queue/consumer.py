@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from forebay._checks import as_path, truth, whole
+from forebay._checks import MOST, as_path, check_identity, problems, truth, whole
 from forebay._core import ConfigError, ForebayError, StateError
 from forebay.queue import meta as metas
 from forebay.queue.feed import Loaded, QueueFeed, Watermarks
@@ -75,21 +75,19 @@ class DatasetConsumer:
         self.data_dir = as_path("data_dir", data_dir)
         truth("prefer_queue", prefer_queue)
         truth("archive", archive)
-        problems = []
+        wrong = problems(cache_files=(cache_files, 1, MOST))
         if device_type not in ("cpu", "cuda"):
-            problems.append(f"device_type is {device_type!r}, must be 'cpu' or 'cuda'")
+            wrong.append(f"device_type is {device_type!r}, must be 'cpu' or 'cuda'")
         elif device_type == "cuda" and not torch.cuda.is_available():
-            problems.append("device_type is 'cuda', but torch finds no CUDA device: give device_type='cpu'")
-        if whole("cache_files", cache_files) < 1:
-            problems.append(f"cache_files is {cache_files}, must be at least 1")
+            wrong.append("device_type is 'cuda', but torch finds no CUDA device: give device_type='cpu'")
         if not 0 <= whole("low_watermark", low_watermark) < whole("high_watermark", high_watermark):
-            problems.append(
+            wrong.append(
                 f"low_watermark is {low_watermark} and high_watermark {high_watermark}, must be 0 <= low < high"
             )
         if delete not in ("consumed", "on_state"):
-            problems.append(f"delete is {delete!r}, must be 'consumed' or 'on_state'")
-        if problems:
-            raise ConfigError("; ".join(problems))
+            wrong.append(f"delete is {delete!r}, must be 'consumed' or 'on_state'")
+        if wrong:
+            raise ConfigError("; ".join(wrong))
         self._layout = Layout(self.data_dir, rank)
         self._meta = metas.read_meta(self.data_dir)
         has_legacy = bool(list_legacy_files(self.data_dir))
@@ -203,11 +201,7 @@ class DatasetConsumer:
 
         Raises `StateError` if a file that this needs is gone, or the state is not one of this queue.
         """
-        expected = self._identity()
-        if wrong := [
-            f"{key} is {state.get(key)!r}, here {mine!r}" for key, mine in expected.items() if state.get(key) != mine
-        ]:
-            raise StateError(f"the state is not one of this consumer: {'; '.join(wrong)}")
+        check_identity(state, self._identity(), "consumer")
         batch_size, splits = state.get("batch_size"), state.get("splits")
         if not (batch_size is None or (isinstance(batch_size, int) and batch_size > 0)) or not isinstance(splits, dict):
             raise StateError("the state is damaged: it has no batch_size or splits")

@@ -6,6 +6,7 @@ File n of a split is a function of (seed, split, n), and `Numbering` sees to it 
 import contextlib
 import logging
 import math
+import operator
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from forebay._checks import as_path, truth
+from forebay._checks import MOST, as_path, problems, truth
 from forebay._core import ConfigError
 from forebay.queue import meta as metas
 from forebay.queue.files import Layout, list_files, read_state, synced
@@ -26,8 +27,6 @@ from forebay.queue.stopping import Stop
 from forebay.queue.tensors import Tensors, describe, save
 
 _log = logging.getLogger("forebay.queue")
-
-_MOST = 2**31 - 1
 
 
 class _StopError(Exception):
@@ -76,31 +75,26 @@ class DataProviderBase(ABC):
         *,
         rank: int | None = None,
     ) -> None:
-        problems = [
-            f"{name} is {value!r}, must be {least} to {most}"
-            for name, value, least, most in (
-                ("batch_size", batch_size, 1, _MOST),
-                ("block_size", block_size, 1, _MOST),
-                ("target_size", target_size, 1, _MOST),
-                ("batches_per_file", batches_per_file, 1, _MOST),
-                ("max_backlog_files", max_backlog_files, 1, _MOST),
-                ("seed", seed, 0, 2**64 - 1),
-            )
-            if not (isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
-            and not (value is None and name in ("block_size", "target_size"))
-        ]
+        wrong = problems(
+            batch_size=(batch_size, 1, MOST),
+            block_size=(1 if block_size is None else block_size, 1, MOST),
+            target_size=(1 if target_size is None else target_size, 1, MOST),
+            batches_per_file=(batches_per_file, 1, MOST),
+            max_backlog_files=(max_backlog_files, 1, MOST),
+            seed=(seed, 0, 2**64 - 1),
+        )
         if not (isinstance(sleep_seconds, int | float) and math.isfinite(sleep_seconds) and sleep_seconds >= 0):
-            problems.append(f"sleep_seconds is {sleep_seconds!r}, must be a number from 0 on")
-        if problems:
-            raise ConfigError("; ".join(problems))
+            wrong.append(f"sleep_seconds is {sleep_seconds!r}, must be a number from 0 on")
+        if wrong:
+            raise ConfigError("; ".join(wrong))
         self.data_dir = as_path("data_dir", data_dir)
-        self.batch_size = batch_size
-        self.block_size = block_size
-        self.target_size = target_size
-        self.batches_per_file = batches_per_file
-        self.max_backlog_files = max_backlog_files
+        self.batch_size = operator.index(batch_size)
+        self.block_size = None if block_size is None else operator.index(block_size)
+        self.target_size = None if target_size is None else operator.index(target_size)
+        self.batches_per_file = operator.index(batches_per_file)
+        self.max_backlog_files = operator.index(max_backlog_files)
         self.sleep_seconds = sleep_seconds
-        self.seed = seed
+        self.seed = operator.index(seed)
         self.verbose = truth("verbose", verbose)
         self.rank = rank
         self._layout = Layout(self.data_dir, rank)
