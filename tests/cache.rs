@@ -317,12 +317,17 @@ fn one_writer_at_a_time_and_the_same_source() {
     let error = CacheWriter::open(folder.path(), "train", options(Compression::None)).unwrap_err();
     assert!(error.kind == ErrorKind::State && error.message.starts_with("another writer has"), "{error}");
     drop(writer);
-    let other = WriterOptions {
+    let other = || WriterOptions {
         made_by: json!({"processor": "another"}).as_object().cloned().unwrap_or_default(),
         shards: vec!["a".into(), "b".into()],
         ..options(Compression::None)
     };
-    let error = CacheWriter::open(folder.path(), "train", other).unwrap_err();
+    CacheWriter::open(folder.path(), "train", other()).expect("nothing was committed, so nothing is lost");
+    let mut writer = open(folder.path(), Compression::None);
+    writer.append("a", Some(processed(0..10))).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    let error = CacheWriter::open(folder.path(), "train", other()).unwrap_err();
     for part in ["processor was \"test\" and is \"another\"", "the shard \"b\" is new", "overwrite=True"] {
         assert!(error.message.contains(part), "{error}");
     }

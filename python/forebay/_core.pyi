@@ -476,8 +476,15 @@ class Tokenizer:
     def name(self) -> str:
         """The file's name without its ending."""
 
+@type_check_only
+class _DatasetStats(_Stats):
+    rows: int
+    bytes: int
+
 @final
 class DataLoader:
+    """Yields batches of a dataset, made ahead, from any step on."""
+
     def __new__(
         cls,
         dataset: AsyncDataset,
@@ -523,8 +530,8 @@ class DataLoader:
     def seek(self, batch: int) -> None:
         """Makes `batch` of the pass the next one."""
 
-    def stats(self) -> dict[str, Any]:
-        """Counts, times, verdict, and the rows and bytes that were read."""
+    def stats(self) -> _DatasetStats:
+        """What `Loader.stats` tells, and the rows and bytes that were read."""
 
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
         """Writes what the threads do to a file."""

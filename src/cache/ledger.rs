@@ -80,6 +80,13 @@ impl Ledger {
         Self::from_json(&json).map(Some).map_err(damaged)
     }
 
+    /// Whether there is anything that a writer would go on from.
+    pub fn is_begun(&self) -> bool {
+        self.documents > 0
+            || self.is_finished
+            || self.shards.values().any(|standing| *standing != Standing::default())
+    }
+
     pub(super) fn from_json(json: &Value) -> Result<Self, &'static str> {
         let count = |n: &Value| n.as_u64().filter(|&n| n <= MAX_COUNT);
         let counts = |of: &Value, what| -> Result<BTreeMap<String, u64>, &'static str> {

@@ -68,7 +68,7 @@ impl CacheWriter {
         if options.overwrite {
             clear(&folder)?;
         }
-        let mut ledger = match Ledger::read(&folder)? {
+        let mut ledger = match Ledger::read(&folder)?.filter(Ledger::is_begun) {
             Some(ledger) => {
                 let shards: BTreeMap<_, _> =
                     options.shards.iter().map(|name| (name.clone(), Standing::default())).collect();
@@ -76,7 +76,7 @@ impl CacheWriter {
                 ledger
             }
             None => {
-                // Nothing was ever committed; what there may be is of a writer that died before.
+                // Nothing was ever committed; what there may be is of a writer that died or failed before.
                 clear(&folder)?;
                 let shards = options.shards.iter().map(|name| (name.clone(), Standing::default())).collect();
                 Ledger { shards, made_by: options.made_by, ..Ledger::default() }

@@ -51,8 +51,8 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 /// Parameters
 /// ----------
 /// arrow_files : path, sequence of paths, or dict of names and paths
-///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in `.parquet`; all of one kind. A
-///     dict names sources that are mixed by `weights`.
+///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in `.parquet`; all of one kind,
+///     in an order that stays. Or a folder that `save_to_disk` wrote. A dict names sources that are mixed by `weights`.
 /// seed : int
 ///     The number that all randomness comes from, 0 to 2**64 - 1.
 /// batch_size : int

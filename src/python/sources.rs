@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 use pyo3::{
     IntoPyObjectExt,
-    exceptions::{PyTypeError, PyValueError},
+    exceptions::PyTypeError,
     prelude::*,
-    types::{PyByteArray, PyBytes, PyDict, PyMapping},
+    types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMapping, PySet},
 };
 
-use super::whole::{int64, named};
-use crate::config::MixtureConfig;
+use super::{
+    errors::to_python,
+    whole::{int64, named},
+};
+use crate::{Error, ErrorKind, config::MixtureConfig};
 
 /// Groups of files; with names if they are to be mixed.
 pub struct Sources {
@@ -99,10 +102,11 @@ pub fn pair<'py>(object: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
 }
 
 fn by_name(names: &[String], weights: &Bound<'_, PyMapping>) -> PyResult<Vec<f64>> {
+    let refused = |message| to_python(weights.py(), &Error::new(ErrorKind::Config, message));
     if let Some(stranger) =
         weights.keys()?.iter().find(|key| !names.iter().any(|name| key.eq(name).unwrap_or(false)))
     {
-        return Err(PyValueError::new_err(format!(
+        return Err(refused(format!(
             "weights name {}, which is no source; the sources are {}",
             stranger.repr()?,
             names.join(", ")
@@ -114,7 +118,7 @@ fn by_name(names: &[String], weights: &Bound<'_, PyMapping>) -> PyResult<Vec<f64
             if weights.contains(name)? {
                 return named(weights.py(), "weights", weights.get_item(name)?.extract());
             }
-            Err(PyValueError::new_err(format!("weights lack the source {name:?}; give 0 to leave it out")))
+            Err(refused(format!("weights lack the source {name:?}; give 0 to leave it out")))
         })
         .collect()
 }
@@ -135,6 +139,11 @@ fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     };
     if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
         return Err(wrong(name, files));
+    }
+    if files.is_instance_of::<PySet>() || files.is_instance_of::<PyFrozenSet>() {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
+        )));
     }
     let each = files.try_iter().map_err(|_| wrong(name, files))?;
     each.enumerate()

@@ -23,7 +23,23 @@ type Positional = (u32, usize, usize, usize);
 /// scale without norm) followed by `log(max(mel, 1e-10))`; a frame with NaN or infinity is NaN in every band. The caller's
 /// floating-point mode (flush-to-zero) changes nothing. Immutable; may be shared by threads.
 ///
-/// Raises `ConfigError` (a `ValueError`) that names every parameter out of range.
+/// Parameters
+/// ----------
+/// sample_rate : int
+///     Hz; of the waveforms, which are not resampled.
+/// n_fft, hop_length : int
+///     Samples of a Fourier transform, and from frame to frame.
+/// n_mels : int
+///     Mel bands.
+/// win_length : int, optional
+///     Samples of the window, which stands in the middle of a transform. None: `n_fft`.
+/// f_min, f_max : float, float or None
+///     Hz; the edges of the lowest and the highest band. None: half of `sample_rate`.
+///
+/// Raises
+/// ------
+/// ConfigError
+///     Names every parameter that is out of range.
 #[pyclass(module = "forebay", name = "SpectrogramTransform", frozen)]
 pub struct SpectrogramTransform(transform::SpectrogramTransform);
 

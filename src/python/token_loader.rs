@@ -99,7 +99,7 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///     a row of the batch, a column from 0 to seq_len, shard, row group, row in the shard, and first token there (1: from the beginning),
 ///     for each part of a document.
 /// pattern, special_tokens, bos_id : str, dict, int, optional
-///     What the tokenizer's file does not say. BOS is `<|bos|>` if there is one, else `<|endoftext|>`, else `bos_id`.
+///     What the tokenizer's file does not say. BOS is `bos_id` if it is given, else `<|bos|>`, else `<|endoftext|>`.
 /// prefetch_batches : int or "auto"
 ///     Batches that are made ahead and lie ready.
 /// raw_channel_size, raw_channel_bytes : int

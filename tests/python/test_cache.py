@@ -336,3 +336,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*arguments, "--batch-size", "7"]) == 1
     assert "batch_size was" in capsys.readouterr().err
     assert main([*arguments, "--batch-size", "7", "--overwrite"]) == 0
+
+
+def test_a_first_build_that_failed_is_in_nobodys_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo three\n")
+    arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c")]
+    assert main(arguments) == 1
+    assert "--tokenizer makes ids of texts" in capsys.readouterr().err
+    assert main([*arguments, "-t", str(TOKENIZER)]) == 0

@@ -68,6 +68,13 @@ def test_what_lies_inside_is_named(tiny_shard: Path) -> None:
             Tokenizer("gpt2.tiktoken", **wrong)
 
 
+def test_a_set_has_no_order(tiny_shard: Path) -> None:
+    files: list[Any] = [{str(tiny_shard)}, frozenset([tiny_shard]), {"one": {tiny_shard}}]
+    for wrong in files:
+        with pytest.raises(TypeError, match=r"arrow_files.* is a set, .* pass sorted\("):
+            forebay.Loader(wrong)
+
+
 def test_what_an_async_loader_is_made_of() -> None:
     wrong: Any = SimpleNamespace(metadata=None)
     with pytest.raises(TypeError, match=r"argument 'dataset_reader': SimpleNamespace has no __len__, storage_state"):
