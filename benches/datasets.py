@@ -18,7 +18,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +72,8 @@ def rate(batches: Iterator[Any], seconds: float, tokens: int) -> float:
 
 
 def endless(loader: DataLoader) -> Iterator[Any]:
-    # Not `yield from`, with which the end of the generator would close the loader.
-    return chain.from_iterable(repeat(loader))
+    while True:
+        yield from loader
 
 
 def mapping(dataset: Any, n: int) -> float:
@@ -139,11 +138,13 @@ def main() -> None:
         next(late)
     print(f"a new loader at a step, ms: {(time.perf_counter() - begin) * 1e3:.1f}")
     sources = {"a": permuted, "b": PermutationDataset(windows, 2)}
+    mixture = MixtureDataset(sources, {"a": 3, "b": 1}, 1024)
     trees = {
         "windows": windows,
         "permutation": permuted,
         "eras of 8192": windows.era_shuffle(8192, 1),
-        "mixture of 2 permutations": MixtureDataset(sources, {"a": 3, "b": 1}, 1024),
+        "mixture of 2 permutations": mixture,
+        "eras of 8192 of that mixture": mixture.era_shuffle(8192, 1),
     }
     for name, tree in trees.items():
         print(f"mapping through Python, {name}: {mapping(tree, n):.0f} ns an index")

@@ -53,8 +53,24 @@ pub struct Mixture {
     block: u64,
     stages: Vec<Counts>,
     len: Option<u64>,
-    /// The block that was used last, with the source and the sample of each of its positions.
-    recent: Option<(u64, Vec<(usize, u64)>)>,
+    /// Blocks that are worked out, each where its number modulo their count says.
+    recent: Vec<Block>,
+}
+
+/// A block that is worked out; before it is, it has no spots.
+#[derive(Debug, Clone, Default)]
+struct Block {
+    number: u64,
+    spots: Vec<Spot>,
+}
+
+/// What a position of a block holds; both numbers are below [`Mixture::MAX_BLOCK`].
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    /// Its place among those of all sources, one source behind the other.
+    place: u16,
+    /// How many positions of the block before it have the same source.
+    rank: u16,
 }
 
 /// A stage in whole numbers.
@@ -63,6 +79,8 @@ struct Counts {
     first_block: u64,
     /// Samples of each source in a block.
     counts: Vec<u64>,
+    /// Where the places of each source end.
+    ends: Vec<u64>,
     /// Samples of each source before the stage.
     before: Vec<u64>,
 }
@@ -70,6 +88,11 @@ struct Counts {
 impl Mixture {
     /// The largest block.
     pub const MAX_BLOCK: u64 = 1 << 16;
+
+    /// Positions of blocks that are kept worked out, in 4 MiB, and how many blocks these are at most. Neighbours need the last one
+    /// alone; who asks for the positions of an era in any order works out each block once, if the era is no longer.
+    const KEPT: u64 = 1 << 20;
+    const KEPT_BLOCKS: u64 = 1 << 12;
 
     /// The longest source, and the last start of a stage: no position that they lead to is beyond 64 bits.
     pub const MAX_LENGTH: u64 = 1 << 46;
@@ -101,9 +124,16 @@ impl Mixture {
                 return Err(too_small(stages, stage, source, block));
             }
             let before = made.last().map_or(vec![0; lengths.len()], |last| last.taken(first_block));
-            made.push(Counts { first_block, counts, before });
+            let ends = counts
+                .iter()
+                .scan(0, |end, count| {
+                    *end += count;
+                    Some(*end)
+                })
+                .collect();
+            made.push(Counts { first_block, counts, ends, before });
         }
-        let mut mixture = Self { seed, block, stages: made, len: None, recent: None };
+        let mut mixture = Self { seed, block, stages: made, len: None, recent: Vec::new() };
         mixture.len = mixture.end(stop, lengths)?;
         Ok(mixture)
     }
@@ -129,20 +159,28 @@ impl Mixture {
     /// The source of `position` and the running number of the sample: divided by the source's length, the quotient is the epoch
     /// and the rest the place in it.
     ///
-    /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until another is.
+    /// A block is worked out when it is first touched, at the cost of `block` positions. Up to 4096 blocks of 2^20 positions in all are
+    /// kept, until others take their places.
     pub fn at(&mut self, position: u64) -> (usize, u64) {
+        if self.recent.is_empty() {
+            self.recent = vec![Block::default(); (Self::KEPT / self.block).min(Self::KEPT_BLOCKS) as usize];
+        }
         let number = position / self.block;
-        let known = self.recent.take().filter(|(recent, _)| *recent == number);
-        let (_, picks) = self.recent.insert(known.unwrap_or_else(|| (number, self.picks(number))));
-        picks[(position % self.block) as usize]
+        let slot = (number % self.recent.len() as u64) as usize;
+        if self.recent[slot].number != number || self.recent[slot].spots.is_empty() {
+            self.recent[slot] = Block { number, spots: self.spots(number) };
+        }
+        let spot = self.recent[slot].spots[(position % self.block) as usize];
+        self.stage(number).pick(number, spot)
     }
 
     /// How many samples of each source come before `position`: where the sources go on.
     pub fn taken(&self, position: u64) -> Vec<u64> {
         let number = position / self.block;
-        let mut taken = self.stage(number).taken(number);
-        for (source, _) in self.picks(number).into_iter().take((position % self.block) as usize) {
-            taken[source] += 1;
+        let stage = self.stage(number);
+        let mut taken = stage.taken(number);
+        for spot in &self.spots(number)[..(position % self.block) as usize] {
+            taken[stage.source(*spot)] += 1;
         }
         taken
     }
@@ -151,26 +189,19 @@ impl Mixture {
         &self.stages[self.stages.partition_point(|stage| stage.first_block <= block) - 1]
     }
 
-    /// Source and sample of each position of a block.
-    fn picks(&self, number: u64) -> Vec<(usize, u64)> {
+    /// What each position of a block holds.
+    fn spots(&self, number: u64) -> Vec<Spot> {
         let stage = self.stage(number);
-        let ends: Vec<u64> = stage
-            .counts
-            .iter()
-            .scan(0, |end, count| {
-                *end += count;
-                Some(*end)
-            })
-            .collect();
         let places = Bijection::new(self.seed, Purpose::MixtureBlock, [number, 0], self.block);
-        let mut next = stage.taken(number);
-        let pick = |position| {
-            let place = places.at(position);
-            let source = ends.partition_point(|&end| end <= place);
-            next[source] += 1;
-            (source, next[source] - 1)
+        let mut ranks = vec![0; stage.counts.len()];
+        let spot = |position| {
+            let mut spot = Spot { place: places.at(position) as u16, rank: 0 };
+            let next = &mut ranks[stage.source(spot)];
+            spot.rank = *next;
+            *next = next.wrapping_add(1); // 65 536 behind the last of the largest block
+            spot
         };
-        (0..self.block).map(pick).collect()
+        (0..self.block).map(spot).collect()
     }
 
     /// The number of positions up to the last sample that `stop` waits for.
@@ -196,8 +227,11 @@ impl Mixture {
             }
         }
         let block = if stop == Stop::FirstExhausted { first } else { last };
-        let picks = self.picks(block);
-        let mut ends = picks.iter().map(|&(source, sample)| sample + 1 == lengths[source]);
+        let (spots, stage) = (self.spots(block), self.stage(block));
+        let mut ends = spots.iter().map(|&spot| {
+            let (source, sample) = stage.pick(block, spot);
+            sample + 1 == lengths[source]
+        });
         let found =
             if stop == Stop::FirstExhausted { ends.position(|end| end) } else { ends.rposition(|end| end) };
         Ok(found.map(|position| block * self.block + position as u64 + 1))
@@ -216,6 +250,17 @@ impl Counts {
     fn taken(&self, block: u64) -> Vec<u64> {
         let blocks = block - self.first_block;
         self.before.iter().zip(&self.counts).map(|(before, count)| before + blocks * count).collect()
+    }
+
+    fn source(&self, spot: Spot) -> usize {
+        self.ends.partition_point(|&end| end <= u64::from(spot.place))
+    }
+
+    /// Source and sample of a position of a block of this stage.
+    fn pick(&self, block: u64, spot: Spot) -> (usize, u64) {
+        let source = self.source(spot);
+        let before = self.before[source] + (block - self.first_block) * self.counts[source];
+        (source, before + u64::from(spot.rank))
     }
 }
 

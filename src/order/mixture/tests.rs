@@ -114,6 +114,19 @@ proptest! {
     }
 
     #[test]
+    fn what_was_asked_before_does_not_matter(
+        seed: u64, (stages, block) in mixtures(), asked in proptest::collection::vec((0u64..3000, 0u64..3), 40),
+    ) {
+        let new = || Mixture::new(seed, &stages, block, Stop::Restart, &vec![1; stages[0].weights.len()]).unwrap();
+        let mut mixture = new();
+        let kept = Mixture::KEPT_BLOCKS * block;
+        for (position, turn) in asked {
+            let position = position + turn * kept;
+            prop_assert_eq!(mixture.at(position), new().at(position), "at {}", position);
+        }
+    }
+
+    #[test]
     fn sources_give_their_samples_in_order((stages, block) in mixtures()) {
         let mut mixture = Mixture::new(5, &stages, block, Stop::Restart, &vec![1; stages[0].weights.len()]).unwrap();
         let mut next = vec![0; stages[0].weights.len()];
@@ -154,6 +167,36 @@ proptest! {
             prop_assert_eq!(all.unwrap().len(), ends.iter().flatten().max().map(|&end| end as u64 + 1));
         }
     }
+}
+
+#[test]
+fn the_largest_block_is_whole() {
+    let block = Mixture::MAX_BLOCK;
+    for (weights, last) in [(&[1.0][..], (0, 2 * block - 1)), (&[65_535.0, 1.0], (1, 1))] {
+        let mut mixture =
+            Mixture::new(3, &constant(weights), block, Stop::Restart, &vec![9; weights.len()]).unwrap();
+        let mut seen: Vec<_> = (block..2 * block).map(|position| mixture.at(position)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((seen.len() as u64, seen.last()), (block, Some(&last)));
+    }
+}
+
+#[test]
+fn the_blocks_of_an_era_stay() {
+    let mut mixture = Mixture::new(7, &constant(&[3.0, 1.0]), 64, Stop::Restart, &[9, 9]).unwrap();
+    let jumps: Vec<u64> = (0..8192).map(|position| position * 4097 % 8192).collect();
+    for &position in &jumps {
+        mixture.at(position);
+    }
+    let kept =
+        |mixture: &Mixture| mixture.recent.iter().map(|block| block.spots.as_ptr()).collect::<Vec<_>>();
+    let before = kept(&mixture);
+    assert_eq!(mixture.recent.iter().filter(|block| !block.spots.is_empty()).count(), 8192 / 64);
+    for &position in &jumps {
+        mixture.at(position);
+    }
+    assert_eq!(kept(&mixture), before, "nothing is worked out twice");
 }
 
 #[test]
