@@ -3,13 +3,18 @@
 //! Caches of other programs have another codec, other sizes of chunks, or a length of 2^54 that says nothing. What is committed is
 //! known to the caller. `zarrs` remembers the indices of shards; when more rows are committed than were known when the array
 //! was opened, it is opened anew, and with it they are read again.
+//!
+//! `zarrs` works on the threads of `rayon`, whatever its options say, and starts them when an array is opened. So that no threads stay
+//! behind, all that it does here is done in a pool of our own, which all open arrays share and which ends with the last.
 
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    process,
+    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
 };
 
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use zarrs::{
     array::{
         Array, ArrayBytes, ArrayShardedExt, ArrayShardedReadableExt, ArrayShardedReadableExtCache,
@@ -36,6 +41,37 @@ struct Open {
     indices: ArrayShardedReadableExtCache,
     /// Rows that were committed then.
     committed: u64,
+    pool: Arc<Pool>,
+}
+
+/// Threads, and the process that has them: none of them goes with a fork.
+struct Pool {
+    threads: ThreadPool,
+    process: u32,
+}
+
+/// The pool of all arrays that are open.
+static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+
+impl Pool {
+    /// The one that is there, or a new one.
+    fn get() -> Result<Arc<Self>> {
+        let mut shared = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = shared.upgrade().filter(|pool| pool.is_here()) {
+            return Ok(pool);
+        }
+        let threads = ThreadPoolBuilder::new().thread_name(|n| format!("forebay-zarr-{n}")).build();
+        let threads = threads.map_err(|error| {
+            Error::new(ErrorKind::Io, "the system gives no threads to read Zarr arrays").because(error)
+        })?;
+        let pool = Arc::new(Self { threads, process: process::id() });
+        *shared = Arc::downgrade(&pool);
+        Ok(pool)
+    }
+
+    fn is_here(&self) -> bool {
+        self.process == process::id()
+    }
 }
 
 impl fmt::Debug for Foreign {
@@ -104,7 +140,7 @@ impl Foreign {
     pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
         let n = out.len() as u64 / (self.width * self.dtype.bytes() as u64);
         let mut open = Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner));
-        if start + n > open.committed {
+        if start + n > open.committed || !open.pool.is_here() {
             let fresh = Arc::new(self::open(&self.folder, committed)?);
             *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
             open = fresh;
@@ -120,14 +156,14 @@ impl Foreign {
                 format!("cannot read values {start} to {} of {}: {reason}", start + n, self.folder.display());
             Error::new(ErrorKind::Corrupt, message)
         };
-        let bytes = open
-            .array
-            .retrieve_array_subset_sharded_opt::<ArrayBytes<'static>>(
+        let retrieve = || {
+            open.array.retrieve_array_subset_sharded_opt::<ArrayBytes<'static>>(
                 &open.indices,
                 &subset,
                 &CodecOptions::default(),
             )
-            .map_err(|error| failed(error.to_string()))?;
+        };
+        let bytes = open.pool.threads.install(retrieve).map_err(|error| failed(error.to_string()))?;
         let bytes = bytes.into_fixed().map_err(|error| failed(error.to_string()))?;
         if bytes.len() != out.len() {
             return Err(failed(format!("{} bytes came, expected {}", bytes.len(), out.len())));
@@ -142,7 +178,9 @@ fn open(folder: &Path, committed: u64) -> Result<Open> {
         Error::new(ErrorKind::Format, format!("cannot open the Zarr array {}: {reason}", folder.display()))
     };
     let store = FilesystemStore::new(folder).map_err(|error| failed(error.to_string()))?;
-    let array = Array::open(Arc::new(store), "/").map_err(|error| failed(error.to_string()))?;
+    let pool = Pool::get()?;
+    let array = pool.threads.install(|| Array::open(Arc::new(store), "/"));
+    let array = array.map_err(|error| failed(error.to_string()))?;
     let indices = ArrayShardedReadableExtCache::new(&array);
-    Ok(Open { array, indices, committed })
+    Ok(Open { array, indices, committed, pool })
 }
