@@ -11,6 +11,7 @@ use pyo3::{
 use serde_json::{Map, Value};
 
 use super::{
+    batches::Batches,
     dataset::{_Dataset, to_dict},
     errors::to_python,
     face::Face,
@@ -149,13 +150,13 @@ impl DataLoader {
 
     /// Begins the next pass, or the same one anew if it was left early; after `load_state_dict`, `seek` or with `start_step` it goes on
     /// there. A dataset without end goes on with the next batch.
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let RowConfig { rank, world_size, .. } = slf.get().config;
         check_share(slf.py(), rank, world_size)?;
         if !slf.get().is_endless {
             slf.get().face.ask(slf.py(), RowEngine::rewind)?;
         }
-        Ok(slf.clone())
+        Batches::of(slf)
     }
 
     /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.

@@ -3,7 +3,10 @@
 use std::{ffi::OsString, io, path::PathBuf};
 
 use pyo3::{
-    exceptions::{PyException, PyIndexError, PyMemoryError, PyOSError, PyValueError},
+    exceptions::{
+        PyException, PyGeneratorExit, PyIndexError, PyMemoryError, PyOSError, PyStopAsyncIteration,
+        PyStopIteration, PyValueError,
+    },
     prelude::*,
     types::{PyDict, PyTuple, PyType},
 };
@@ -58,13 +61,31 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StateError", py.get_type::<StateError>())
 }
 
-/// The Python exception of an error; if a function of the user's raised, that is its cause.
+/// The Python exception of an error: what a function of the user's raised, with a note that says where, or else one of ours.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
-    let made = exception(py, error);
-    if let Some(raised) = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<PyErr>()) {
-        made.set_cause(py, Some(raised.clone_ref(py)));
+    let Some(raised) = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<PyErr>()) else {
+        return exception(py, error);
+    };
+    let ends_iteration = raised.is_instance_of::<PyStopIteration>(py)
+        || raised.is_instance_of::<PyStopAsyncIteration>(py)
+        || raised.is_instance_of::<PyGeneratorExit>(py);
+    // One that ends iteration would end the user's loop in silence.
+    if !ends_iteration && note(py, raised, format!("{}{}", error.message, error.place)).is_ok() {
+        return raised.clone_ref(py);
     }
+    let made = exception(py, error);
+    made.set_cause(py, Some(raised.clone_ref(py)));
     made
+}
+
+/// Adds a note to an exception, once, however often it is raised.
+fn note(py: Python<'_>, raised: &PyErr, text: String) -> PyResult<()> {
+    let value = raised.value(py);
+    let notes = value.getattr_opt("__notes__")?;
+    if !notes.map_or(Ok(false), |notes| notes.contains(&text))? {
+        value.call_method1("add_note", (text,))?;
+    }
+    Ok(())
 }
 
 fn exception(py: Python<'_>, error: &Error) -> PyErr {

@@ -15,6 +15,7 @@ use pyo3::{
 
 use super::{
     arrays::array,
+    batches::Batches,
     errors::to_python,
     exclude::Exclude,
     face::{Face, shards},
@@ -357,11 +358,11 @@ impl Loader {
     /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
     /// `load_state_dict` or `seek` it goes on there. Raises `ConfigError` in one of several workers of a torch `DataLoader`, unless
     /// `rank` and `world_size` give each a share of its own.
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let py = slf.py();
         check_share(py, slf.get().config.rank, slf.get().config.world_size)?;
         slf.get().face.ask(py, AudioEngine::rewind)?;
-        Ok(slf.clone())
+        Batches::of(slf)
     }
 
     /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.

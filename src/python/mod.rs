@@ -5,6 +5,7 @@
 
 mod arrays;
 mod baton;
+mod batches;
 mod cache;
 mod calls;
 mod check;

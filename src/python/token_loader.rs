@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     arrays::array,
+    batches::Batches,
     errors::to_python,
     exclude::{self, Exclude},
     face::{Face, shards},
@@ -272,11 +273,11 @@ impl TokenLoader {
 
     /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
     /// `load_state_dict` it goes on there.
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let TokenConfig { rank, world_size, .. } = slf.get().config;
         check_share(slf.py(), rank, world_size)?;
         slf.get().face.ask(slf.py(), TokenEngine::rewind)?;
-        Ok(slf.clone())
+        Batches::of(slf)
     }
 
     /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.

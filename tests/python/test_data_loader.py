@@ -3,12 +3,13 @@
 import gc
 import json
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -324,12 +325,33 @@ def test_errors_come_in_their_place_with_batch_and_indices() -> None:
         for i in range(5):
             assert next(loader)["x"].tolist() == list(range(8 * i, 8 * i + 8))
         for _ in range(2):
-            with pytest.raises(ForebayError, match=r"rows \[40, 41.*batch 5 of epoch 0, indices 40 to 48") as caught:
+            # The user's own exception, with a note that says where, once.
+            with pytest.raises(RuntimeError, match=r"^document 42 is bad$") as caught:
                 next(loader)
-            assert isinstance(caught.value.__cause__, RuntimeError)
-            assert "document 42 is bad" in str(caught.value.__cause__)
+            (note,) = caught.value.__notes__
+            assert re.search(r"Own failed to give documents.*rows \[40, 41.*batch 5 of epoch 0, indices 40 to 48", note)
         loader.seek(6)
         assert next(loader)["x"].tolist() == list(range(48, 56))
+
+
+def test_a_generator_that_ends_does_not_close_the_loader() -> None:
+    def forever(loader: DataLoader) -> Generator[Batch, None, None]:
+        while True:
+            yield from loader
+
+    with DataLoader(numbered(10), 4) as loader:
+        batches = forever(loader)
+        found = [next(batches)["x"].tolist() for _ in range(4)]
+        assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [0, 1, 2, 3]]
+        batches.close()
+        assert not loader.closed
+        assert next(loader)["x"].tolist() == [4, 5, 6, 7]
+        for batch in loader:
+            assert batch["x"].tolist() == [0, 1, 2, 3]
+            break
+        # All else that the iterator is asked for is the loader's.
+        assert iter(loader).state_dict() == loader.state_dict()  # type: ignore[attr-defined]
+        assert not hasattr(iter(loader), "close")
 
 
 def test_fields_of_ones_own_must_be_kept() -> None:
@@ -337,9 +359,18 @@ def test_fields_of_ones_own_must_be_kept() -> None:
         def get_batch(self, indices: ArrayLike) -> list[Batch]:
             return [{"x": np.float64(1), "ids": np.zeros(1, np.int32)} for _ in np.asarray(indices)]
 
-    with DataLoader(Wrong(10), 8) as loader, pytest.raises(ForebayError) as caught:
+    with DataLoader(Wrong(10), 8) as loader, pytest.raises(ValueError, match=r"'x' of document 0 is float64 .*int64"):
         next(loader)
-    assert "'x' of document 0 is float64 [], expected int64" in str(caught.value.__cause__)
+
+
+def test_what_would_end_a_loop_in_silence_does_not() -> None:
+    class Ends(Own):
+        def get_batch(self, indices: ArrayLike) -> list[Batch]:
+            raise StopIteration(indices)
+
+    with DataLoader(Ends(10), 8) as loader, pytest.raises(ForebayError, match="Ends failed") as caught:
+        list(loader)
+    assert isinstance(caught.value.__cause__, StopIteration)
 
 
 @pytest.mark.parametrize(
