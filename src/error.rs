@@ -89,6 +89,14 @@ impl ErrorKind {
         matches!(self, ErrorKind::Io | ErrorKind::NotFound)
     }
 
+    /// The kind of this name among those that a document may be left out for.
+    pub fn of_document(name: &str) -> Option<Self> {
+        use ErrorKind::*;
+        let all =
+            [Truncated, Unreadable, Unsupported, Corrupt, Empty, TooShort, NonFinite, TooLarge, Callback];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The kind's stable name, as `loader.errors()` shows it.
     pub fn name(self) -> &'static str {
         use ErrorKind::*;

@@ -17,7 +17,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{datatype::DataType, reader::Field};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, pipeline::LISTED};
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";
@@ -43,6 +43,30 @@ pub struct Ledger {
     pub made_by: Map<String, Value>,
     /// Why the writer gave up, if it did.
     pub failure: Option<String>,
+    /// What was left out.
+    pub skipped: Skipped,
+}
+
+/// Documents that could not be had.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// How many.
+    pub documents: u64,
+    /// The first ones, up to [`LISTED`], in the order in which they would have come.
+    pub listed: Vec<LeftOut>,
+}
+
+/// A document that was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its shard, by name.
+    pub shard: String,
+    /// The row within the shard.
+    pub row: u64,
+    /// The name of the kind of its error.
+    pub kind: String,
+    /// What was found.
+    pub reason: String,
 }
 
 /// How far a shard is written.
@@ -113,6 +137,17 @@ impl Ledger {
                 rank: usize::try_from(field["rank"].as_u64()?).ok()?,
             })
         };
+        let left_out = |one: &Value| {
+            let text = |key: &str| Some(one[key].as_str()?.to_owned());
+            Some(LeftOut {
+                shard: text("shard")?,
+                row: one["row"].as_u64()?,
+                kind: text("kind")?,
+                reason: text("reason")?,
+            })
+        };
+        let listed: Option<_> =
+            own["skipped"]["listed"].as_array().into_iter().flatten().map(left_out).collect();
         let fields: Option<_> = own["fields"].as_array().into_iter().flatten().map(field).collect();
         Ok(Self {
             documents: count(&json["total_num_rows"]).ok_or("it has no total_num_rows, or an absurd one")?,
@@ -128,6 +163,10 @@ impl Ledger {
                 .cloned()
                 .unwrap_or_default(),
             failure: own["failure"].as_str().map(Into::into),
+            skipped: Skipped {
+                documents: own["skipped"]["documents"].as_u64().unwrap_or(0),
+                listed: listed.ok_or("a document that was left out lacks its shard, row, kind or reason")?,
+            },
         })
     }
 
@@ -142,6 +181,14 @@ impl Ledger {
             .iter()
             .map(|field| json!({"name": field.name, "dtype": field.dtype.name(), "rank": field.rank}))
             .collect();
+        let listed: Vec<Value> = self
+            .skipped
+            .listed
+            .iter()
+            .map(|LeftOut { shard, row, kind, reason }| {
+                json!({"shard": shard, "row": row, "kind": kind, "reason": reason})
+            })
+            .collect();
         json!({
             "total_num_rows": self.documents,
             "shard_rows": of(|standing| standing.documents),
@@ -154,6 +201,7 @@ impl Ledger {
                 "fields": fields,
                 "shard_batches": of(|standing| standing.batches),
                 "failure": self.failure,
+                "skipped": {"documents": self.skipped.documents, "listed": listed},
             },
         })
     }
@@ -167,6 +215,19 @@ impl Ledger {
             .map_err(|error| Error::new(ErrorKind::Format, "cannot write the ledger").because(error))?;
         text.push(b'\n');
         replace(&folder.join(FILE), &[&text])
+    }
+
+    /// Notes a document that was left out.
+    pub(super) fn leave_out(&mut self, shard: &str, error: &Error) {
+        self.skipped.documents += 1;
+        if self.skipped.listed.len() < LISTED {
+            self.skipped.listed.push(LeftOut {
+                shard: shard.into(),
+                row: error.place.row.unwrap_or(0),
+                kind: error.kind.name().into(),
+                reason: error.reason(),
+            });
+        }
     }
 
     /// Notes how many values a field has.
@@ -229,6 +290,15 @@ mod tests {
             fields: vec![Field { name: "x/y".into(), dtype: DataType::Uint16, rank: 2 }],
             made_by: json!({"processor": "p"}).as_object().unwrap().clone(),
             failure: Some("why".into()),
+            skipped: Skipped {
+                documents: 2,
+                listed: vec![LeftOut {
+                    shard: "b".into(),
+                    row: 3,
+                    kind: "corrupt".into(),
+                    reason: "no".into(),
+                }],
+            },
             ..Ledger::default()
         };
         ledger.write(folder.path()).unwrap();

@@ -33,7 +33,7 @@ pub use self::{
     batch::{Column, Processed},
     datatype::DataType,
     layout::Compression,
-    ledger::{Ledger, Standing},
+    ledger::{Ledger, LeftOut, Skipped, Standing},
     reader::{CacheReader, Documents, Field, Length},
     writer::{CacheWriter, WriterOptions},
 };

@@ -16,7 +16,7 @@ use std::{
 use super::{
     datatype::DataType,
     jagged::JaggedReader,
-    ledger::{self, Ledger},
+    ledger::{self, Ledger, Skipped},
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -131,6 +131,15 @@ impl CacheReader {
             let message = format!("there is no field {name:?} in {}; {there}", self.0.folder.display());
             Error::new(ErrorKind::Config, message)
         })
+    }
+
+    /// What was left out of what is committed now.
+    ///
+    /// # Errors
+    /// As [`Self::refresh`].
+    pub fn skipped(&self) -> Result<Skipped> {
+        let folder = &self.0.folder;
+        Ok(Ledger::read(folder)?.ok_or_else(|| no_cache(folder))?.skipped)
     }
 
     /// How many documents there were when the ledger was last looked at.

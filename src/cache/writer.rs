@@ -149,6 +149,11 @@ impl CacheWriter {
         }
     }
 
+    /// Notes a document of a shard that is left out; the error tells its row.
+    pub(super) fn leave_out(&mut self, shard: &str, error: &Error) {
+        self.ledger.leave_out(shard, error);
+    }
+
     fn append_documents(&mut self, mut processed: Processed) -> Result<()> {
         processed.check()?;
         if self.ledger.fields.is_empty() {

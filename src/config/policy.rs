@@ -31,7 +31,7 @@ impl Default for PolicyConfig {
 
 impl PolicyConfig {
     /// The policy, which excludes nothing yet.
-    pub(super) fn check(&self, problems: &mut Vec<String>) -> Policy {
+    pub(crate) fn check(&self, problems: &mut Vec<String>) -> Policy {
         let mut skips = |name: &str, value: &str| {
             if !["skip", "raise"].contains(&value) {
                 problems.push(format!("{name} is {value:?}, must be \"skip\" or \"raise\""));

@@ -28,7 +28,7 @@ pub struct Lost {
 
 /// The account of one loader.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     bad: BTreeMap<u64, Error>,
     most: usize,
     is_full: bool,
@@ -40,13 +40,13 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// An empty one for a rank, with room for so many records.
-    pub(super) fn new(rank: u64, most: usize) -> Self {
+    pub(crate) fn new(rank: u64, most: usize) -> Self {
         let (bad, told, lost) = (BTreeMap::new(), HashMap::new(), Losses::new());
         Self { bad, most, is_full: false, told, rank, lost }
     }
 
     /// Enters a failure of a batch that is handed out; `is_skipped` unless it ends the run.
-    pub(super) fn enter(&mut self, error: Error, is_skipped: bool) {
+    pub(crate) fn enter(&mut self, error: Error, is_skipped: bool) {
         if is_skipped {
             self.tell(&error);
         }

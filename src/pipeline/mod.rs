@@ -67,10 +67,13 @@ pub use dataset::{
 };
 pub use headspace::Headspace;
 pub use inject::{delays as inject_delays, panic_at as inject_panic_at};
+#[cfg(feature = "cache")]
+pub(crate) use ledger::Ledger as Account;
 pub use ledger::{LISTED, Losses, Lost};
 pub use meter::{Times, meter_examples};
 pub use pace::{AUTO_PREFETCH, Auto};
 pub use plan::{MixturePlan, Plan};
+pub(crate) use policy::Tally;
 pub use policy::{MaxErrors, Policy};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
@@ -95,7 +98,6 @@ pub(crate) use consumer::closed;
 #[cfg(not(feature = "python"))]
 use consumer::closed;
 use ledger::Ledger;
-use policy::Tally;
 use reader::Reading;
 use run::Shared;
 use threads::Retired;

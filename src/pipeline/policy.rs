@@ -57,7 +57,7 @@ impl MaxErrors {
 
 impl Policy {
     /// Whether the run goes on after such a failure.
-    pub(super) fn skips(&self, kind: ErrorKind) -> bool {
+    pub(crate) fn skips(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Excluded => true,
             kind if kind.is_io() => self.skip_io,
@@ -82,24 +82,32 @@ impl Policy {
 
 /// Counts failures in the order of positions.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     most: Option<u64>,
     most_consecutive: Option<u64>,
     /// The different records that failed; empty if their number does not matter, else at most one more than may fail.
     rows: HashSet<u64>,
     consecutive: u64,
+    advice: &'static str,
 }
 
 impl Tally {
     /// A tally over so many rows, of which `failed` did before.
-    pub(super) fn new(policy: &Policy, rows: u64, failed: impl Iterator<Item = u64>) -> Self {
+    pub(crate) fn new(policy: &Policy, rows: u64, failed: impl Iterator<Item = u64>) -> Self {
         let most = policy.max_errors.map(|most| most.over(rows)).filter(|&most| most < rows);
         Self {
             most,
             most_consecutive: policy.max_consecutive_errors,
             rows: if most.is_some() { failed.collect() } else { HashSet::new() },
             consecutive: 0,
+            advice: "see errors(), and list them all with `forebay check`",
         }
+    }
+
+    /// The same with other advice for who has too many.
+    #[cfg(feature = "cache")]
+    pub(crate) fn advising(self, advice: &'static str) -> Self {
+        Self { advice, ..self }
     }
 
     /// The record of a position was had.
@@ -111,15 +119,12 @@ impl Tally {
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`], whose cause is `error`.
-    pub(super) fn bad(&mut self, error: &Error, is_substitute: bool) -> Result<()> {
+    pub(crate) fn bad(&mut self, error: &Error, is_substitute: bool) -> Result<()> {
         if !is_substitute {
             self.consecutive += 1;
         }
         let too_many = |message: String| {
-            let message = format!(
-                "{message}, the last one {}; see errors(), and list them all with `forebay check`",
-                error.kind
-            );
+            let message = format!("{message}, the last one {}; {}", error.kind, self.advice);
             Err(Error::new(ErrorKind::TooMany, message).because(error.clone()))
         };
         if let Some(most) = self.most_consecutive.filter(|&most| self.consecutive > most) {

@@ -51,6 +51,22 @@ class Number:
         return [made(document) for document in documents for _ in range(self.times)]
 
 
+class Picky(Number):
+    """The same, but some numbers make it raise."""
+
+    fingerprint = "picky"
+
+    @staticmethod
+    def refuses(document: int) -> bool:
+        """Whether the number is one of these."""
+        return document % 13 == 4 or 20 <= document < 28
+
+    def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+        if refused := [document for document in documents if self.refuses(document)]:
+            raise ValueError(f"not {refused[0]}")
+        return super().__call__(documents)
+
+
 def made(document: int) -> dict[str, Any]:
     """What becomes of a document."""
     matrix = np.full((document % 3 + 1, document % 5), document, np.float32)

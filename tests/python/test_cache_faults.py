@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -187,9 +188,9 @@ def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None
     handle = cache.build(shards, after_gate, tmp_path / "a", batch_size=8, wait=False)
     store = cache.TreeStore(tmp_path / "a")
     gate.set()
-    with pytest.raises(ForebayError, match=r"the processor raised .*documents 16 to 23.* in b.*forty") as raised:
+    with pytest.raises(ZeroDivisionError, match=r"^forty") as raised:
         handle.wait()
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert re.search(r"the processor raised .*documents 16 to 23.* in b", raised.value.__notes__[0])
     with pytest.raises(StateError, match="forty"):
         store.wait()
 
@@ -222,5 +223,5 @@ def test_a_corrupt_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises(ForebayError, match=r"line 2 is not JSON in .*c\.jsonl"):
         cache.build(tmp_path / "c.jsonl", Number(), tmp_path / "json")
     (tmp_path / "d.txt").write_bytes(b"good\n\xff\xfe\n")
-    with pytest.raises(ForebayError, match=r"line 2 cannot be read in .*d\.txt"):
+    with pytest.raises(ForebayError, match=r"line 2 cannot be read as UTF-8 in .*d\.txt"):
         cache.build(tmp_path / "d.txt", Number(), tmp_path / "text")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import ray
 
-from caches import Number, files, unequal
-from forebay import ForebayError, cache
+from caches import Number, Picky, files, unequal
+from forebay import SpectrogramTransform, cache
 from timing import eventually
 
 # Ray forks to start its servers, before which jax, if another test has imported it, warns.
@@ -86,5 +86,21 @@ def test_what_a_processor_raises_arrives(tmp_path: Path) -> None:
     def fails(documents: list[int]) -> list[dict[str, Any]]:
         raise ZeroDivisionError(f"at {documents[0]}")
 
-    with pytest.raises(ForebayError, match=r"elsewhere.*shard-0"):
+    with pytest.raises(ZeroDivisionError, match="at 0") as raised:
         cache.build(unequal((3, 4)), fails, tmp_path, engine="ray", n_workers=1)
+    assert any("elsewhere in shard-0" in note for note in raised.value.__notes__)
+
+
+def test_features_of_recordings_are_those_of_threads(shards: list[Path], tmp_path: Path) -> None:
+    transform = SpectrogramTransform(sample_rate=16000, n_mels=32)
+    cache.build(shards, transform, tmp_path / "ray", batch_size=4, n_workers=2, engine="ray")
+    cache.build(shards, transform, tmp_path / "threads", batch_size=4)
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+
+
+def test_the_same_documents_are_left_out(tmp_path: Path) -> None:
+    numbers = unequal((37, 0, 40, 12))
+    store = cache.build(numbers, Picky(), tmp_path / "ray", batch_size=8, n_workers=2, engine="ray", on_error="skip")
+    cache.build(numbers, Picky(), tmp_path / "threads", batch_size=8, on_error="skip")
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+    assert store.n_errors == sum(Picky.refuses(number) for all_ in numbers.values() for number in all_)

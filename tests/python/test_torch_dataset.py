@@ -54,10 +54,13 @@ class Made(UsersDataset):  # type: ignore[misc]
     def __init__(self, files: list[Path], share: bool, **parameters: Any) -> None:
         self.files, self.share, self.parameters = files, share, parameters
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def make(self) -> forebay.Loader:
         worker = get_worker_info()
         ranks = {"rank": worker.id, "world_size": worker.num_workers} if self.share else {}
-        return iter(forebay.Loader(self.files, **{**SMALL, **self.parameters, **ranks}, infinite=False))
+        return forebay.Loader(self.files, **{**SMALL, **self.parameters, **ranks}, infinite=False)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.make())
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
@@ -96,9 +99,7 @@ class Kept(Made):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if self.loader is None:
-            made = super().__iter__()
-            assert isinstance(made, forebay.Loader)
-            self.loader = made
+            self.loader = self.make()
         return iter(self.loader)
 
 

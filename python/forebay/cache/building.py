@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -28,6 +28,8 @@ _Path: TypeAlias = str | PathLike[str]
 Shards: TypeAlias = _Path | Sequence[_Path] | Mapping[str, Iterable[Any]]
 """Files, or iterables of documents by name."""
 Order: TypeAlias = Literal["round_robin", "concat"]
+Engine: TypeAlias = Literal["threads", "ray"]
+OnError: TypeAlias = Literal["raise", "skip"]
 
 SLICE_S = 0.05
 """A wait goes no longer without looking at signals."""
@@ -69,6 +71,8 @@ class Progress:
 
     documents: int
     """Documents that are written, those of earlier runs too; not all are committed."""
+    skipped: int
+    """Documents that were left out, in earlier runs too."""
     values: int
     """Values of all fields; of tokens, how many there are."""
     finished_shards: int
@@ -100,6 +104,7 @@ class CacheBuild:
         read = found["part"] - found["part_before"]
         return Progress(
             documents=found["documents"],
+            skipped=found["skipped"],
             values=found["values"],
             finished_shards=found["finished_shards"],
             n_shards=found["n_shards"],
@@ -113,7 +118,8 @@ class CacheBuild:
     def wait(self, timeout_s: float | None = None) -> TreeStore | None:
         """The finished cache; None if it still goes on after `timeout_s`.
 
-        Raises what ended the build: the error of a processor, a shard or the file system. What was committed is there,
+        Raises what ended the build: what a processor raised, with a note that says where, or the error of a shard or
+        the file system. What was committed is there,
         and the same call to `build` goes on from it. `KeyboardInterrupt` cancels the build.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -150,41 +156,30 @@ class CacheBuild:
         return f"<forebay.cache.CacheBuild: {progress.documents} documents, {100 * progress.part:.0f} % read>"
 
 
+class _Options(TypedDict, total=False):
+    """The keywords of `build` but for `wait`, on which its type depends; meaning and defaults are there."""
+
+    split: str
+    fields: Sequence[str] | Mapping[str, Any] | None
+    batch_size: int
+    order: Order
+    n_workers: int | None
+    engine: Engine
+    overwrite: bool
+    on_error: OnError
+    max_errors: int | None
+    compression: str
+    columns: Sequence[str] | None
+    progress: bool | None
+
+
 @overload
 def build(
-    shards: Shards,
-    processor: Processor,
-    path: _Path,
-    *,
-    split: str = "train",
-    fields: Sequence[str] | Mapping[str, Any] | None = None,
-    batch_size: int = 128,
-    order: Order = "round_robin",
-    n_workers: int | None = None,
-    engine: Literal["threads", "ray"] = "threads",
-    overwrite: bool = False,
-    wait: Literal[True] = True,
-    compression: str = "none",
-    columns: Sequence[str] | None = None,
-    progress: bool | None = None,
+    shards: Shards, processor: Processor, path: _Path, *, wait: Literal[True] = True, **options: Unpack[_Options]
 ) -> TreeStore: ...
 @overload
 def build(
-    shards: Shards,
-    processor: Processor,
-    path: _Path,
-    *,
-    split: str = "train",
-    fields: Sequence[str] | Mapping[str, Any] | None = None,
-    batch_size: int = 128,
-    order: Order = "round_robin",
-    n_workers: int | None = None,
-    engine: Literal["threads", "ray"] = "threads",
-    overwrite: bool = False,
-    wait: Literal[False],
-    compression: str = "none",
-    columns: Sequence[str] | None = None,
-    progress: bool | None = None,
+    shards: Shards, processor: Processor, path: _Path, *, wait: Literal[False], **options: Unpack[_Options]
 ) -> CacheBuild: ...
 def build(
     shards: Shards,
@@ -196,9 +191,11 @@ def build(
     batch_size: int = 128,
     order: Order = "round_robin",
     n_workers: int | None = None,
-    engine: Literal["threads", "ray"] = "threads",
+    engine: Engine = "threads",
     overwrite: bool = False,
     wait: bool = True,
+    on_error: OnError = "raise",
+    max_errors: int | None = None,
     compression: str = "none",
     columns: Sequence[str] | None = None,
     progress: bool | None = None,
@@ -218,6 +215,12 @@ def build(
     The order is that of the shards, whatever the workers do: `round_robin` takes a batch of each in turn, `concat` one
     shard behind the other. `fields` names what is kept, as a list, or as a dict with types (`{"input_ids": "uint16"}`).
     `compression` is "none", "zstd" or "zstd:LEVEL".
+
+    With `on_error="skip"` a document that cannot be had is left out: a line that is not JSON, a null, a recording that
+    cannot be decoded, and what makes the function raise. If it does, it is called for each document of the batch alone,
+    and then for those together that passed (so it must not change them). The same ones are left out in every run;
+    `errors()` of the cache lists them, and `max_errors` is how many there may be. What a system fails to read
+    (`OSError`), and a shard that is damaged beyond a document, end the build all the same.
 
     A build that ended early, however it did, goes on where it last committed if it is called again with the same
     arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
@@ -241,7 +244,7 @@ def build(
     if engine == "ray":
         from forebay.cache.ray import RayShards
 
-        remote = RayShards(given, kind, batch_size, workers)
+        remote = RayShards(given, kind, batch_size, workers, on_error)
         given, release = remote.shards(), remote.close
     core = _CacheBuild(
         given,
@@ -255,6 +258,8 @@ def build(
         compression=compression,
         made_by=json.dumps(made_by),
         overwrite=overwrite,
+        on_error=on_error,
+        max_errors=max_errors,
         is_processed=engine == "ray",
     )
     handle = CacheBuild(core, folder, split, release)

@@ -339,7 +339,8 @@ class ListAsyncDataset(_CoreDataset):
 class CacheDataset(_CoreDataset):
     """The documents of a cache, also of one that is still being built.
 
-    Opening reads the ledger alone. A cache that is not there yet is a `FileNotFoundError`.
+    Opening reads the ledger alone. A cache that is not there yet is a `FileNotFoundError`. Values of all documents in a
+    row, types, and what was left out are in `TreeStore`, which reads the same cache.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:

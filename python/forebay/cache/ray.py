@@ -19,16 +19,17 @@ ATTEMPTS = 10
 class Worker:
     """Reads and processes batches of some shards: an actor."""
 
-    def __init__(self, kind: dict[str, Any], batch_size: int) -> None:
+    def __init__(self, kind: dict[str, Any], batch_size: int, on_error: str) -> None:
         self._kind = kind
         self._batch_size = batch_size
+        self._on_error = on_error
         self._open: dict[str, tuple[int, _ShardWork]] = {}
 
     def batch(self, name: str, shard: list[Any], number: int) -> Any:
-        """A batch of a shard, or None behind the last."""
+        """A batch of a shard and what was left out of it, or None behind the last."""
         at, work = self._open.pop(name, (-1, None))
         if work is None or at != number:
-            work = _ShardWork(shard, self._kind, number, self._batch_size)
+            work = _ShardWork(shard, self._kind, number, self._batch_size, self._on_error)
         made = work.next()
         if made is not None:
             self._open[name] = (number + 1, work)
@@ -38,7 +39,7 @@ class Worker:
 class RayShards:
     """The shards of a build, by actors."""
 
-    def __init__(self, given: list[Any], kind: dict[str, Any], batch_size: int, n_workers: int) -> None:
+    def __init__(self, given: list[Any], kind: dict[str, Any], batch_size: int, n_workers: int, on_error: str) -> None:
         try:
             import ray
         except ImportError as error:
@@ -47,7 +48,7 @@ class RayShards:
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
         self._actor = ray.remote(max_concurrency=1)(Worker)
-        self._arguments = (ray.put(kind), batch_size)
+        self._arguments = (ray.put(kind), batch_size, on_error)
         self._given = given
         self._lock = threading.Lock()
         self._actors: list[Any] = [None] * min(n_workers, max(len(given), 1))

@@ -14,6 +14,9 @@ from forebay._core import _CacheReader
 class TreeStore:
     """Documents by number: `store[7]` is a dict of arrays, nested as it was built.
 
+    This is the storage: it tells what is committed, and never waits unless it is asked to. `CacheDataset` is the same
+    cache as a dataset, which waits for what is not there yet, and which others are made of.
+
     `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with the same
     layout. `len` is what was committed when it was last looked at; `refresh` looks again, `wait` waits.
 
@@ -35,6 +38,19 @@ class TreeStore:
 
     def __len__(self) -> int:
         return self._reader.length()[0]
+
+    def errors(self) -> list[dict[str, Any]]:
+        """The documents that a build with `on_error="skip"` left out of what is committed: at most the first 10000.
+
+        In the order of documents, with `shard`, `row` in it, `kind` and `reason`, as `Loader.errors` has them.
+        """
+        names = ("shard", "row", "kind", "reason")
+        return [dict(zip(names, one, strict=True)) for one in self._reader.errors()]
+
+    @property
+    def n_errors(self) -> int:
+        """How many documents were left out of what is committed."""
+        return self._reader.n_errors()
 
     def refresh(self) -> int:
         """Looks at the ledger, which costs a `stat`, and a small read if it has changed; the number of documents."""

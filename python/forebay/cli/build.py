@@ -37,6 +37,8 @@ def line(handle: CacheBuild) -> str:
         f"{progress.documents_per_s:.0f} documents/s",
         f"{progress.values_per_s / 1e6:.2f} M values/s",
     ]
+    if progress.skipped:
+        parts.insert(2, f"{progress.skipped} left out")
     if progress.remaining_s and progress.finished_shards < progress.n_shards:
         parts.append(f"{clock(progress.remaining_s)} left")
     return ", ".join(parts)
@@ -71,6 +73,13 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--engine", choices=("threads", "ray"), default="threads", help="(%(default)s)")
     parser.add_argument("--compression", default="none", help="none, zstd or zstd:LEVEL (%(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="remove a cache that is there")
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="skip: leave out documents that cannot be had, and list them in the ledger (%(default)s)",
+    )
+    parser.add_argument("--max-errors", type=int, metavar="N", help="how many documents may be left out")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -98,6 +107,8 @@ def run(options: argparse.Namespace) -> int:
             engine=options.engine,
             compression=options.compression,
             overwrite=options.overwrite,
+            on_error=options.on_error,
+            max_errors=options.max_errors,
         )
     except (ForebayError, OSError, TypeError) as error:
         sys.stderr.write(f"forebay build: {error}\n")
@@ -106,5 +117,6 @@ def run(options: argparse.Namespace) -> int:
                 "--tokenizer makes ids of texts; without it --fields names the columns of numbers to keep.\n"
             )
         return 1
-    sys.stderr.write(f"{len(store)} documents in {options.path} ({time.monotonic() - begin:.1f} s)\n")
+    note = f", {store.n_errors} left out" if store.n_errors else ""
+    sys.stderr.write(f"{len(store)} documents in {options.path}{note} ({time.monotonic() - begin:.1f} s)\n")
     return 0

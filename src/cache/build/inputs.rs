@@ -17,7 +17,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use parquet::arrow::{ProjectionMask, arrow_reader::ParquetRecordBatchReaderBuilder};
 use serde_json::Value;
 
-use super::{ReadShard, Shards};
+use super::{ReadShard, Shards, Skips};
 use crate::{
     Error, ErrorKind, Result,
     record::{RawRecord, ReadRecords},
@@ -296,7 +296,7 @@ fn places(schema: &SchemaRef, columns: Option<&[String]>) -> Result<Option<Vec<u
 }
 
 impl ReadShard<Rows> for Table {
-    fn next(&mut self) -> Result<Option<Rows>> {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Rows>> {
         let (mut batch, mut missing) = (Vec::new(), self.size as usize);
         while missing > 0 {
             let table = match self.rest.take() {
@@ -358,11 +358,11 @@ impl Lines {
         Ok(Box::new(lines))
     }
 
-    /// The next line without its end; of JSON the next that is not blank.
-    fn read(&mut self) -> Result<Option<String>> {
+    /// The next line without its end, or what is wrong with it alone; of JSON the next that is not blank.
+    fn read(&mut self) -> Result<Option<Result<String>>> {
         loop {
-            let mut line = String::new();
-            let n = self.lines.read_line(&mut line).map_err(|error| {
+            let mut line = Vec::new();
+            let n = self.lines.read_until(b'\n', &mut line).map_err(|error| {
                 let kind = match error.kind() {
                     io::ErrorKind::InvalidData
                     | io::ErrorKind::UnexpectedEof
@@ -375,34 +375,43 @@ impl Lines {
                 return Ok(None);
             }
             self.line += 1;
-            let end = line.trim_end_matches('\n').trim_end_matches('\r').len();
-            line.truncate(end);
-            if !self.is_json || !line.trim().is_empty() {
-                return Ok(Some(line));
+            if line.pop_if(|byte| *byte == b'\n').is_some() {
+                line.pop_if(|byte| *byte == b'\r');
+            }
+            if !self.is_json || !line.trim_ascii().is_empty() {
+                return Ok(Some(String::from_utf8(line).map_err(|error| {
+                    let message = format!("line {} cannot be read as UTF-8", self.line);
+                    Error::new(ErrorKind::Corrupt, message).because(error.utf8_error())
+                })));
             }
         }
+    }
+
+    fn parse(&self, line: &str) -> Result<Value> {
+        serde_json::from_str(line).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(error)
+        })
     }
 }
 
 impl ReadShard<Rows> for Lines {
-    fn next(&mut self) -> Result<Option<Rows>> {
-        let (mut lines, mut values) = (Vec::new(), Vec::new());
-        for _ in 0..self.size {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Rows>> {
+        let mut rows = if self.is_json { Rows::Json(Vec::new()) } else { Rows::Text(Vec::new()) };
+        let mut n = 0;
+        while n < self.size {
             let Some(line) = self.read()? else { break };
-            if self.is_json {
-                let value = serde_json::from_str(&line).map_err(|error| {
-                    Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(error)
-                })?;
-                values.push(value);
-            } else {
-                lines.push(line);
-            }
+            let kept = line.and_then(|line| {
+                match &mut rows {
+                    Rows::Json(values) => values.push(self.parse(&line)?),
+                    Rows::Text(lines) => lines.push(line),
+                    _ => {}
+                }
+                Ok(())
+            });
+            kept.or_else(|error| skips.unread(n, error))?;
+            n += 1;
         }
-        Ok(match (lines.is_empty(), values.is_empty()) {
-            (true, true) => None,
-            (false, _) => Some(Rows::Text(lines)),
-            (_, false) => Some(Rows::Json(values)),
-        })
+        Ok((n > 0).then_some(rows))
     }
 }
 
@@ -415,11 +424,14 @@ struct Recordings<R> {
 }
 
 impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
-    fn next(&mut self) -> Result<Option<Rows>> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Rows>> {
         let n = self.size.min(self.rows.saturating_sub(self.next));
         let mut records = Vec::with_capacity(n as usize);
         for row in self.next..self.next + n {
-            records.push(self.reader.read(row, self.rows - row, &|_, _| None)?);
+            match self.reader.read(row, self.rows - row, &|_, _| None) {
+                Ok(record) => records.push(record),
+                Err(error) => skips.unread(row - self.next, error)?,
+            }
         }
         self.next += n;
         Ok((n > 0).then_some(Rows::Recordings(records)))

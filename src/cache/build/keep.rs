@@ -1,9 +1,9 @@
 //! The processor of what is processed already: columns of numbers, or of lists of numbers, as they are.
 
-use arrow_array::{Array, ArrayRef, cast::AsArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
 
-use super::{Process, Processor, inputs::Rows};
+use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
@@ -20,15 +20,20 @@ impl Processor<Rows> for Keep {
 }
 
 impl Process<Rows> for Keep {
-    fn process(&mut self, rows: Rows) -> Result<Processed> {
-        let documents = rows.len() as u64;
+    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Table(tables) = rows else {
             let message = "without a processor, columns of numbers in Parquet or Arrow are kept as they are; give a processor \
                            for lines and recordings";
             return Err(Error::new(ErrorKind::Config, message));
         };
         let mut columns: Vec<Column> = Vec::new();
+        let (mut row, mut documents) = (0, 0);
         for table in &tables {
+            let nulls: Vec<_> = if table.columns().iter().any(may_have_nulls) {
+                (0..table.num_rows()).map(|at| null_of(table, at)).collect()
+            } else {
+                vec![None; table.num_rows()]
+            };
             for (at, field) in table.schema_ref().fields().iter().enumerate() {
                 let (dtype, rank) = kind(field.data_type()).ok_or_else(|| {
                     let message = format!(
@@ -43,7 +48,25 @@ impl Process<Rows> for Keep {
                     columns
                         .push(Column { rank, ..Column::flat(field.name(), dtype, Vec::new(), Vec::new()) });
                 }
-                append(table.column(at), &mut columns[at])?;
+                let mut rest = 0;
+                for run in nulls.chunk_by(|a, b| a.is_none() && b.is_none()) {
+                    if run[0].is_none() {
+                        append(&table.column(at).slice(rest, run.len()), &mut columns[at]);
+                    }
+                    rest += run.len();
+                }
+            }
+            for null in nulls {
+                match null {
+                    None => documents += 1,
+                    Some(name) => {
+                        let message = format!(
+                            "column {name:?} has a null; leave such rows out, or pass on_error=\"skip\""
+                        );
+                        skips.refused(row, Error::new(ErrorKind::Unreadable, message))?;
+                    }
+                }
+                row += 1;
             }
         }
         Ok(Processed { documents, columns })
@@ -76,16 +99,33 @@ fn kind(of: &ArrowType) -> Option<(DataType, usize)> {
     }
 }
 
-fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
-    let null = |row: usize| {
-        let message = format!("column {:?} has a null; leave such rows out before you build", column.name);
-        Error::new(ErrorKind::Schema, message).at_row((column.lengths.len() + row) as u64)
+fn may_have_nulls(array: &ArrayRef) -> bool {
+    let values = match array.data_type() {
+        ArrowType::List(_) => array.as_list::<i32>().values().null_count(),
+        ArrowType::LargeList(_) => array.as_list::<i64>().values().null_count(),
+        ArrowType::FixedSizeList(..) => array.as_fixed_size_list().values().null_count(),
+        _ => 0,
     };
-    if let Some(row) =
-        (array.null_count() > 0).then(|| (0..array.len()).find(|&row| array.is_null(row))).flatten()
-    {
-        return Err(null(row));
-    }
+    array.null_count() + values > 0
+}
+
+/// The first column with a null in a row.
+fn null_of(table: &RecordBatch, row: usize) -> Option<String> {
+    let is_null = |array: &ArrayRef| {
+        array.is_null(row)
+            || match array.data_type() {
+                ArrowType::List(_) => array.as_list::<i32>().value(row).null_count() > 0,
+                ArrowType::LargeList(_) => array.as_list::<i64>().value(row).null_count() > 0,
+                ArrowType::FixedSizeList(..) => array.as_fixed_size_list().value(row).null_count() > 0,
+                _ => false,
+            }
+    };
+    let at = table.columns().iter().position(is_null)?;
+    Some(table.schema_ref().field(at).name().clone())
+}
+
+/// Appends rows without nulls.
+fn append(array: &ArrayRef, column: &mut Column) {
     let lengths: Vec<u64>;
     let values: ArrayRef = match array.data_type() {
         ArrowType::List(_) => {
@@ -110,13 +150,9 @@ fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
             array.clone()
         }
     };
-    if values.null_count() > 0 {
-        return Err(null(0));
-    }
     let data = values.to_data();
     let width = column.dtype.bytes();
     let bytes = data.buffers()[0].as_slice();
     column.data.extend_from_slice(&bytes[data.offset() * width..(data.offset() + data.len()) * width]);
     column.lengths.extend(lengths);
-    Ok(())
 }

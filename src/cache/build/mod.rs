@@ -15,6 +15,7 @@
 pub mod inputs;
 pub mod keep;
 pub mod recordings;
+mod skips;
 pub mod tokens;
 mod turns;
 
@@ -28,15 +29,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::turns::Order;
 use self::turns::{Outcome, Turns};
+pub use self::{skips::Skips, turns::Order};
 use super::{
     batch::Processed,
     datatype::DataType,
     ledger::Ledger,
     writer::{CacheWriter, WriterOptions},
 };
-use crate::{Error, ErrorKind, Result, pipeline::Threads, seed::mix};
+use crate::{
+    Error, ErrorKind, Result,
+    pipeline::{Account, LISTED, MaxErrors, Policy, Tally, Threads},
+    seed::mix,
+};
 
 /// Documents between commits.
 pub const COMMIT_DOCUMENTS: u64 = 8192;
@@ -64,11 +69,11 @@ pub trait Shards: Send + Sync + 'static {
 
 /// Reads a shard from front to back.
 pub trait ReadShard<B>: Send {
-    /// The next documents: as many as were asked for, less at the end, None behind it.
+    /// The next documents: as many as were asked for but for those that are left out, less at the end, None behind it.
     ///
     /// # Errors
     /// As [`Shards::open`].
-    fn next(&mut self) -> Result<Option<B>>;
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<B>>;
 
     /// The part of the shard that has been read, if that is known.
     fn part(&self) -> Option<f64> {
@@ -84,11 +89,11 @@ pub trait Processor<B>: Send + Sync + 'static {
 
 /// One worker's part of a [`Processor`].
 pub trait Process<B>: Send {
-    /// Makes documents of a batch, as many as it likes.
+    /// Makes documents of a batch, as many as it likes, and none of those that it leaves out.
     ///
     /// # Errors
     /// Whatever keeps it from that; the build ends with it.
-    fn process(&mut self, batch: B) -> Result<Processed>;
+    fn process(&mut self, batch: B, skips: &mut Skips<'_>) -> Result<Processed>;
 }
 
 /// How a cache is built.
@@ -106,6 +111,8 @@ pub struct Plan {
     pub n_workers: usize,
     /// The fields to keep, and their types where they are given; None for all as they come.
     pub fields: Option<Vec<(String, Option<DataType>)>>,
+    /// What becomes of documents that cannot be had; of it `skip_bad`, and a number of `max_errors`.
+    pub policy: Policy,
     /// How the cache is written. Its shards are taken from [`Shards`].
     pub options: WriterOptions,
 }
@@ -117,6 +124,8 @@ pub struct Progress {
     pub documents: u64,
     /// Documents that were there before.
     pub documents_before: u64,
+    /// Documents that were left out, also before.
+    pub skipped: u64,
     /// Values that are written, of all fields.
     pub values: u64,
     /// Values that were there before.
@@ -149,9 +158,11 @@ trait Running: Send + Sync {
 struct Shared<B> {
     turns: Turns<B>,
     fields: Option<Vec<(String, Option<DataType>)>>,
+    policy: Policy,
     begin: Instant,
     before: Progress,
     documents: AtomicU64,
+    skipped: AtomicU64,
     values: AtomicU64,
     /// The number of documents, or why there are no more.
     result: Mutex<Option<Result<u64>>>,
@@ -167,6 +178,7 @@ impl<B: Send> Running for Shared<B> {
         let (finished_shards, n_shards, part) = self.turns.standing();
         Progress {
             documents: self.documents.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
             values: self.values.load(Ordering::Relaxed),
             finished_shards,
             n_shards,
@@ -187,7 +199,8 @@ impl Build {
     /// Opens the cache and begins; if it is finished already, there is nothing to do.
     ///
     /// # Errors
-    /// As [`CacheWriter::open`]; [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`] if the system has no threads.
+    /// As [`CacheWriter::open`]; [`ErrorKind::State`] and [`ErrorKind::TooMany`] if documents were left out that the policy does not let go;
+    /// [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`] if the system has no threads.
     pub fn start<S: Shards>(plan: Plan, shards: S, processor: impl Processor<S::Batch>) -> Result<Self> {
         let names = shards.names().to_vec();
         let mut sorted: Vec<_> = names.iter().collect();
@@ -199,6 +212,23 @@ impl Build {
         let mut options = WriterOptions { shards: names.clone(), ..plan.options };
         options.made_by.insert("shards".into(), order_of(&names).into());
         let writer = CacheWriter::open(&plan.path, &plan.split, options)?;
+        let skipped = writer.ledger().skipped.documents;
+        if skipped > 0 && !plan.policy.skip_bad {
+            let message = format!(
+                "{skipped} documents were left out of the cache {}, which on_error=\"raise\" forbids; pass on_error=\"skip\" to \
+                 go on with it, or overwrite=True to build it again",
+                plan.path.join(&plan.split).display()
+            );
+            return Err(Error::new(ErrorKind::State, message));
+        }
+        if let Some(MaxErrors::Count(most)) = plan.policy.max_errors
+            && skipped > most.max(0) as u64
+        {
+            let message = format!(
+                "{skipped} records failed before, max_errors allows {most}; see errors() of the cache"
+            );
+            return Err(Error::new(ErrorKind::TooMany, message));
+        }
         let standings =
             names.iter().map(|name| writer.ledger().shards.get(name).copied().unwrap_or_default());
         let most = (BACKLOG_COMMITS * COMMIT_DOCUMENTS / plan.batch_size).max(2 * plan.n_workers as u64);
@@ -207,6 +237,7 @@ impl Build {
         let shared = Arc::new(Shared {
             turns,
             fields: plan.fields,
+            policy: plan.policy,
             begin: Instant::now(),
             before: Progress {
                 documents_before: writer.documents(),
@@ -215,6 +246,7 @@ impl Build {
                 ..Progress::default()
             },
             documents: AtomicU64::new(writer.documents()),
+            skipped: AtomicU64::new(skipped),
             values: AtomicU64::new(writer.values()),
             result: Mutex::default(),
             ended: Condvar::new(),
@@ -292,13 +324,14 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
                 .unwrap_or_else(|_| Err(panicked("a worker")))
                 .unwrap_or_else(Outcome::Failed)
         };
+        let mut skips = Skips::new(&shared.policy, turn.batch * size);
         let mut batch = None;
         let read = guarded(&mut || {
             let reader = match &mut turn.reader {
                 Some(reader) => reader,
                 None => turn.reader.insert(shards.open(turn.shard, turn.batch, size)?),
             };
-            batch = reader.next()?;
+            batch = reader.next(&mut skips)?;
             Ok(Outcome::End)
         });
         let (shard, number) = (turn.shard, turn.batch);
@@ -312,14 +345,18 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
         let made = guarded(&mut || {
             let process = process.get_or_insert_with(|| processor.worker());
             let Some(batch) = batch.take() else { return Ok(Outcome::End) };
-            let mut processed = process.process(batch)?;
+            let mut processed = process.process(batch, &mut skips)?;
             if let Some(fields) = &shared.fields {
                 processed.select(fields)?;
             }
             processed.check()?;
-            Ok(Outcome::Done(processed))
+            Ok(Outcome::Done(processed, Vec::new()))
         });
-        shared.turns.answer(shard, number, in_batch(in_shard(made, &shards.names()[shard]), number, size));
+        let made = match made {
+            Outcome::Done(processed, _) => Outcome::Done(processed, skips.into_errors()),
+            ended => in_batch(in_shard(ended, &shards.names()[shard]), number, size),
+        };
+        shared.turns.answer(shard, number, made);
     }
 }
 
@@ -338,11 +375,6 @@ fn in_batch(outcome: Outcome, batch: u64, size: u64) -> Outcome {
         Outcome::Failed(mut error) if error.place.row.is_none() => {
             error.message =
                 format!("{} (documents {} to {})", error.message, batch * size, (batch + 1) * size - 1);
-            Outcome::Failed(error)
-        }
-        Outcome::Failed(mut error) => {
-            // A row within the batch.
-            error.place.row = error.place.row.map(|row| batch * size + row);
             Outcome::Failed(error)
         }
         outcome => outcome,
@@ -364,6 +396,8 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
 
 fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[String]) -> Result<u64> {
     let mut committed = (writer.documents(), Instant::now());
+    let (mut account, before) = (Account::new(0, LISTED), writer.ledger().skipped.documents);
+    let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
     loop {
         let is_new = writer.documents() > committed.0;
         let due = is_new.then(|| committed.1 + COMMIT_TIME);
@@ -382,7 +416,22 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
         };
         let name = &names[shard];
         match outcome {
-            Outcome::Done(processed) => {
+            Outcome::Done(processed, left_out) => {
+                let numbered = |(error, number): (Error, u64)| {
+                    let mut error = error.in_shard(PathBuf::from(name));
+                    error.place.index = Some(number);
+                    error
+                };
+                let left_out: Vec<_> =
+                    left_out.into_iter().zip(writer.ledger().skipped.documents..).map(numbered).collect();
+                if let Some(too_many) = left_out.iter().find_map(|error| tally.bad(error, false).err()) {
+                    writer.commit()?;
+                    return Err(too_many);
+                }
+                for error in left_out {
+                    writer.leave_out(name, &error);
+                    account.enter(error, true);
+                }
                 writer.append(name, Some(processed))?;
                 writer.advance(name, false);
             }
@@ -393,6 +442,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
             }
         }
         shared.documents.store(writer.documents(), Ordering::Relaxed);
+        shared.skipped.store(writer.ledger().skipped.documents, Ordering::Relaxed);
         shared.values.store(writer.values(), Ordering::Relaxed);
         let is_late = is_new && committed.1.elapsed() >= COMMIT_TIME;
         if writer.documents() - committed.0 >= COMMIT_DOCUMENTS || is_late {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Process, Processor, inputs::Rows};
+use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
@@ -55,7 +55,7 @@ struct Worker {
 }
 
 impl Process<Rows> for Worker {
-    fn process(&mut self, rows: Rows) -> Result<Processed> {
+    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Recordings(records) = rows else {
             return Err(Error::new(ErrorKind::Schema, "a transform of audio needs a column of recordings"));
         };
@@ -63,11 +63,15 @@ impl Process<Rows> for Worker {
             Column { rank: 2, ..Column::flat("spectrogram", DataType::Float32, Vec::new(), Vec::new()) };
         let mut labels = Column { rank: 0, ..Column::flat("label", DataType::Int64, Vec::new(), Vec::new()) };
         for (row, record) in records.iter().enumerate() {
-            self.one(record, &mut features).map_err(|error| error.at_row(row as u64))?;
-            labels.data.extend_from_slice(&record.label.to_le_bytes());
-            labels.lengths.push(1);
+            match self.one(record, &mut features) {
+                Ok(()) => {
+                    labels.data.extend_from_slice(&record.label.to_le_bytes());
+                    labels.lengths.push(1);
+                }
+                Err(error) => skips.refused(row as u64, error)?,
+            }
         }
-        Ok(Processed { documents: records.len() as u64, columns: vec![features, labels] })
+        Ok(Processed { documents: labels.lengths.len() as u64, columns: vec![features, labels] })
     }
 }
 

@@ -4,7 +4,7 @@ use arrow_array::{Array, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
 use serde_json::Value;
 
-use super::{Process, Processor, inputs::Rows};
+use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
@@ -45,23 +45,29 @@ impl Processor<Rows> for Tokenize {
 }
 
 impl Process<Rows> for Worker {
-    fn process(&mut self, rows: Rows) -> Result<Processed> {
+    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let column = self.what.text_column.clone();
         let mut ids = Ids::new(self);
-        each_text(&rows, &column, &mut |row, text| ids.add(text).map_err(|error| error.at_row(row)))?;
+        each_text(&rows, &column, &mut |row, text| {
+            text.and_then(|text| ids.add(text)).or_else(|error| skips.refused(row, error))
+        })?;
         Ok(ids.finish())
     }
 }
 
 impl Worker {
-    /// The ids of texts.
+    /// The ids of texts, or of those that can be had.
     ///
     /// # Errors
-    /// As [`Encoder::encode_ordinary`].
-    pub fn encode<'a>(&mut self, texts: impl Iterator<Item = &'a str>) -> Result<Processed> {
+    /// As [`Encoder::encode_ordinary`], and those of texts, if the policy lets none of them go.
+    pub fn encode<T: AsRef<str>>(
+        &mut self,
+        texts: impl Iterator<Item = Result<T>>,
+        skips: &mut Skips<'_>,
+    ) -> Result<Processed> {
         let mut ids = Ids::new(self);
         for (row, text) in texts.enumerate() {
-            ids.add(text).map_err(|error| error.at_row(row as u64))?;
+            text.and_then(|text| ids.add(text.as_ref())).or_else(|error| skips.refused(row as u64, error))?;
         }
         Ok(ids.finish())
     }
@@ -84,7 +90,10 @@ impl<'a> Ids<'a> {
         if self.worker.what.has_bos {
             self.all.push(self.worker.what.tokenizer.bos_id());
         }
-        self.worker.encoder.encode_ordinary(text, &mut self.all)?;
+        if let Err(error) = self.worker.encoder.encode_ordinary(text, &mut self.all) {
+            self.all.truncate(begin);
+            return Err(error);
+        }
         self.lengths.push((self.all.len() - begin) as u64);
         Ok(())
     }
@@ -101,15 +110,16 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// Calls `go` with the number and the text of each row.
-fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, &str) -> Result<()>) -> Result<()> {
-    let null = |row: u64| {
-        let message = format!("the text in column {column:?} is null; leave such rows out before you build");
-        Error::new(ErrorKind::Unreadable, message).at_row(row)
+/// Calls `go` with the number of each row and its text, or why it has none.
+fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) -> Result<()>) -> Result<()> {
+    let null = || {
+        let message =
+            format!("the text in column {column:?} is null; leave such rows out, or pass on_error=\"skip\"");
+        Error::new(ErrorKind::Unreadable, message)
     };
     let mut row = 0;
     match rows {
-        Rows::Text(lines) => lines.iter().enumerate().try_for_each(|(row, line)| go(row as u64, line)),
+        Rows::Text(lines) => lines.iter().enumerate().try_for_each(|(row, line)| go(row as u64, Ok(line))),
         Rows::Json(values) => values.iter().enumerate().try_for_each(|(row, value)| {
             let text = match value {
                 Value::String(text) => Some(text),
@@ -121,9 +131,9 @@ fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, &str) -> Result<
             };
             let missing = || {
                 let message = format!("the line has no text {column:?}; name the column with text_column=");
-                Error::new(ErrorKind::Schema, message).at_row(row as u64)
+                Error::new(ErrorKind::Unreadable, message)
             };
-            go(row as u64, text.ok_or_else(missing)?)
+            go(row as u64, text.map(|text| &text[..]).ok_or_else(missing))
         }),
         Rows::Table(tables) => {
             for table in tables {
@@ -132,7 +142,7 @@ fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, &str) -> Result<
                 };
                 let mut each = |text: Option<&str>| {
                     row += 1;
-                    go(row - 1, text.ok_or_else(|| null(row - 1))?)
+                    go(row - 1, text.ok_or_else(null))
                 };
                 match array.data_type() {
                     ArrowType::Utf8 => array.as_string::<i32>().iter().try_for_each(&mut each)?,

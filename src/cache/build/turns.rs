@@ -5,6 +5,9 @@
 //! shards that nobody reads at the moment, so that several are read at a time.
 //!
 //! Nothing can deadlock: the batch that the writer waits for is read whatever waits already, and it waits for nothing else.
+//!
+//! The turns of the pipeline are simpler, and others: errands that were numbered when they were asked for go on by number. Here nobody
+//! knows a batch's place among all before the shards that come before it have ended.
 
 use std::{
     collections::BTreeMap,
@@ -31,8 +34,8 @@ pub enum Order {
 /// What became of a batch.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Documents.
-    Done(Processed),
+    /// Documents, and why others were left out.
+    Done(Processed, Vec<Error>),
     /// There is no such batch: the shard has no more.
     End,
     /// The build ends with it.
@@ -193,7 +196,7 @@ impl<B> Turns<B> {
             let written = shard.written;
             if let Some(outcome) = shard.outcomes.remove(&written) {
                 match outcome {
-                    Outcome::Done(_) => shard.written += 1,
+                    Outcome::Done(..) => shard.written += 1,
                     _ => shard.is_finished = true,
                 }
                 state.under_way -= 1;
@@ -244,7 +247,163 @@ impl<B> Turns<B> {
 
 fn bytes(outcome: &Outcome) -> usize {
     match outcome {
-        Outcome::Done(processed) => processed.columns.iter().map(|column| column.data.len()).sum(),
+        Outcome::Done(processed, _) => processed.columns.iter().map(|column| column.data.len()).sum(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread, time::Duration};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A shard of so many batches; nothing here looks into them.
+    struct Batches(u64);
+
+    impl ReadShard<()> for Batches {
+        fn next(&mut self, _skips: &mut super::super::Skips<'_>) -> crate::Result<Option<()>> {
+            Ok(self.0.checked_sub(1).map(|left| self.0 = left))
+        }
+    }
+
+    fn turns(order: Order, standings: &[Standing], most_batches: u64, most_bytes: usize) -> Turns<()> {
+        Turns::new(order, standings.to_vec(), most_batches, most_bytes)
+    }
+
+    fn at(batches: u64) -> Standing {
+        Standing { documents: 0, batches, is_finished: false }
+    }
+
+    /// A batch of so many bytes, with its number as the number of documents.
+    fn done(number: u64, bytes: usize) -> Outcome {
+        let column = crate::cache::Column::flat("x", crate::cache::DataType::Uint8, vec![0; bytes], vec![]);
+        Outcome::Done(Processed { documents: number, columns: vec![column] }, Vec::new())
+    }
+
+    /// What a worker does: takes turns until there are none, and answers them; a shard has `batches` of them.
+    fn work(turns: &Turns<()>, batches: &[u64]) {
+        while let Some(turn) = turns.take() {
+            let (shard, number) = (turn.shard, turn.batch);
+            let goes_on = number < batches[shard];
+            turns.give_back(turn, goes_on);
+            if number % 3 == 1 {
+                thread::yield_now();
+            }
+            turns.answer(shard, number, if goes_on { done(number, 8) } else { Outcome::End });
+        }
+    }
+
+    /// The order, slow and plain: batches of each shard from where it stands, with its end.
+    fn expected(order: Order, begun: &[u64], batches: &[u64]) -> Vec<(usize, Option<u64>)> {
+        let numbers = |shard: usize| (begun[shard]..batches[shard]).map(Some).chain([None]);
+        let mut all: Vec<(usize, Option<u64>)> =
+            (0..batches.len()).flat_map(|shard| numbers(shard).map(move |number| (shard, number))).collect();
+        if order == Order::RoundRobin {
+            all.sort_by_key(|&(shard, number)| (number.unwrap_or(batches[shard]), shard));
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn the_order_is_that_of_the_shards(
+            shards in proptest::collection::vec((0u64..6, 0u64..12), 1..6), n_workers in 1usize..5, most in 1u64..9, concat: bool,
+        ) {
+            let order = if concat { Order::Concat } else { Order::RoundRobin };
+            let (begun, more): (Vec<u64>, Vec<u64>) = shards.into_iter().unzip();
+            let batches: Vec<u64> = begun.iter().zip(&more).map(|(begun, more)| begun + more).collect();
+            let standings: Vec<_> = begun.iter().map(|&batches| at(batches)).collect();
+            let turns = turns(order, &standings, most, 30);
+            let found = thread::scope(|scope| {
+                for _ in 0..n_workers {
+                    scope.spawn(|| work(&turns, &batches));
+                }
+                let mut found = Vec::new();
+                while let Some((shard, outcome)) = turns.next(None) {
+                    found.push((shard, match outcome {
+                        Outcome::Done(processed, _) => Some(processed.documents),
+                        _ => None,
+                    }));
+                }
+                found
+            });
+            prop_assert_eq!(found, expected(order, &begun, &batches));
+            prop_assert!(turns.is_finished());
+            prop_assert_eq!(turns.standing(), (batches.len() as u64, batches.len() as u64, 1.0));
+        }
+    }
+
+    #[test]
+    fn a_finished_shard_is_passed_over() {
+        let finished = Standing { is_finished: true, ..at(4) };
+        let turns = turns(Order::Concat, &[finished, at(2)], 9, 9);
+        let turn = turns.take().unwrap();
+        assert_eq!((turn.shard, turn.batch), (1, 2));
+    }
+
+    #[test]
+    fn readers_are_held_back_but_for_the_batch_that_is_needed() {
+        for (most_batches, most_bytes) in [(2, 1 << 20), (9, 15)] {
+            let turns = Arc::new(turns(Order::RoundRobin, &[at(0), at(0), at(0)], most_batches, most_bytes));
+            // The first batch is slow; two others are done and fill all the room.
+            let first = turns.take().unwrap();
+            for shard in [1, 2] {
+                if turns.lock().under_way == most_batches {
+                    break;
+                }
+                let turn = turns.take().unwrap();
+                assert_eq!((turn.shard, turn.batch), (shard, 0));
+                turns.give_back(turn, true);
+                turns.answer(shard, 0, done(0, 8));
+            }
+            let (shards, held) = {
+                let state = turns.lock();
+                (state.under_way, state.under_way >= most_batches || state.bytes >= most_bytes)
+            };
+            assert!(held, "{shards} batches");
+            let waiter = thread::spawn({
+                let turns = turns.clone();
+                move || turns.take().map(|turn| (turn.shard, turn.batch))
+            });
+            assert!(turns.next(Some(Instant::now() + Duration::from_millis(5))).is_none());
+            assert_eq!(turns.lock().under_way, shards, "nobody reads ahead");
+            turns.give_back(first, true);
+            turns.answer(0, 0, done(0, 8));
+            for shard in 0..shards as usize {
+                let next = turns.next(None);
+                assert!(matches!(next, Some((at, Outcome::Done(..))) if at == shard));
+            }
+            assert!(waiter.join().unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn a_reader_is_lent_and_comes_back() {
+        let turns = turns(Order::Concat, &[at(0)], 9, 9);
+        let mut turn = turns.take().unwrap();
+        assert!(turn.reader.is_none(), "nobody opened it yet");
+        turn.reader = Some(Box::new(Batches(1)));
+        turns.give_back(turn, true);
+        let turn = turns.take().unwrap();
+        assert!(turn.batch == 1 && turn.reader.is_some());
+        turns.give_back(turn, false);
+        assert!(turns.take().is_none(), "it has no more");
+    }
+
+    #[test]
+    fn stop_wakes_all() {
+        let turns = Arc::new(turns(Order::Concat, &[at(0)], 9, 9));
+        let taken = turns.take();
+        let waiters = [true, false].map(|reads| {
+            let turns = turns.clone();
+            thread::spawn(move || if reads { turns.take().is_none() } else { turns.next(None).is_none() })
+        });
+        turns.stop();
+        assert!(waiters.into_iter().all(|waiter| waiter.join().unwrap()));
+        drop(taken);
     }
 }

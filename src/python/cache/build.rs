@@ -18,17 +18,32 @@ use crate::{
     cache::{
         Compression, DataType, Processed, WriterOptions,
         build::{
-            Build, Order, Plan, Process, Processor, ReadShard, Shards,
+            Build, Order, Plan, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Want},
             recordings::Features,
             tokens::Tokenize,
         },
     },
+    config::PolicyConfig,
+    pipeline::{MaxErrors, Policy},
     python::{
-        calls::expect_calls, errors::to_python, side::on_the_side, spectrogram::SpectrogramTransform,
-        tokenizer::Tokenizer,
+        calls::expect_calls, errors::to_python, logging::EmitAtEnd, side::on_the_side,
+        spectrogram::SpectrogramTransform, tokenizer::Tokenizer, whole::max_errors,
     },
 };
+
+/// The policy of a build: the loaders', but that a share has no meaning while nobody knows how many documents there are.
+fn policy(on_error: String, max_errors: Option<MaxErrors>) -> Result<Policy> {
+    let mut problems = Vec::new();
+    let config = PolicyConfig { on_error, max_errors, ..PolicyConfig::default() };
+    let policy = config.check(&mut problems);
+    if let Some(MaxErrors::Share(share)) = max_errors {
+        problems = vec![format!(
+            "max_errors is {share:?}, must be a whole number: how many documents there are is known when all are read"
+        )];
+    }
+    if problems.is_empty() { Ok(policy) } else { Err(Error::new(ErrorKind::Config, problems.join("; "))) }
+}
 
 /// What `forebay.cache` says of a processor: its kind, and what that kind needs.
 fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want)> {
@@ -99,7 +114,7 @@ pub struct _CacheBuild(Option<Arc<Build>>);
 impl _CacheBuild {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of forebay.cache.build")]
-    #[pyo3(signature = (shards, processor, path, split, *, fields, batch_size, order, n_workers, compression, made_by, overwrite, is_processed=false))]
+    #[pyo3(signature = (shards, processor, path, split, *, fields, batch_size, order, n_workers, compression, made_by, overwrite, on_error="raise", max_errors=None, is_processed=false))]
     fn new(
         py: Python<'_>,
         shards: &Bound<'_, PyAny>,
@@ -113,6 +128,8 @@ impl _CacheBuild {
         compression: &str,
         made_by: &str,
         overwrite: bool,
+        on_error: &str,
+        #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
         is_processed: bool,
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
@@ -129,6 +146,7 @@ impl _CacheBuild {
             order: if order == "concat" { Order::Concat } else { Order::RoundRobin },
             n_workers,
             fields: fields.map_err(to_python)?,
+            policy: policy(on_error.to_owned(), max_errors).map_err(to_python)?,
             options: WriterOptions {
                 compression: Compression::from_name(compression).map_err(to_python)?,
                 overwrite,
@@ -171,9 +189,9 @@ impl _CacheBuild {
     /// The number of documents once it has ended, or None after `seconds`; raises what ended it.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         let most = Duration::from_secs_f64(seconds.clamp(0.0, 1.0));
-        py.detach(|| self.0.as_ref().and_then(|build| build.wait(most)))
-            .transpose()
-            .map_err(|error| to_python(py, &error))
+        let ended = py.detach(|| self.0.as_ref().and_then(|build| build.wait(most)));
+        let _emit = EmitAtEnd(py);
+        ended.transpose().map_err(|error| to_python(py, &error))
     }
 
     /// Asks it to end.
@@ -186,6 +204,7 @@ impl _CacheBuild {
         let progress = self.0.as_ref().map(|build| build.progress()).unwrap_or_default();
         let dict = PyDict::new(py);
         dict.set_item("documents", progress.documents)?;
+        dict.set_item("skipped", progress.skipped)?;
         dict.set_item("documents_before", progress.documents_before)?;
         dict.set_item("values", progress.values)?;
         dict.set_item("values_before", progress.values_before)?;
@@ -223,6 +242,10 @@ pub struct _ShardWork(Mutex<Work>);
 struct Work {
     reader: Box<dyn ReadShard<Batch>>,
     process: Box<dyn Process<Batch>>,
+    policy: Policy,
+    /// The row of the shard that the next batch begins with.
+    begin: u64,
+    batch_size: u64,
 }
 
 #[pymethods]
@@ -234,23 +257,31 @@ impl _ShardWork {
         processor: &Bound<'_, PyDict>,
         skip_batches: u64,
         batch_size: u64,
+        on_error: &str,
     ) -> PyResult<Self> {
         let (processor, want) = self::processor(processor)?;
+        let policy = policy(on_error.to_owned(), None).map_err(|error| to_python(py, &error))?;
         let given: Given = shard.extract()?;
         let opened = py.detach(|| given.shards(want, false)?.open(0, skip_batches, batch_size));
         let reader = opened.map_err(|error| to_python(py, &error))?;
-        Ok(Self(Mutex::new(Work { reader, process: processor.worker() })))
+        let begin = skip_batches * batch_size;
+        Ok(Self(Mutex::new(Work { reader, process: processor.worker(), policy, begin, batch_size })))
     }
 
-    /// The next batch, processed, or None behind the last.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let made = py.detach(|| -> Result<Option<Processed>> {
+    /// The next batch, processed, and what was left out of it; None behind the last.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOut>)>> {
+        let made = py.detach(|| -> Result<Option<(Processed, Vec<Error>)>> {
             let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(batch) = work.reader.next()? else { return Ok(None) };
-            work.process.process(batch).map(Some)
+            let Work { reader, process, policy, begin, batch_size } = &mut *work;
+            let mut skips = Skips::new(policy, *begin);
+            let Some(batch) = reader.next(&mut skips)? else { return Ok(None) };
+            *begin += *batch_size;
+            let processed = process.process(batch, &mut skips)?;
+            Ok(Some((processed, skips.into_errors())))
         });
-        made.map_err(|error| to_python(py, &error))?
-            .map(|processed| convert::tuples(py, processed))
-            .transpose()
+        let Some((processed, left_out)) = made.map_err(|error| to_python(py, &error))? else {
+            return Ok(None);
+        };
+        Ok(Some((convert::tuples(py, processed)?, left_out.iter().map(convert::left_out).collect())))
     }
 }

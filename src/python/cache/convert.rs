@@ -11,7 +11,10 @@ use pyo3::{
 };
 use serde_json::Value;
 
-use crate::cache::{Column, DataType, Processed, build::inputs::Rows};
+use crate::{
+    Error, ErrorKind,
+    cache::{Column, DataType, Processed, build::inputs::Rows},
+};
 
 /// A field of documents: name, type, axes; then the bytes of the values, the number of values of each document, and the shapes.
 type FieldTuple<'py> = (
@@ -47,6 +50,19 @@ pub fn processed(object: &Bound<'_, PyAny>) -> PyResult<Processed> {
         })
     };
     Ok(Processed { documents, columns: fields.into_iter().map(column).collect::<PyResult<_>>()? })
+}
+
+/// A document that another process left out: its row within the shard, the kind of its error, and what was found.
+pub type LeftOut = (u64, String, String);
+
+/// The error of a document that another process left out.
+pub fn error((row, kind, reason): LeftOut) -> Error {
+    Error::new(ErrorKind::of_document(&kind).unwrap_or(ErrorKind::Callback), reason).at_row(row)
+}
+
+/// What [`error`] takes.
+pub fn left_out(error: &Error) -> LeftOut {
+    (error.place.row.unwrap_or(0), error.kind.name().to_owned(), error.reason())
 }
 
 /// What [`processed`] takes.

@@ -30,6 +30,18 @@ impl _CacheReader {
         self.0.fields().iter().map(|field| (field.name.clone(), field.dtype.name(), field.rank)).collect()
     }
 
+    /// Shard, row, kind and reason of the first documents that were left out, as committed now.
+    fn errors(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, String, String)>> {
+        let skipped = py.detach(|| self.0.skipped()).map_err(|error| to_python(py, &error))?;
+        Ok(skipped.listed.into_iter().map(|one| (one.shard, one.row, one.kind, one.reason)).collect())
+    }
+
+    /// How many were left out.
+    fn n_errors(&self, py: Python<'_>) -> PyResult<u64> {
+        let skipped = py.detach(|| self.0.skipped());
+        skipped.map(|skipped| skipped.documents).map_err(|error| to_python(py, &error))
+    }
+
     /// How many documents there are, and whether there will be no more; as last seen.
     fn length(&self) -> (u64, bool) {
         let length = self.0.length();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::{
+    exceptions::{PyException, PyMemoryError, PyOSError},
     prelude::*,
     pybacked::PyBackedStr,
     types::{PyDict, PyList, PyString},
@@ -14,7 +15,7 @@ use crate::{
     cache::{
         Processed,
         build::{
-            Process, Processor, ReadShard, Shards,
+            Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Rows},
             keep::Keep,
             recordings::Features,
@@ -75,8 +76,8 @@ impl Shards for AnyShards {
 struct FileShard(Box<dyn ReadShard<Rows>>);
 
 impl ReadShard<Batch> for FileShard {
-    fn next(&mut self) -> Result<Option<Batch>> {
-        Ok(self.0.next()?.map(Batch::Rows))
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Batch>> {
+        Ok(self.0.next(skips)?.map(Batch::Rows))
     }
 
     fn part(&self) -> Option<f64> {
@@ -90,7 +91,7 @@ struct Iterable {
 }
 
 impl ReadShard<Batch> for Iterable {
-    fn next(&mut self) -> Result<Option<Batch>> {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Batch>> {
         call("the shard's iterator raised an exception", |py| {
             let mut iterator = self.iterator.bind(py).try_iter()?;
             let list = PyList::empty(py);
@@ -108,11 +109,15 @@ struct Elsewhere {
 }
 
 impl ReadShard<Batch> for Elsewhere {
-    fn next(&mut self) -> Result<Option<Batch>> {
-        call("a batch could not be processed elsewhere", |py| {
-            let next = self.iterator.bind(py).try_iter()?.next();
-            next.map(|batch| Ok(Batch::Processed(convert::processed(&batch?)?))).transpose()
-        })
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Batch>> {
+        let next = call("a batch could not be processed elsewhere", |py| {
+            let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
+            let (batch, left_out): (Bound<'_, PyAny>, Vec<convert::LeftOut>) = next?.extract()?;
+            Ok(Some((convert::processed(&batch)?, left_out)))
+        })?;
+        let Some((processed, left_out)) = next else { return Ok(None) };
+        left_out.into_iter().try_for_each(|one| skips.leave_out(convert::error(one)))?;
+        Ok(Some(Batch::Processed(processed)))
     }
 }
 
@@ -166,33 +171,25 @@ enum Worker {
 }
 
 impl Process<Batch> for Worker {
-    fn process(&mut self, batch: Batch) -> Result<Processed> {
+    fn process(&mut self, batch: Batch, skips: &mut Skips<'_>) -> Result<Processed> {
         match (self, batch) {
             (_, Batch::Processed(processed)) => Ok(processed),
-            (Self::Rows(process), Batch::Rows(rows)) => process.process(rows),
-            (Self::Tokens(process, _), Batch::Rows(rows)) => process.process(rows),
+            (Self::Rows(process), Batch::Rows(rows)) => process.process(rows, skips),
+            (Self::Tokens(process, _), Batch::Rows(rows)) => process.process(rows, skips),
             (Self::Tokens(process, column), Batch::Objects(list)) => {
-                let texts = call("a document has no text", |py| texts(list.bind(py), column))?;
-                process.encode(texts.iter().map(|text| &**text))
+                let leaves_out = skips.leaves_out();
+                let texts = call("a document has no text", |py| texts(list.bind(py), column, leaves_out))?;
+                process.encode(texts.into_iter(), skips)
             }
             (Self::Callable(callable), batch) => {
                 let (function, columns) = &**callable;
-                call("the processor raised an exception, or did not return documents", |py| {
-                    let documents = match batch {
-                        Batch::Rows(rows) => convert::rows(py, rows)?,
-                        Batch::Objects(list) => list.into_bound(py),
-                        Batch::Processed(_) => PyList::empty(py),
-                    };
-                    let made = function.bind(py).call1((documents,))?;
-                    convert::processed(&columns.bind(py).call1((made,))?)
-                })
+                let failed = "the processor raised an exception, or did not return documents";
+                called(failed, batch, Some(function), columns, skips)
             }
-            (Self::Columns(columns), Batch::Objects(list)) => {
-                call("the documents are no dicts of arrays", |py| {
-                    convert::processed(&columns.bind(py).call1((list,))?)
-                })
+            (Self::Columns(columns), batch @ Batch::Objects(_)) => {
+                called("the documents are no dicts of arrays", batch, None, columns, skips)
             }
-            (Self::Columns(_), Batch::Rows(rows)) => Keep.process(rows),
+            (Self::Columns(_), Batch::Rows(rows)) => Keep.process(rows, skips),
             (Self::Rows(_), Batch::Objects(_)) => {
                 let message = "a transform of audio reads recordings from Parquet or Arrow files; for an iterable give a function";
                 Err(Error::new(ErrorKind::Config, message))
@@ -201,10 +198,79 @@ impl Process<Batch> for Worker {
     }
 }
 
-fn texts(documents: &Bound<'_, PyList>, column: &str) -> PyResult<Vec<PyBackedStr>> {
-    let text = |document: Bound<'_, PyAny>| match document.cast::<PyDict>() {
-        Ok(dict) => dict.as_any().get_item(PyString::new(dict.py(), column))?.extract(),
-        Err(_) => document.extract(),
+/// What `function` makes of a batch. If it raises and documents may be left out, each is tried alone, those that make it raise are
+/// left out, and the others are processed together: as if the bad ones had never been there.
+fn called(
+    failed: &str,
+    batch: Batch,
+    function: Option<&Py<PyAny>>,
+    columns: &Py<PyAny>,
+    skips: &mut Skips<'_>,
+) -> Result<Processed> {
+    let leaves_out = skips.leaves_out();
+    let (processed, refused) = call(failed, |py| {
+        let make = |documents: &Bound<'_, PyList>| {
+            let made = match function {
+                Some(function) => &function.bind(py).call1((documents,))?,
+                None => documents.as_any(),
+            };
+            convert::processed(&columns.bind(py).call1((made,))?)
+        };
+        let documents = match batch {
+            Batch::Rows(rows) => convert::rows(py, rows)?,
+            Batch::Objects(list) => list.into_bound(py),
+            Batch::Processed(_) => PyList::empty(py),
+        };
+        let raised = match make(&documents) {
+            Err(raised) if leaves_out && is_verdict(py, &raised) => raised,
+            made => return Ok((made?, Vec::new())),
+        };
+        let (good, mut refused) = (PyList::empty(py), Vec::new());
+        for (row, document) in documents.iter().enumerate() {
+            match make(&PyList::new(py, [&document])?) {
+                Ok(_) => good.append(document)?,
+                Err(raised) if is_verdict(py, &raised) => refused.push((row as u64, raised.to_string())),
+                Err(raised) => return Err(raised),
+            }
+        }
+        match (refused.is_empty(), good.is_empty()) {
+            // It is not a document's fault.
+            (true, _) => Err(raised),
+            (false, true) => Ok((Processed::default(), refused)),
+            (false, false) => Ok((make(&good)?, refused)),
+        }
+    })?;
+    for (row, reason) in refused {
+        skips.refused(row, Error::new(ErrorKind::Callback, reason))?;
+    }
+    Ok(processed)
+}
+
+/// Whether what was raised tells of the documents: not that the system failed, or that the user wants to stop.
+fn is_verdict(py: Python<'_>, raised: &PyErr) -> bool {
+    raised.is_instance_of::<PyException>(py)
+        && !raised.is_instance_of::<PyOSError>(py)
+        && !raised.is_instance_of::<PyMemoryError>(py)
+}
+
+/// The text of each document, or why it has none.
+fn texts(
+    documents: &Bound<'_, PyList>,
+    column: &str,
+    leaves_out: bool,
+) -> PyResult<Vec<Result<PyBackedStr>>> {
+    let text = |document: Bound<'_, PyAny>| -> PyResult<PyBackedStr> {
+        match document.cast::<PyDict>() {
+            Ok(dict) => dict.as_any().get_item(PyString::new(dict.py(), column))?.extract(),
+            Err(_) => document.extract(),
+        }
     };
-    documents.iter().map(text).collect()
+    let kept = |document| match text(document) {
+        Err(raised) if leaves_out => {
+            let message = format!("the document has no text: {raised}");
+            Ok(Err(Error::new(ErrorKind::Unreadable, message)))
+        }
+        text => text.map(Ok),
+    };
+    documents.iter().map(kept).collect()
 }
