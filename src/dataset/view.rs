@@ -295,7 +295,9 @@ impl Mixed {
         })?;
         let seed = hash(*seed, Purpose::Pass, [epoch]);
         let new = |stop, rows: &[u64]| {
-            Mixture::new(seed, stages, block, stop, rows).map_err(|error| self.named(error))
+            Mixture::new(seed, stages, block, stop, rows)
+                .map(Mixture::keeping_blocks)
+                .map_err(|error| self.named(error))
         };
         let capped = |length: &Length| length.rows.min(LONG);
         let is_final = lengths.iter().all(|length| length.is_final);

@@ -53,7 +53,9 @@ pub struct Mixture {
     block: u64,
     stages: Vec<Counts>,
     len: Option<u64>,
-    /// Blocks that are worked out, each where its number modulo their count says.
+    /// How many blocks are kept worked out.
+    kept: usize,
+    /// Those that are, each where its number modulo `kept` says; empty before the first.
     recent: Vec<Block>,
 }
 
@@ -89,8 +91,7 @@ impl Mixture {
     /// The largest block.
     pub const MAX_BLOCK: u64 = 1 << 16;
 
-    /// Positions of blocks that are kept worked out, in 4 MiB, and how many blocks these are at most. Neighbours need the last one
-    /// alone; who asks for the positions of an era in any order works out each block once, if the era is no longer.
+    /// Positions of blocks that [`Mixture::keeping_blocks`] keeps, in 4 MiB, and how many blocks these are at most.
     const KEPT: u64 = 1 << 20;
     const KEPT_BLOCKS: u64 = 1 << 12;
 
@@ -133,9 +134,18 @@ impl Mixture {
                 .collect();
             made.push(Counts { first_block, counts, ends, before });
         }
-        let mut mixture = Self { seed, block, stages: made, len: None, recent: Vec::new() };
+        let mut mixture = Self { seed, block, stages: made, len: None, kept: 1, recent: Vec::new() };
         mixture.len = mixture.end(stop, lengths)?;
         Ok(mixture)
+    }
+
+    /// The same, to be asked for positions in any order: it keeps up to 4096 blocks of 2^20 positions in all, so that those of an era that
+    /// is no longer are worked out once each. Neighbours need the last block alone, and a loader has a mixture in each of its threads.
+    #[must_use]
+    pub fn keeping_blocks(mut self) -> Self {
+        self.kept = (Self::KEPT / self.block).min(Self::KEPT_BLOCKS) as usize;
+        self.recent.clear();
+        self
     }
 
     /// Checks what can be without a block.
@@ -159,14 +169,13 @@ impl Mixture {
     /// The source of `position` and the running number of the sample: divided by the source's length, the quotient is the epoch
     /// and the rest the place in it.
     ///
-    /// A block is worked out when it is first touched, at the cost of `block` positions. Up to 4096 blocks of 2^20 positions in all are
-    /// kept, until others take their places.
+    /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until another takes its place.
     pub fn at(&mut self, position: u64) -> (usize, u64) {
         if self.recent.is_empty() {
-            self.recent = vec![Block::default(); (Self::KEPT / self.block).min(Self::KEPT_BLOCKS) as usize];
+            self.recent = vec![Block::default(); self.kept];
         }
         let number = position / self.block;
-        let slot = (number % self.recent.len() as u64) as usize;
+        let slot = (number % self.kept as u64) as usize;
         if self.recent[slot].number != number || self.recent[slot].spots.is_empty() {
             self.recent[slot] = Block { number, spots: self.spots(number) };
         }

@@ -118,11 +118,13 @@ proptest! {
         seed: u64, (stages, block) in mixtures(), asked in proptest::collection::vec((0u64..3000, 0u64..3), 40),
     ) {
         let new = || Mixture::new(seed, &stages, block, Stop::Restart, &vec![1; stages[0].weights.len()]).unwrap();
-        let mut mixture = new();
+        let (mut mixture, mut keeping) = (new(), new().keeping_blocks());
         let kept = Mixture::KEPT_BLOCKS * block;
         for (position, turn) in asked {
             let position = position + turn * kept;
-            prop_assert_eq!(mixture.at(position), new().at(position), "at {}", position);
+            let expected = new().at(position);
+            prop_assert_eq!(mixture.at(position), expected, "at {}", position);
+            prop_assert_eq!(keeping.at(position), expected, "at {}", position);
         }
     }
 
@@ -184,7 +186,8 @@ fn the_largest_block_is_whole() {
 
 #[test]
 fn the_blocks_of_an_era_stay() {
-    let mut mixture = Mixture::new(7, &constant(&[3.0, 1.0]), 64, Stop::Restart, &[9, 9]).unwrap();
+    let new = || Mixture::new(7, &constant(&[3.0, 1.0]), 64, Stop::Restart, &[9, 9]).unwrap();
+    let mut mixture = new().keeping_blocks();
     let jumps: Vec<u64> = (0..8192).map(|position| position * 4097 % 8192).collect();
     for &position in &jumps {
         mixture.at(position);
@@ -197,6 +200,11 @@ fn the_blocks_of_an_era_stay() {
         mixture.at(position);
     }
     assert_eq!(kept(&mixture), before, "nothing is worked out twice");
+    let mut other = new();
+    for &position in &jumps {
+        other.at(position);
+    }
+    assert_eq!(other.recent.len(), 1, "in each thread of a loader");
 }
 
 #[test]
