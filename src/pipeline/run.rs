@@ -113,7 +113,8 @@ pub(super) enum Slot {
 /// The outcome of what was asked for beside the tickets.
 pub(super) type FromAside<E> = (Aside, Result<E>);
 
-/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if the thread unwinds.
+/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if it gets lost. A thread that unwinds
+/// ends the run instead ([`guard`]).
 pub(super) struct Answer<E> {
     pub(super) slot: Option<Slot>,
     pub(super) shared: Arc<Shared<E>>,
@@ -139,8 +140,9 @@ impl<E> Answer<E> {
 
 impl<E> Drop for Answer<E> {
     fn drop(&mut self) {
-        // A run that is stopped lets go of records everywhere, and its buffers may not be closed yet: nobody waits for these.
-        if self.shared.is_stopped() {
+        // A run that is stopped lets go of records everywhere, and its buffers may not be closed yet: nobody waits for these. Nor is
+        // there need for an answer where the thread unwinds: its guard is about to tell why, which an answer would forestall.
+        if self.shared.is_stopped() || std::thread::panicking() {
             return;
         }
         if let Some(slot) = self.slot.take() {
