@@ -26,7 +26,7 @@ use super::{
     stats::{Counters, Queues},
     threads::Threads,
     turns::Turns,
-    worker::{Input, work},
+    worker::{Input, Worker},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -246,7 +246,9 @@ impl<E: Send + 'static> Run<E> {
             let (source, task, shared) = (source.clone(), task.clone(), run.shared.clone());
             let input = Input { records: records.clone(), stopped: stopped.clone() };
             run.threads.spawn(format!("forebay-worker-{n}"), move || {
-                guard(&shared, |shared| work(n, shared, &*source, &*task, &input, injected));
+                guard(&shared, |shared| {
+                    Worker { n, shared, source: &*source, task: &*task, input, injected }.run()
+                });
             })?;
         }
         Ok((run, Ends { asides, stopped }))

@@ -1,9 +1,6 @@
 //! A worker: makes an example of each record that comes, and rests while it is not called.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_channel::{Receiver, TryRecvError, select};
 
@@ -33,70 +30,70 @@ impl<E> Input<E> {
     }
 }
 
-/// Worker thread `n`: works and rests until there are no more records, or the run is stopped.
-pub(super) fn work<S: Source, K: Task>(
-    n: usize,
-    shared: &Arc<Shared<ExampleOf<K>>>,
-    source: &S,
-    task: &K,
-    input: &Input<ExampleOf<K>>,
-    injected: Injected,
-) {
-    let meters = &shared.counters.meters;
-    let name = format!("forebay-worker-{n}");
-    let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, name);
-    loop {
-        if !shared.crew.is_called(n) && !watch.wait(&meters.rest, || shared.crew.rest(n)) {
-            return;
-        }
-        if !take_turn(n, shared, source, task, input, injected, &mut watch) {
-            shared.crew.end();
-            return;
-        }
-    }
+/// A worker thread.
+pub(super) struct Worker<'a, S, K: Task> {
+    pub(super) n: usize,
+    pub(super) shared: &'a Shared<ExampleOf<K>>,
+    pub(super) source: &'a S,
+    pub(super) task: &'a K,
+    pub(super) input: Input<ExampleOf<K>>,
+    pub(super) injected: Injected,
 }
 
-/// Works as long as worker `n` is called, with a stage of its own; false when there is nothing more to do.
-fn take_turn<S: Source, K: Task>(
-    n: usize,
-    shared: &Arc<Shared<ExampleOf<K>>>,
-    source: &S,
-    task: &K,
-    input: &Input<ExampleOf<K>>,
-    injected: Injected,
-    watch: &mut Stopwatch,
-) -> bool {
-    let mut stage = task.stage();
-    let meters = &shared.counters.meters;
-    loop {
-        let received = match input.records.try_recv() {
-            Err(TryRecvError::Empty) => watch.wait(&meters.records, || input.next()),
-            received => received.ok(),
-        };
-        let Some(Admitted { record, answer }) = received else { return false };
-        shared.bytes.release(record.bytes.len());
-        if shared.is_stopped() {
-            return false;
+impl<S: Source, K: Task> Worker<'_, S, K> {
+    /// Works and rests until there are no more records, or the run is stopped.
+    pub(super) fn run(self) {
+        let Self { n, shared, .. } = self;
+        let meters = &shared.counters.meters;
+        let name = format!("forebay-worker-{n}");
+        let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, name);
+        loop {
+            if !shared.crew.is_called(n) && !watch.wait(&meters.rest, || shared.crew.rest(n)) {
+                return;
+            }
+            if !self.take_turn(&mut watch) {
+                shared.crew.end();
+                return;
+            }
         }
-        injected.sleep(record.seed);
-        if injected.panics_at(record.index) {
-            shared.panic_with_locks();
-        }
-        let outcome = catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
-            .unwrap_or_else(|panic| {
-                // The panic is told at its record's place; until then others get what they need from a stage that is whole.
-                stage = task.stage();
-                Err(panicked(&*panic))
-            });
-        let counter = match outcome {
-            Ok(_) => &shared.counters.records_decoded,
-            Err(_) => &shared.counters.records_failed,
-        };
-        Counters::add(counter);
-        answer.give(outcome.map_err(|error| located(error, source, record.index)));
-        watch.item(&meters.decode, record.index);
-        if !shared.crew.is_called(n) {
-            return true;
+    }
+
+    /// Works as long as the worker is called, with a stage of its own; false when there is nothing more to do.
+    fn take_turn(&self, watch: &mut Stopwatch) -> bool {
+        let Self { shared, task, input, injected, .. } = self;
+        let mut stage = task.stage();
+        let meters = &shared.counters.meters;
+        loop {
+            let received = match input.records.try_recv() {
+                Err(TryRecvError::Empty) => watch.wait(&meters.records, || input.next()),
+                received => received.ok(),
+            };
+            let Some(Admitted { record, answer }) = received else { return false };
+            shared.bytes.release(record.bytes.len());
+            if shared.is_stopped() {
+                return false;
+            }
+            injected.sleep(record.seed);
+            if injected.panics_at(record.index) {
+                shared.panic_with_locks();
+            }
+            let outcome =
+                catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
+                    .unwrap_or_else(|panic| {
+                        // The panic is told at its record's place; until then others get what they need from a stage that is whole.
+                        stage = task.stage();
+                        Err(panicked(&*panic))
+                    });
+            let counter = match outcome {
+                Ok(_) => &shared.counters.records_decoded,
+                Err(_) => &shared.counters.records_failed,
+            };
+            Counters::add(counter);
+            answer.give(outcome.map_err(|error| located(error, self.source, record.index)));
+            watch.item(&meters.decode, record.index);
+            if !shared.crew.is_called(self.n) {
+                return true;
+            }
         }
     }
 }

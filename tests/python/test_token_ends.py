@@ -142,7 +142,7 @@ def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
 
 
 def test_threads_end(parquets: Path) -> None:
-    before = native_threads()  # zarrs, once it was used, has threads that last as long as the process
+    before = native_threads()  # what other tests left on its way out
     found = loader(parquets)
     next(found)
     assert native_threads() - before
