@@ -18,7 +18,7 @@ use std::{
 use forebay::{
     ErrorKind, Result,
     order::Order,
-    pipeline::{Auto, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
+    pipeline::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Source, Task},
     seed,
 };
@@ -94,7 +94,10 @@ proptest! {
                 got.extend(batches(&mut engine, 30));
             }
             let errors: Vec<_> = engine.errors().map(|e| e.place.index).collect();
-            let got = (got, errors);
+            let delivered = engine.stats().delivered;
+            prop_assert_eq!(delivered.batches, got.len() as u64);
+            prop_assert_eq!(delivered.examples, rows(&got).len() as u64);
+            let got = (got, errors, delivered);
             prop_assert_eq!(expected.get_or_insert_with(|| got.clone()), &got);
         }
     }
@@ -130,7 +133,9 @@ fn substitutes_fill_the_places_of_the_bad_and_move_nobody() {
             }
         }
     }
-    assert_eq!(patched.stats().substitutes, replaced);
+    let Delivered { batches, examples, substitutes, records_failed, .. } = patched.stats().delivered;
+    assert_eq!((batches, examples, substitutes), (40, 320, replaced));
+    assert!(records_failed >= replaced, "bad substitutes are replaced too: {records_failed} of {replaced}");
 }
 
 #[test]
@@ -499,8 +504,11 @@ fn batches_lie_ready_and_keep_their_places() {
             _ => panic!("not at once"),
         })
         .collect();
+    let before = engine.stats().delivered;
+    assert_eq!((before.batches, before.examples), (4, 32));
     engine.seek(0).unwrap();
     assert_eq!((next(&mut engine), batches(&mut engine, 3)), (first, others));
+    assert_eq!(engine.stats().delivered, before + before);
 }
 
 #[test]
