@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -367,10 +366,7 @@ def test_threads_that_read_foreign_arrays_end_with_the_last_of_them(tmp_path: Pa
     assert int(readers[0][3]["input_ids"][7]) == 3007
     assert threads().items() - before.items() == started, "both had the same threads"
     readers.pop()
-    deadline = time.monotonic() + 20
-    while threads().items() & started and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not threads().items() & started
+    eventually(lambda: not threads().items() & started)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
