@@ -258,7 +258,7 @@ class Loader:
         """The records that were skipped, each with its index and the reason."""
 
     def stats(self) -> _Stats:
-        """Counts, times by stage, depths of the queues, and a verdict; `delivered` counts the batches you got, and only these."""
+        """Counts, `delivered` those of the batches you got, times by stage, depths of the queues, and a verdict."""
 
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
         """Records what every thread does for `seconds` from now on, and writes it to `path` as trace events."""

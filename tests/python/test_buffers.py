@@ -60,5 +60,5 @@ def test_pool_lends_a_buffer_to_one_at_a_time() -> None:
     for thread in working:
         thread.start()
     for thread in working:
-        thread.join(20)
+        thread.join(120)
     assert not torn

@@ -189,7 +189,7 @@ def test_a_build_goes_on_behind_the_call(tmp_path: Path) -> None:
 
     def wait_first(documents: list[int]) -> list[dict[str, Any]]:
         if documents[0] >= 50:
-            gate.wait(10)
+            gate.wait(120)
         return [{"x": [document]} for document in documents]
 
     wait_first.fingerprint = "it"  # type: ignore[attr-defined]
@@ -209,7 +209,7 @@ def test_a_build_goes_on_behind_the_call(tmp_path: Path) -> None:
 
 def test_a_cancelled_build_is_gone_on_with(tmp_path: Path) -> None:
     shards = unequal((400, 300))
-    handle = cache.build(shards, Number(sleep_s=0.1), tmp_path / "a", batch_size=8, wait=False)
+    handle = cache.build(shards, Number(sleep_s=1.0), tmp_path / "a", batch_size=8, wait=False)
     eventually(lambda: handle.progress().documents > 0)
     assert handle.wait(0.01) is None
     handle.cancel()

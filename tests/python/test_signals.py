@@ -257,7 +257,7 @@ def test_close_wakes_next_in_another_thread(tiny_shards: list[Path]) -> None:
         time.sleep(0.5)
         closed = time.perf_counter()
         loader.close()
-        waiting.join(10)
+        waiting.join(60)
         [(name, woken)] = raised
         report(name=name, seconds=woken - closed, threads_end=seconds_to_end(), closed=loader.closed)
     """
