@@ -69,7 +69,7 @@ def length(folder: Path) -> int:
 def wait_for_a_commit(folder: Path, process: subprocess.Popen[str]) -> None:
     """Until there are more documents than now, or the process has ended."""
     before = length(folder)
-    eventually(lambda: length(folder) > before or process.poll() is not None, 60)
+    eventually(lambda: length(folder) > before or process.poll() is not None)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_interrupts_in_every_state(mixed_folder: Path, soak: int) -> None:
     measured = play(scene, mixed_folder, n, seconds=600 + n)
     print(f"{measured['n']} interrupts: p99 {measured['p99'] * 1e3:.0f} ms, worst {measured['worst'] * 1e3:.0f} ms")  # noqa: T201
     assert measured["works"] == [True] * 3
-    assert measured["stuck"] == []
+    claim(measured["stuck"] == [], measured)
     claim(measured["end"] < END_LIMIT_S, measured)
 
 
