@@ -169,5 +169,6 @@ def test_a_file_that_was_removed(tmp_path: Path) -> None:
         assert found[-4:] in ([0, 1000, 0, 1000], [1000, 0, 1000, 0])
         for path in tmp_path.glob("*.pt"):
             path.unlink()
-        with pytest.raises(forebay.ConfigError, match="none of 0 files"):
+        # Who reads ahead may have listed them while they were there.
+        with pytest.raises(forebay.ConfigError, match="none of [0-2] files"):
             [queue.get_batch("train", "cpu") for _ in range(9)]
