@@ -46,6 +46,7 @@ rust:
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
 	cargo test $(CARGO_PROFILE) --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
+	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml
 
 # Every interleaving of the free list, the shuffle buffer, and what the pipeline's threads wait at; a folder of its own, because the
 # cfg holds for all that is built.

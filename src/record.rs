@@ -187,6 +187,11 @@ pub trait Collate: Send {
     /// Hands out the batch under way, cut to its first `rows` rows, and begins the next.
     fn take(&mut self, rows: usize) -> Self::Batch;
 
+    /// The rows that the user finds in `batch`, which was cut to `rows`.
+    fn examples(_batch: &Self::Batch, rows: usize) -> usize {
+        rows
+    }
+
     /// Does what can be done for the batch under way, and tells whether it takes another example of `stream`; `None` if that is a
     /// matter of counting.
     ///

@@ -30,10 +30,10 @@ use forebay::{
     seed,
     source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version},
 };
-use patience::until;
+use patience::{undisturbed, until};
 use source_common::*;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 const ROWS: usize = 100;
 
 /// Local files that fail by a plan: each read by chance, some ranges for good; and that may stall.
@@ -324,8 +324,7 @@ fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(folder.path(), "a.arrow")];
     let [others, other_workers] = ["forebay-io", "forebay-worker"].map(threads_named);
-    let mut shortest = Duration::MAX;
-    for _ in 0..5 {
+    let trial = || {
         let disk = Disk::default();
         let source = open_on(&disk, &paths);
         disk.0.stalls.store(true, Relaxed);
@@ -334,7 +333,7 @@ fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
         until("a read stalls", || disk.0.n_stalled.load(Relaxed) > 0);
         let begin = Instant::now();
         engine.close();
-        shortest = shortest.min(begin.elapsed());
+        let took = begin.elapsed();
         assert!(disk.0.n_stalled.load(Relaxed) > 0, "it was let go, not waited for");
         let logged = std::mem::take(&mut *LOGGED.lock().unwrap());
         assert!(logged.iter().any(|message| message.contains("forebay-io")), "{logged:?}");
@@ -349,7 +348,10 @@ fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
             disk.0.opened.notify_all();
             thread::sleep(Duration::from_millis(1));
         }
+        took
+    };
+    for _ in 0..4 {
+        trial();
     }
-    // Of the one that the system disturbed least.
-    assert!(shortest < JOIN_TIMEOUT + Duration::from_millis(400), "{shortest:?}");
+    undisturbed(trial, |&took| took < JOIN_TIMEOUT + Duration::from_millis(400));
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use forebay::{
     Error, ErrorKind, Result,
     order::{Groups, Order, Stride},
-    pipeline::{Engine, Plan, Position, Step},
+    pipeline::{Delivered, Engine, Plan, Position, Step},
     record::{Batches, Collate, Held, Standing, Task},
     seed,
 };
@@ -249,18 +249,39 @@ fn a_finite_pass_delivers_every_record_or_holds_what_fills_no_row() {
 }
 
 #[test]
+fn what_lies_behind_the_last_batch_counts_with_the_end() {
+    let bad = (0..SHARDS.iter().sum()).filter(|&row| seed::mix(row) % 100 < SOME_BAD.bad_in_100).count();
+    for is_shuffled in [false, true] {
+        let mut engine = engine(packed(false, is_shuffled, 1), SOME_BAD);
+        let made = batches(&mut engine, usize::MAX);
+        let delivered = engine.stats().delivered;
+        assert_eq!((delivered.batches, delivered.records_failed), (made.len() as u64, bad as u64));
+        // Told once, and again only if the last batch comes again.
+        assert!(next(&mut engine).is_none());
+        assert_eq!(engine.stats().delivered, delivered);
+        engine.take_back();
+        assert_eq!(engine.stats().delivered.batches, made.len() as u64 - 1);
+        assert_eq!(batches(&mut engine, usize::MAX).len(), 1);
+        assert_eq!(engine.stats().delivered, delivered);
+    }
+}
+
+#[test]
 fn restored_before_every_batch_the_rest_is_the_same() {
     for plan in plans() {
         let mut whole = engine(plan.clone(), SOME_BAD);
-        let mut positions: Vec<Position> = Vec::new();
+        let mut positions: Vec<(Position, Delivered)> = Vec::new();
         let mut made = Vec::new();
         while let Some(batch) = {
-            positions.push(whole.position());
+            positions.push((whole.position(), whole.stats().delivered));
             next(&mut whole).filter(|_| made.len() < 30)
         } {
             made.push(batch);
         }
-        for (n, position) in positions.into_iter().enumerate().take(made.len() + 1) {
+        let all = positions[made.len()].1;
+        assert!(all.records_failed > 0 && all.substitutes == 0, "{all:?}");
+        assert_eq!(all.examples, made.iter().map(|batch| batch.len() as u64).sum::<u64>());
+        for (n, (position, before)) in positions.into_iter().enumerate().take(made.len() + 1) {
             let others = Plan {
                 n_workers: 1 + n % 4,
                 channel_size: 1 + n,
@@ -273,6 +294,7 @@ fn restored_before_every_batch_the_rest_is_the_same() {
             assert_eq!(engine.position(), position);
             let rest = batches(&mut engine, made.len() - n);
             assert_eq!(rest, made[n..], "from batch {n} of {plan:?}");
+            assert_eq!(before + engine.stats().delivered, all, "from batch {n} of {plan:?}");
         }
     }
 }
@@ -299,10 +321,12 @@ fn a_position_of_all_packers_serves_any_number_of_ranks() {
 #[test]
 fn a_batch_that_was_taken_back_comes_again() {
     for plan in plans() {
-        let expected = batches(&mut engine(plan.clone(), SOME_BAD), 20);
+        let mut straight = engine(plan.clone(), SOME_BAD);
+        let expected = batches(&mut straight, 20);
         let mut engine = engine(plan, SOME_BAD);
         engine.take_back(); // nothing, as nothing was taken
         let mut found = Vec::new();
+        let mut delivered = Delivered::default();
         while let Some(batch) = next(&mut engine).filter(|_| found.len() < expected.len()) {
             if found.len() % 3 == 0 {
                 let after = engine.position();
@@ -314,8 +338,13 @@ fn a_batch_that_was_taken_back_comes_again() {
                 assert_eq!(engine.position(), after);
             }
             found.push(batch);
+            delivered = engine.stats().delivered;
         }
         assert_eq!(found, expected);
+        // A pass that has ended tells what lies behind its last batch.
+        let told = straight.stats().delivered;
+        assert_eq!(Delivered { records_failed: delivered.records_failed, ..told }, delivered);
+        assert!(delivered.records_failed <= told.records_failed);
     }
 }
 

@@ -30,7 +30,7 @@ use forebay::{
 use patience::{undisturbed, until};
 use source_common::*;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Local files, mapped or not, that are far away, break in places, or stall.
 #[derive(Debug, Default)]

@@ -178,8 +178,9 @@ fn a_consumer_that_does_nothing_is_measured_on_the_side() {
             let aside = engine.aside().unwrap();
             let (headspace, batch) = aside.headspace(200 * MS, || true, Vec::len).unwrap().unwrap();
             assert!(!batch.is_empty());
-            // Two workers with a millisecond each, some of it for a window that fills.
-            assert!(headspace.examples <= 500 && headspace.elapsed_s >= 0.2, "{headspace:?}");
+            // Two workers with a millisecond each, some of it for a window that fills, and what lay ready.
+            let most = 2000.0 * headspace.elapsed_s + 100.0;
+            assert!(headspace.elapsed_s >= 0.2 && headspace.examples as f64 <= most, "{headspace:?}");
             headspace
         };
         undisturbed(trial, |headspace| {
@@ -237,9 +238,13 @@ fn slow_storage_calls_no_workers() {
         thread::sleep(MS);
         None
     };
-    let mut engine = engine(auto(6), Toy { unreadable: slow, ..toy(&[1000]) }, QUICK);
-    batches(&mut engine, 60);
-    assert_eq!(numbers(&engine).0, 2, "{:?}", report(&engine));
+    let trial = || {
+        let mut engine = engine(auto(6), Toy { unreadable: slow, ..toy(&[1000]) }, QUICK);
+        batches(&mut engine, 60);
+        report(&engine)
+    };
+    // A worker that the system halts in the middle of a record seems to work, and hungry loops call another one.
+    undisturbed(trial, |Report { stages: [_, decode, ..], .. }| decode.threads == 2);
 }
 
 #[test]

@@ -140,6 +140,15 @@ class _BatchTimes(TypedDict):
     starved_p99_s: float
 
 @type_check_only
+class _Delivered(TypedDict):
+    batches: int
+    examples: int
+    substitutes: int
+    records_failed: int
+    records_excluded: int
+    records_lost: int
+
+@type_check_only
 class _Stats(TypedDict):
     records_read: int
     records_decoded: int
@@ -150,6 +159,7 @@ class _Stats(TypedDict):
     substitutes: int
     batches: int
     decoded_at_first_batch: int
+    delivered: _Delivered
     n_workers: int
     prefetch_batches: int
     verdict: str
@@ -248,7 +258,7 @@ class Loader:
         """The records that were skipped, each with its index and the reason."""
 
     def stats(self) -> _Stats:
-        """Counts, times by stage, depths of the queues, and a verdict on what limits the loader."""
+        """Counts, `delivered` those of the batches you got, times by stage, depths of the queues, and a verdict."""
 
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
         """Records what every thread does for `seconds` from now on, and writes it to `path` as trace events."""

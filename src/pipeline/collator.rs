@@ -17,7 +17,7 @@ use super::{
     pace::{Pace, Sums, cpu_s},
     policy::Tally,
     run::{Run, Shared, guard},
-    stats::{Counters, cores},
+    stats::{Counters, Delivered, cores},
     threads::Threads,
     trace::Track,
 };
@@ -40,8 +40,8 @@ struct Made<B> {
 
 enum Outcome<B> {
     Batch(u64, Complete<B>),
-    /// The pass is over; told only where that was not known before.
-    End,
+    /// The pass is over; told only where that was not known before. With what counts behind the last batch.
+    End(Delivered),
 }
 
 /// A pass under way, from the batch at which it was started.
@@ -55,6 +55,8 @@ pub(super) struct Pass<C: Collate> {
     first: u64,
     next: u64,
     is_over: bool,
+    /// What counts at the end of the pass, until somebody counts it.
+    rest: Delivered,
     fatal: Option<Error>,
     /// When the last batch was handed out, until the next one is asked for.
     handed: Option<Instant>,
@@ -128,6 +130,7 @@ impl<C: Collate + 'static> Pass<C> {
             first: batch,
             next: batch,
             is_over: false,
+            rest: Delivered::default(),
             fatal: None,
             handed: None,
             starved: asked.elapsed(),
@@ -150,6 +153,11 @@ impl<C: Collate> Pass<C> {
     /// What ended the pass before its time.
     pub(super) fn fatal(&self) -> Option<&Error> {
         self.fatal.as_ref()
+    }
+
+    /// What counts now that the end was told, once.
+    pub(super) fn rest(&mut self) -> Delivered {
+        std::mem::take(&mut self.rest)
     }
 
     /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in the order of rows.
@@ -197,8 +205,9 @@ impl<C: Collate> Pass<C> {
                         self.next = number + 1;
                         Ok(Step::Batch(number, complete))
                     }
-                    Ok(Outcome::End) => {
+                    Ok(Outcome::End(rest)) => {
                         self.is_over = true;
+                        self.rest = rest;
                         Ok(Step::End)
                     }
                     Err(error) => {
@@ -283,7 +292,7 @@ impl<C: Collate> Collator<'_, C> {
             let outcome = loop {
                 match self.consumer.next(SLICE, |error| bad.push(error)) {
                     Ok(Step::TimedOut) => self.adapt(Instant::now()),
-                    Ok(Step::End) => break Ok(Outcome::End),
+                    Ok(Step::End) => break Ok(Outcome::End(self.consumer.rest())),
                     Ok(Step::Batch(number, complete)) => break Ok(Outcome::Batch(number, complete)),
                     Err(error) => break Err(error),
                 }

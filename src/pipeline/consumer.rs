@@ -16,7 +16,7 @@ use super::{
     meter::Stopwatch,
     policy::{Policy, Tally},
     run::{FromAside, Shared},
-    stats::Counters,
+    stats::{Counters, Delivered},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -44,6 +44,8 @@ pub(super) struct Complete<B> {
     pub(super) batch: B,
     /// Where the streams stand after it, if its number does not tell.
     pub(super) standings: Option<Standings>,
+    /// What counts once it is handed out.
+    pub(super) counts: Delivered,
 }
 
 /// What was held where the run was started, and has to be read again.
@@ -84,6 +86,8 @@ pub(super) struct Consumer<C: Collate> {
     pending: usize,
     policy: Policy,
     tally: Tally,
+    /// What the batch under way came to so far.
+    counts: Delivered,
     /// Records of the batch under way that failed, by row and attempt.
     bad: Vec<(usize, u64, Error)>,
     /// How many draws of each stream have failed since the last good one.
@@ -125,6 +129,7 @@ impl<C: Collate> Consumer<C> {
             pending,
             policy,
             tally,
+            counts: Delivered::default(),
             bad: Vec::new(),
             ending: Vec::new(),
             fatal: None,
@@ -176,7 +181,14 @@ impl<C: Collate> Consumer<C> {
             let standing = |(stream, &draws)| Standing { draws, held: self.collate.held(stream) };
             self.draws.iter().enumerate().map(standing).collect()
         });
-        Ok(Step::Batch(self.batch - 1, Complete { batch, standings }))
+        let examples = C::examples(&batch, rows) as u64;
+        let counts = Delivered { batches: 1, examples, ..std::mem::take(&mut self.counts) };
+        Ok(Step::Batch(self.batch - 1, Complete { batch, standings, counts }))
+    }
+
+    /// What counts once the end of the pass is told: records behind those of the last batch.
+    pub(super) fn rest(&self) -> Delivered {
+        self.counts
     }
 
     /// Goes on with the batch; false if time ran out.
@@ -294,6 +306,7 @@ impl<C: Collate> Consumer<C> {
                             self.collate.put(substitute.draw.stream, substitute.row, example)?;
                             self.filled += 1;
                             Counters::add(&self.shared.counters.substitutes);
+                            self.counts.substitutes += 1;
                         }
                         Err(error) => {
                             if let Err(error) = self.note(substitute, error) {
@@ -343,6 +356,12 @@ impl<C: Collate> Consumer<C> {
         if let Some(error) = exhausted {
             return Err(error);
         }
+        let count = match error.kind {
+            ErrorKind::Excluded => &mut self.counts.records_excluded,
+            kind if kind.is_io() => &mut self.counts.records_lost,
+            _ => &mut self.counts.records_failed,
+        };
+        *count += 1;
         if !self.schedule.rules().infinite || !is_counted {
             return Ok(());
         }

@@ -286,4 +286,8 @@ impl Collate for Handover {
     fn take(&mut self, _rows: usize) -> Rows {
         self.0.take().unwrap_or(Rows { columns: Columns { rows: 0, columns: Vec::new() }, is_past_end: true })
     }
+
+    fn examples(batch: &Rows, _rows: usize) -> usize {
+        batch.columns.rows
+    }
 }

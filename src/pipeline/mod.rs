@@ -77,7 +77,7 @@ pub(crate) use policy::Tally;
 pub use policy::{MaxErrors, Policy};
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
-pub use stats::{Counters, Queues, Report, StageTimes, Stats, cores};
+pub use stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};
 pub use threads::JOIN_TIMEOUT;
 pub(crate) use threads::Threads;
 #[cfg(feature = "tokens")]
@@ -124,8 +124,8 @@ pub struct Engine<S: Source, K: Task> {
     start: u64,
     /// Where the streams stand after the last batch that was taken, if its number does not tell.
     standings: Option<Standings>,
-    /// Where the engine stood before that batch: its number, and the streams. Forgotten by whatever leaves the pass.
-    before: Option<(u64, Option<Standings>)>,
+    /// Where the engine stood before that batch. Forgotten by whatever leaves the pass.
+    before: Option<Before>,
     /// The schedule that [`Engine::places`] asked last, and of which pass and streams it is.
     asked: Option<(u64, Canon, Schedule)>,
     skip: Vec<Range<u64>>,
@@ -139,6 +139,15 @@ pub struct Engine<S: Source, K: Task> {
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     ledger: Ledger,
+}
+
+/// Where an engine stood before the batch that was taken last.
+struct Before {
+    /// The number of that batch.
+    batch: u64,
+    standings: Option<Standings>,
+    /// What was counted since.
+    counts: Delivered,
 }
 
 /// Ends an engine from any thread, even one whose `next` is under way elsewhere.
@@ -297,6 +306,11 @@ impl<S: Source, K: Task> Engine<S, K> {
             Step::TimedOut => Step::TimedOut,
             Step::End => {
                 self.is_over = true;
+                let rest = pass.rest();
+                self.counters.deliver(rest);
+                if let Some(before) = &mut self.before {
+                    before.counts = before.counts + rest;
+                }
                 Step::End
             }
         })
@@ -304,16 +318,19 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
-        let (number, Complete { batch, standings }) = self.held.take()?;
-        self.before = Some((number, std::mem::replace(&mut self.standings, standings)));
+        let (number, Complete { batch, standings, counts }) = self.held.take()?;
+        let standings = std::mem::replace(&mut self.standings, standings);
+        self.before = Some(Before { batch: number, standings, counts });
+        self.counters.deliver(counts);
         Some((number, batch))
     }
 
     /// Stands again before the batch that was taken last, which nobody got: it is the next one once more, made anew. Nothing, if none was
     /// taken since the engine went elsewhere.
     pub fn take_back(&mut self) {
-        if let Some((number, standings)) = self.before.take() {
-            self.leave(number);
+        if let Some(Before { batch, standings, counts }) = self.before.take() {
+            self.counters.take_back(counts);
+            self.leave(batch);
             self.is_over = false;
             self.standings = standings;
         }

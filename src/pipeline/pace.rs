@@ -332,7 +332,7 @@ mod tests {
         // On a busy machine work takes longer than it is.
         let (before, begin) = (cpu_s(), Instant::now());
         while cpu_s() - before <= 0.005 {
-            assert!(begin.elapsed() < Duration::from_secs(20));
+            assert!(begin.elapsed() < Duration::from_secs(120));
         }
     }
 }

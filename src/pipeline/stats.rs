@@ -1,10 +1,12 @@
 //! What went through a loader, where its threads spent their time, and what that says.
 //!
-//! Counts and times are totals since construction, over all passes. What is said about speed, rates and shares of time and the
+//! Counts and times are totals since construction, over all passes. [`Stats`] counts what was done, batches made ahead included, so it
+//! depends on how far ahead the threads are; [`Delivered`] counts what came of the batches that were handed out, and depends on these alone. What is said about speed, rates and shares of time and the
 //! verdict, is said of the last [`SPAN`] to twice that, as it was when the last batch was handed out: a loader that was
 //! slow an hour ago, or that nobody has asked since, is described as it is when it is used.
 
 use std::{
+    ops::Add,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -35,6 +37,7 @@ pub struct Counters {
     pub(super) substitutes: AtomicU64,
     pub(super) batches: AtomicU64,
     batches_made: AtomicU64,
+    delivered: [AtomicU64; Delivered::COUNTS],
     pub(super) decoded_at_first_batch: AtomicU64,
     pub(super) meters: Meters,
     pub(super) trace: Arc<Trace>,
@@ -106,7 +109,49 @@ struct Recent {
     last: (Instant, Figures),
 }
 
-/// A loader's counts since its construction.
+/// What became of the batches that a loader handed out since its construction. The same in every run that hands out the same batches,
+/// whatever the number of threads and however far ahead they are: a batch's counts come with it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Batches. One that was taken back counts when it comes again.
+    pub batches: u64,
+    /// Their rows.
+    pub examples: u64,
+    /// Rows in which a substitute stands for a record.
+    pub substitutes: u64,
+    /// Bad records that were left out or replaced, bad substitutes among them.
+    pub records_failed: u64,
+    /// Records that were left out or replaced because the user excludes them.
+    pub records_excluded: u64,
+    /// Records that were left out or replaced because the system failed to read them.
+    pub records_lost: u64,
+}
+
+impl Delivered {
+    const COUNTS: usize = 6;
+
+    fn counts(self) -> [u64; Self::COUNTS] {
+        let Self { batches, examples, substitutes, records_failed, records_excluded, records_lost } = self;
+        [batches, examples, substitutes, records_failed, records_excluded, records_lost]
+    }
+
+    fn of(counts: [u64; Self::COUNTS]) -> Self {
+        let [batches, examples, substitutes, records_failed, records_excluded, records_lost] = counts;
+        Self { batches, examples, substitutes, records_failed, records_excluded, records_lost }
+    }
+}
+
+impl Add for Delivered {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let (one, other) = (self.counts(), other.counts());
+        Self::of(std::array::from_fn(|i| one[i] + other[i]))
+    }
+}
+
+/// A loader's counts since its construction. All but `batches` and `delivered` include what belongs to batches that were not handed out:
+/// those that lie ready or are under way, and those that were made for a pass that was left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records that the I/O thread put into the channel.
@@ -127,6 +172,8 @@ pub struct Stats {
     pub batches: u64,
     /// How many records had become examples when the first batch was complete.
     pub decoded_at_first_batch: u64,
+    /// What became of the batches that were handed out.
+    pub delivered: Delivered,
 }
 
 /// What lies between the stages now.
@@ -199,6 +246,7 @@ impl Counters {
             substitutes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batches_made: AtomicU64::new(0),
+            delivered: Default::default(),
             decoded_at_first_batch: AtomicU64::new(0),
             meters: Meters::new(),
             trace: Arc::default(),
@@ -246,6 +294,20 @@ impl Counters {
         }
     }
 
+    /// What these counts are of was handed out.
+    pub(super) fn deliver(&self, delivered: Delivered) {
+        for (sum, count) in self.delivered.iter().zip(delivered.counts()) {
+            sum.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// What these counts are of was given back.
+    pub(super) fn take_back(&self, delivered: Delivered) {
+        for (sum, count) in self.delivered.iter().zip(delivered.counts()) {
+            sum.fetch_sub(count, Ordering::Relaxed);
+        }
+    }
+
     /// A batch was handed out `now`.
     pub(super) fn handed_out(&self, now: Instant) {
         // Whoever reads meanwhile gets the figures of the batch before.
@@ -275,6 +337,7 @@ impl Counters {
             substitutes: get(&self.substitutes),
             batches: get(&self.batches),
             decoded_at_first_batch: get(&self.decoded_at_first_batch),
+            delivered: Delivered::of(self.delivered.each_ref().map(get)),
         }
     }
 

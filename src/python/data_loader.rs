@@ -166,8 +166,11 @@ impl DataLoader {
                 let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
                 return to_dict(py, columns, pool.fields()).map(Some);
             }
-            // The rows came to an end while the pass was under way.
-            self.face.ask(py, RowEngine::recount)?;
+            // The rows came to an end while the pass was under way, and nobody gets this batch.
+            self.face.ask(py, |engine| {
+                engine.take_back();
+                engine.recount()
+            })?;
         }
         Ok(None)
     }

@@ -419,8 +419,12 @@ impl Loader {
 
     /// What went through, where the time goes, and what that says. Totals are since construction.
     ///
-    /// - `records_read`, `records_decoded`, `records_failed`, `records_excluded`, `records_lost` (to the system), `retries` (reads that failed for a moment), `substitutes`, `batches`; `decoded_at_first_batch`, how many records had
-    ///   been decoded when the first batch was complete.
+    /// - `delivered`, of the batches that you got: `batches`, `examples` (rows), `substitutes`, and the records that were left out or
+    ///   replaced, `records_failed`, `records_excluded` and `records_lost` (to the system). The same in every run, however many
+    ///   threads there are; a loader that goes on from a state counts what it delivers itself.
+    /// - What was done, also for batches that lie ready or were left, and so a matter of timing: `records_read`, `records_decoded`,
+    ///   `records_failed`, `records_excluded`, `records_lost`, `retries` (reads that failed for a moment), `substitutes`;
+    ///   `decoded_at_first_batch`, how many records had been decoded when the first batch was complete. `batches` were handed over.
     /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound, CPU-bound, I/O-bound or
     ///   buffer-bound, of the last 5 to 10 s, as it was when the last batch was handed out.
     /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items` (records; batches in the last

@@ -2,7 +2,7 @@
 
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::pipeline::{Counters, Queues, Report, StageTimes, Times};
+use crate::pipeline::{Counters, Delivered, Queues, Report, StageTimes, Times};
 
 /// What `Loader.stats()` returns.
 pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResult<Bound<'py, PyDict>> {
@@ -18,6 +18,16 @@ pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResu
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;
     dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;
+    let Delivered { batches, examples, substitutes, records_failed, records_excluded, records_lost } =
+        stats.delivered;
+    let delivered = PyDict::new(py);
+    delivered.set_item("batches", batches)?;
+    delivered.set_item("examples", examples)?;
+    delivered.set_item("substitutes", substitutes)?;
+    delivered.set_item("records_failed", records_failed)?;
+    delivered.set_item("records_excluded", records_excluded)?;
+    delivered.set_item("records_lost", records_lost)?;
+    dict.set_item("delivered", delivered)?;
     dict.set_item("n_workers", n_workers)?;
     dict.set_item("prefetch_batches", prefetch_batches)?;
     dict.set_item("verdict", verdict)?;

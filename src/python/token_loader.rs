@@ -320,7 +320,7 @@ impl TokenLoader {
         self.face.errors(py, |_| None)
     }
 
-    /// What `Loader.stats` tells, and `packing`, as it was when the last batch was complete: `documents` and `tokens` that the packers of
+    /// What `Loader.stats` tells, and `packing`, as it was when the last batch was made, which may lie ready still: `documents` and `tokens` that the packers of
     /// this rank hold, the `bytes` that this takes, and since construction the tokens `delivered` in rows and `dropped` where documents were cropped.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.face.stats(py)?;

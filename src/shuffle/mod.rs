@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use std::{sync::Arc, thread};
 
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_secs(120);
     const NOW: Duration = Duration::ZERO;
 
     fn drain(buffer: &ConcurrentShuffleBuffer<u64>) -> Vec<u64> {

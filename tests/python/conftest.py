@@ -1,6 +1,7 @@
 import gc
 import importlib.util
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ import forebay
 import numbered
 from forebay import _core
 from recordings import SMALL, Row, read_rows, tiny_rows, write_shard
+
+# In what a shell runs in the background Ctrl-C is ignored, and so it would be in all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without torch there is nothing to import there; `make test-torch` runs them, and fails if it cannot.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_queue_*.py"]

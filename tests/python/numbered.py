@@ -88,6 +88,6 @@ def threads() -> list[str]:
 def seconds_to_end() -> float:
     """How long it takes until no thread of a loader is left."""
     start = time.perf_counter()
-    while threads() and time.perf_counter() - start < 10:
+    while threads() and time.perf_counter() - start < 60:
         time.sleep(0.002)
     return time.perf_counter() - start

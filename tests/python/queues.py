@@ -92,7 +92,7 @@ def expected(provider: DataProviderBase, seqs: range, split: str = "train") -> l
     return [int(batch["x"][0, 0]) for seq in seqs for batch in provider.sample_file(split, seq)]
 
 
-def take(queue: DatasetConsumer, n: int, split: str = "train", timeout: float | None = 20) -> list[int]:
+def take(queue: DatasetConsumer, n: int, split: str = "train", timeout: float | None = 120) -> list[int]:
     return [first(queue.get_batch(split, "cpu", timeout)) for _ in range(n)]
 
 

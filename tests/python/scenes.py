@@ -54,7 +54,7 @@ def threads():
 
 def seconds_to_end():
     start = time.perf_counter()
-    while threads() and time.perf_counter() - start < 10:
+    while threads() and time.perf_counter() - start < 60:
         time.sleep(0.002)
     return time.perf_counter() - start
 
@@ -79,7 +79,7 @@ class Scenes:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     def play(
-        self, scene: str, *arguments: object, seconds: float = 200, environment: Mapping[str, str] | None = None
+        self, scene: str, *arguments: object, seconds: float = 600, environment: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Runs a scene that must end well and say nothing but its report."""
         with self.start(scene, *arguments, environment=environment) as process:

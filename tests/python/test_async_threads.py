@@ -74,7 +74,7 @@ def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None
     class Busy(Pipeline):
         def __call__(self, *_arguments: Any) -> None:
             busy.release()
-            go_on.wait(10)
+            go_on.wait(120)
 
     batches = loader(pipeline=Busy())
     iterator = iter(batches)
@@ -88,10 +88,10 @@ def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert all(busy.acquire(timeout=10) for _ in range(3))
+    assert all(busy.acquire(timeout=120) for _ in range(3))
     start = time.perf_counter()
     batches.close()
-    waiting.join(10)
+    waiting.join(60)
     ended = time.perf_counter() - start
     assert "closed" in str(*raised)
     assert "3 threads are still in the pipeline" in caplog.text
@@ -107,7 +107,7 @@ def test_threads_that_wait_for_scratch_memory(buffers_ahead: int) -> None:
 
     class Scratched(Pipeline):
         def __call__(self, *arguments: Any) -> None:
-            lent = [pool.acquire(timeout=20) for pool in pools]
+            lent = [pool.acquire(timeout=120) for pool in pools]
             super().__call__(*arguments)
             x = arguments[3]["x"]
             for _number, scratch in lent:
@@ -225,7 +225,7 @@ def test_process_ends(ending: str) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["running"] == 4
         began = time.perf_counter()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         ended = time.perf_counter()
         assert process.returncode == ("out" in ending)
     claim(ended - began < END_LIMIT_S, ended - began)

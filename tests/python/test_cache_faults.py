@@ -69,7 +69,7 @@ def length(folder: Path) -> int:
 def wait_for_a_commit(folder: Path, process: subprocess.Popen[str]) -> None:
     """Until there are more documents than now, or the process has ended."""
     before = length(folder)
-    eventually(lambda: length(folder) > before or process.poll() is not None, 60)
+    eventually(lambda: length(folder) > before or process.poll() is not None)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None
     gate = threading.Event()
 
     def after_gate(documents: list[int]) -> list[dict[str, Any]]:
-        gate.wait(10)
+        gate.wait(120)
         return fails_at_40(documents)
 
     after_gate.fingerprint = "made"  # type: ignore[attr-defined]

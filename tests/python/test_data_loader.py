@@ -284,6 +284,10 @@ def test_l9_a_cache_that_grows(n: int, drop_last: bool) -> None:
         writer.join()
         second = xs(loader)
         assert len(loader) == len(first) == len(second)
+        # The batch that only tells that the rows have come to an end is none of them.
+        delivered = loader.stats()["delivered"]
+        assert delivered["batches"] == 2 * len(first)
+        assert delivered["examples"] == sum(map(len, first + second))
     with DataLoader(
         EraShufflingDataset(ListAsyncDataset([{"x": i} for i in range(n)]), 16, 1), 8, drop_last=drop_last
     ) as loader:
@@ -408,6 +412,7 @@ def test_stats_and_repr() -> None:
         list(loader)
         stats = loader.stats()
         assert (stats["rows"], stats["batches"]) == (64, 8)
+        assert (stats["delivered"]["batches"], stats["delivered"]["examples"]) == (8, 64)
         assert stats["bytes"] == 64 * 8 + 4 * sum(1 + i % 4 for i in range(64))
         assert "permutation(list(" in repr(loader)
         assert (loader.closed, loader.dataset.current_len()) == (False, 64)

@@ -57,7 +57,7 @@ def test_bad_records_are_among_them(tiny_shards: list[Path]) -> None:
     with train(tiny_shards) as loader:
         for batch in itertools.islice(loader, N_BATCHES):
             assert len(batch["index"]) == 16
-        assert loader.stats()["substitutes"] > 20
+        assert loader.stats()["delivered"]["substitutes"] > 20
         assert len(loader.errors()) == 15
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import forebay
 from recordings import TINY, Row, tiny_rows, write_shard
+from timing import eventually
 
 BAD_VALUES: list[tuple[str, Any]] = [
     ("seed", -1),
@@ -282,6 +283,11 @@ def test_bad_records_of_a_finite_pass(tmp_path: Path, caplog: pytest.LogCaptureF
     assert [error["path"] for error in errors] == [row.path for row, _ in BAD_RECORDS.values()]
     assert [error["kind"] for error in errors] == [kind for _, kind in BAD_RECORDS.values()]
     assert all(len(error["reason"]) > 10 for error in errors)
+    delivered = stats["delivered"]
+    assert delivered == {
+        "batches": 6, "examples": 50, "substitutes": 0,
+        "records_failed": 10, "records_excluded": 0, "records_lost": 0,
+    }  # fmt: skip
     assert stats["records_failed"] == 10
     assert stats["records_decoded"] == 50
     assert stats["substitutes"] == 0
@@ -302,14 +308,65 @@ def test_logged_once_per_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "a.arrow" in messages[0]
 
 
-def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path]) -> None:
-    """Batches stay full, bad rows never appear."""
-    with forebay.Loader(tiny_shards, shuffle_min_size=20, batch_size=50, **TINY) as loader:
-        rows = [row for _ in range(24) for row in next(loader)["index"].tolist()]
-        assert len(rows) == 1200
-        assert all(row % 20 != 7 for row in rows)
-        assert 55 <= loader.stats()["substitutes"] <= 65
-        assert [error["index"] for error in loader.errors()] == list(range(7, 300, 20))
+def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """Batches stay full, bad rows never appear; what was delivered is told exactly, whatever was made ahead."""
+    parameters: dict[str, Any] = {"shuffle_min_size": 20, "batch_size": 50, **TINY}
+    sound = [write_shard(tmp_path / f"{i}.arrow", tiny_rows(60), rows_per_batch=16) for i in range(5)]
+    with forebay.Loader(sound, **parameters) as loader:
+        drawn = [row for _ in range(24) for row in next(loader)["index"].tolist()]
+    n_bad = sum(row % 20 == 7 for row in drawn)
+    told = []
+    for n_workers, prefetch_batches in [(1, 1), (2, 3), (8, 12)]:
+        with forebay.Loader(
+            tiny_shards, **parameters, n_workers=n_workers, prefetch_batches=prefetch_batches
+        ) as loader:
+            assert set(loader.stats()["delivered"].values()) == {0}
+            rows = [row for _ in range(24) for row in next(loader)["index"].tolist()]
+            # More is made meanwhile, and is no part of it.
+            eventually(lambda n=prefetch_batches, loader=loader: loader.stats()["queues"]["batches"] >= n)
+            stats = loader.stats()
+            assert [row for row, place in zip(rows, drawn, strict=True) if place % 20 != 7] == [
+                place for place in drawn if place % 20 != 7
+            ]
+            assert all(row % 20 != 7 for row in rows)
+            assert [error["index"] for error in loader.errors()] == list(range(7, 300, 20))
+        told.append(delivered := stats["delivered"])
+        assert (delivered["batches"], delivered["examples"], delivered["substitutes"]) == (24, 1200, n_bad)
+        assert stats["records_failed"] >= delivered["records_failed"] >= n_bad
+        assert stats["substitutes"] >= n_bad
+        assert (delivered["records_excluded"], delivered["records_lost"]) == (0, 0)
+    assert told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize("infinite", [True, False])
+def test_what_was_delivered_adds_up(tiny_shards: list[Path], infinite: bool) -> None:
+    """Over a resume, a seek, and a batch that was taken back."""
+    parameters: dict[str, Any] = {"shuffle_min_size": 20, "batch_size": 16, "infinite": infinite, **TINY}
+    n = 15  # of 19 in a pass
+    with forebay.Loader(tiny_shards, **parameters) as loader:
+        for _ in range(n):
+            next(loader)
+        whole = loader.stats()["delivered"]
+    assert whole["records_failed"] > 0
+    with forebay.Loader(tiny_shards, **parameters) as loader:
+        for _ in range(4):
+            next(loader)
+        first, state = loader.stats()["delivered"], loader.state_dict()
+    with forebay.Loader(tiny_shards, **parameters, prefetch_batches=7) as loader:
+        loader.load_state_dict(state)
+        for _ in range(n - 4):
+            next(loader)
+        rest = loader.stats()["delivered"]
+        assert {name: first[name] + rest[name] for name in first} == whole  # type: ignore[literal-required]
+        loader._take_back()
+        before = loader.stats()["delivered"]
+        assert (before["batches"], before["examples"] < rest["examples"]) == (n - 5, True)
+        next(loader)
+        assert loader.stats()["delivered"] == rest
+        loader.seek(4)
+        for _ in range(n - 4):
+            next(loader)
+        assert loader.stats()["delivered"] == {name: rest[name] + rest[name] for name in rest}  # type: ignore[literal-required]
 
 
 def test_only_bad_records(tmp_path: Path) -> None:

@@ -96,14 +96,17 @@ def test_max_errors(tiny_shards: list[Path]) -> None:
 def test_excluded_rows_move_nothing(tiny_shards: list[Path], infinite: bool) -> None:
     """They are to batches what bad rows are, and nobody's error."""
     settings: Any = {**TINY, "batch_size": 16, "infinite": infinite, "seed": 3, "shuffle_min_size": 50}
-    digests = []
+    digests, told = [], []
     for exclude, n_workers in [(None, 2), (BAD, 1), (np.array(BAD[::-1]), 8), (BAD[:4], 2)]:
         with forebay.Loader(tiny_shards, **settings, n_workers=n_workers, exclude=exclude) as loader:
             digests.append([digest(batch) for batch in islice(loader, 40)])
             excluded = 0 if exclude is None else len(exclude)
             assert len(loader.errors()) == len(BAD) - excluded
             assert (loader.stats()["records_excluded"] > 0) == (excluded > 0)
+            counts = loader.stats()["delivered"]
+            told.append((counts["substitutes"], counts["records_failed"] + counts["records_excluded"]))
     assert all(other == digests[0] for other in digests)
+    assert all(other == told[0] for other in told)
 
 
 @pytest.mark.parametrize(

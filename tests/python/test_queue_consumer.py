@@ -34,11 +34,11 @@ def test_signature(tmp_path: Path) -> None:
     queue = DatasetConsumer(tmp_path, "cpu", True, 1, 2, 0)
     assert queue.meta == meta()
     assert queue.schema("train") == meta()["batch_schema"]
-    assert queue.get_batch("train", "cpu", timeout=5)[0].shape == (4, 4)
+    assert queue.get_batch("train", "cpu", timeout=120)[0].shape == (4, 4)
     queue.reset_state()
     queue.reset_state("train")
     queue.set_batch_size(4)
-    assert queue.wait_for_data("train", timeout=1)
+    assert queue.wait_for_data("train", timeout=120)
     assert queue.stats()["train"]["backlog"] == 1
     queue.close()
 
@@ -260,7 +260,7 @@ def test_a_short_last_slice_repeats_its_own_rows(tmp_path: Path, rows: int, batc
             for start in range(0, rows, batch_size):
                 own = list(range(start, min(start + batch_size, rows)))
                 index = [own[i % len(own)] for i in range(batch_size)]
-                found, _ = queue.get_batch("train", "cpu", timeout=5)
+                found, _ = queue.get_batch("train", "cpu", timeout=120)
                 assert torch.equal(found, x[index])
         assert queue.stats()["train"]["batches"] == 2 * math.ceil(rows / batch_size)
 
@@ -489,7 +489,7 @@ def test_a_forked_child_is_told(tmp_path: Path) -> None:
         if not child:
             code = 1
             try:
-                queue.get_batch("train", "cpu", timeout=1)
+                queue.get_batch("train", "cpu", timeout=120)
             except forebay.ForebayError as error:
                 code = 0 if "before a fork" in str(error) else 2
             finally:
@@ -531,7 +531,7 @@ def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
             while number < len(due):
                 try:
                     armed = True
-                    batch = queue.get_batch("train", "cpu", 20)
+                    batch = queue.get_batch("train", "cpu", 120)
                     armed = False
                 except InterruptError as error:
                     armed = False

@@ -107,7 +107,7 @@ def test_another_schema_is_an_error(
         assert take(queue, 3) == expected(provider, range(1))
         for _ in range(3):
             with pytest.raises(forebay.ConfigError, match=rf"does not have the schema of meta.pkl: .*{message}"):
-                queue.get_batch("train", "cpu", timeout=5)
+                queue.get_batch("train", "cpu", timeout=120)
         assert names(tmp_path) == [wrong.name]
         assert any(record.levelname == "WARNING" and "schema" in record.getMessage() for record in caplog.records)
         wrong.unlink()
@@ -125,7 +125,7 @@ def test_metadata_that_says_another_schema(tmp_path: Path) -> None:
     filled(tmp_path, 0)
     write(tmp_path, schema=[{"name": "x", "dtype": "int32", "shape": [4]}])
     with consumer(tmp_path) as queue, pytest.raises(forebay.ConfigError, match="its metadata says"):
-        queue.get_batch("train", "cpu", timeout=5)
+        queue.get_batch("train", "cpu", timeout=120)
 
 
 def test_errors_of_the_disk_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

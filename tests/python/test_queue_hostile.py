@@ -306,7 +306,7 @@ def test_a_slow_disk_does_not_stall_the_end_of_a_file(
 
     def slow(path: Path) -> Any:
         begun.append(path.name)
-        assert disk.acquire(timeout=20)
+        assert disk.acquire(timeout=120)
         done.append(path.name)
         return tensors.read(path)
 
@@ -337,7 +337,7 @@ def test_data_in_memory_whose_file_is_gone(tmp_path: Path) -> None:
     provider = filled(tmp_path, 2)
     with consumer(tmp_path) as queue:
         take(queue, 3)
-        assert queue.wait_for_data("train", timeout=5)
+        assert queue.wait_for_data("train", timeout=120)
         (tmp_path / "queue" / "train" / names(tmp_path)[1]).unlink()
         assert queue.wait_for_data("train", timeout=0)
         assert take(queue, 3) == expected(provider, range(1, 2))

@@ -45,7 +45,7 @@ def test_round_and_round(tmp_path: Path) -> None:
         assert queue.wait_for_data("train", timeout=0)
         for number in [0, 1, 7] * 3:
             for start in (0, 4):
-                x, y = queue.get_batch("train", "cpu", timeout=5)
+                x, y = queue.get_batch("train", "cpu", timeout=120)
                 assert torch.equal(x, x_of(number)[start : start + 4])
                 assert torch.equal(y, x + 1)
         assert torch.equal(queue.get_batch("val", "cpu")[0], x_of(9)[:4])
@@ -57,12 +57,12 @@ def test_when_they_are_read(tmp_path: Path) -> None:
     """Q14: without queue/, or with prefer_queue=False."""
     make(tmp_path, 1, batch_size=4)
     with consumer(tmp_path) as queue:
-        queue.get_batch("train", "cpu", timeout=1)
+        queue.get_batch("train", "cpu", timeout=120)
     (tmp_path / "queue").mkdir()
     with pytest.raises(forebay.ConfigError, match="meta is not complete"):
         consumer(tmp_path)
     with consumer(tmp_path, prefer_queue=False) as queue:
-        queue.get_batch("train", "cpu", timeout=1)
+        queue.get_batch("train", "cpu", timeout=120)
     metas.write_meta(tmp_path, meta())
     with consumer(tmp_path) as queue, pytest.raises(TimeoutError):
         queue.get_batch("train", "cpu", timeout=0.1)
@@ -152,10 +152,10 @@ def test_one_file(tmp_path: Path) -> None:
     make(tmp_path, 1, batch_size=4)
     with consumer(tmp_path, cache_files=3) as queue:
         for _ in range(5):
-            assert [int(queue.get_batch("train", "cpu", timeout=5)[0][0, 0]) for _ in range(2)] == [0, 16]
+            assert [int(queue.get_batch("train", "cpu", timeout=120)[0][0, 0]) for _ in range(2)] == [0, 16]
         queue.set_batch_size(3)
         for _ in range(3):
-            batches = [queue.get_batch("train", "cpu", timeout=5)[0] for _ in range(3)]
+            batches = [queue.get_batch("train", "cpu", timeout=120)[0] for _ in range(3)]
         assert torch.equal(torch.cat(batches), x_of(0)[[0, 1, 2, 3, 4, 5, 6, 7, 6]])
 
 
@@ -169,5 +169,6 @@ def test_a_file_that_was_removed(tmp_path: Path) -> None:
         assert found[-4:] in ([0, 1000, 0, 1000], [1000, 0, 1000, 0])
         for path in tmp_path.glob("*.pt"):
             path.unlink()
-        with pytest.raises(forebay.ConfigError, match="none of 0 files"):
+        # Who reads ahead may have listed them while they were there.
+        with pytest.raises(forebay.ConfigError, match="none of [0-2] files"):
             [queue.get_batch("train", "cpu") for _ in range(9)]

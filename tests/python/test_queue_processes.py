@@ -21,6 +21,7 @@ import pytest
 from forebay.queue import DatasetConsumer, read_meta
 from forebay.queue.files import list_files
 from queues import eventually, expected, names, numbers
+from timing import claim, fresh, timed
 
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parents[1] / "examples"
@@ -163,18 +164,21 @@ def test_killed_trainers(tmp_path: Path, soak: int, delete: str) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@timed
 def test_signals(tmp_path: Path, how: signal.Signals) -> None:
     """A provider ends at once, whatever it is at, leaves nothing behind, and the next goes on."""
+    seconds = []
     for pause in (0.0, 0.02):
-        data = tmp_path / str(pause)
+        data = fresh(tmp_path)
         producer = start(PRODUCE, data, per_file=20, backlog=2, pause=pause)
         eventually(lambda data=data: (data / "meta.pkl").exists(), timeout=200)
         time.sleep(0.1)
         begun = time.monotonic()
         assert stop(producer, how) == "stopped\n"
-        assert time.monotonic() - begun < 15
+        seconds.append(time.monotonic() - begun)
         assert producer.returncode == 0
         assert not [name for name in names(data) if name.startswith(".tmp-")]
+    claim(max(seconds) < 15, seconds)
 
 
 def example(script: str, *arguments: str) -> "subprocess.Popen[str]":

@@ -292,13 +292,13 @@ def test_stopping_before_and_in_a_file(tmp_path: Path) -> None:
     provider.stop()
     provider.run()
     assert names(tmp_path / "a") == []
-    slow = numbers(tmp_path / "b", batches_per_file=100)
+    slow = numbers(tmp_path / "b", batches_per_file=10_000)
     slow.pause_s = 0.05
     with running(slow):
         eventually(lambda: slow.sampled > 0)
         slow.stop()
         before = slow.sampled
-    assert slow.sampled <= before + 1 < 100
+    assert slow.sampled <= before + 1 < 10_000
     assert names(tmp_path / "b") == []
 
 

@@ -439,7 +439,7 @@ def test_killed_at_random_times(setting: tuple[Any, dict[str, Any]], tmp_path: P
         time.sleep(chance.random() / 50)
         child.send_signal(signal.SIGKILL)
         child.wait()
-    assert start(3).wait(60) == 0
+    assert start(3).wait(300) == 0
     with forebay.Loader(files, **parameters) as loader:
         assert json.loads(checkpoint.read_text())["digests"] == on(loader, n)
 
@@ -460,7 +460,8 @@ def test_resuming_a_wide_window_takes_no_replay(tmp_path: Path) -> None:
             begin = time.perf_counter()
             next(resumed)
             seconds.append(time.perf_counter() - begin)
-            assert resumed.stats()["decoded_at_first_batch"] < 2000, "the window of 8000 is not waited for"
+            decoded = resumed.stats()["decoded_at_first_batch"]
+            claim(decoded < 2000, "the window of 8000 is not waited for", decoded)
     claim(max(seconds) < 3.0, seconds)
 
 

@@ -46,7 +46,7 @@ def threads():
 
 def n_running(n):
     '''How many threads of forebay there are, once there are n: each has its name once it has begun.'''
-    until = time.perf_counter() + 10
+    until = time.perf_counter() + 60
     while len(threads()) != n and time.perf_counter() < until:
         time.sleep(0.002)
     return len(threads())
@@ -54,7 +54,7 @@ def n_running(n):
 def seconds_to_end():
     '''How long it takes until no thread of forebay is left.'''
     start = time.perf_counter()
-    while threads() and time.perf_counter() - start < 10:
+    while threads() and time.perf_counter() - start < 60:
         time.sleep(0.002)
     return time.perf_counter() - start
 
@@ -76,7 +76,7 @@ def test_interrupt_while_constructing(tiny_shards: list[Path]) -> None:
             interrupt_after(0.02, times)
             forebay.Loader(files)
             outcome = "constructed"
-            time.sleep(10)
+            time.sleep(60)
         except KeyboardInterrupt:
             pass
         late = time.perf_counter() - times[0]
@@ -101,13 +101,14 @@ def test_interrupt_while_filling(tiny_shards: list[Path]) -> None:
             expected = next(undisturbed)["index"].tolist()
         _core._inject_delays(fixed_ms=30)
         loader = forebay.Loader(files, **parameters)
-        times = []
+        times, outcome = [], "interrupted"
         try:
             interrupt_after(0.3, times)
             next(loader)
             outcome = "batch"
+            time.sleep(60)
         except KeyboardInterrupt:
-            outcome = "interrupted"
+            pass
         late = time.perf_counter() - times[0]
         report(late=late, outcome=outcome, same=next(loader)["index"].tolist() == expected)
     """
@@ -142,7 +143,7 @@ def test_interrupts_lose_nothing(tiny_shards: list[Path], soak: int) -> None:
         late.sort()
         report(batches=len(found), same=found == expected, median=late[len(late) // 2], worst=late[-1])
     """
-    measured = play(scene, 100 * soak, *tiny_shards, seconds=60 + 40 * soak)
+    measured = play(scene, 100 * soak, *tiny_shards, seconds=600 + 40 * soak)
     assert measured["batches"] > 20
     assert measured["same"]
     claim(measured["worst"] < INTERRUPT_LIMIT_S, measured)
@@ -234,7 +235,7 @@ def test_process_ends(ending: str, tiny_shards: list[Path]) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["running"] == 37
         began = time.perf_counter()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         ended = time.perf_counter()
         assert process.returncode == (ending == "exception")
     claim(ended - began < END_LIMIT_S, ended - began)
@@ -256,7 +257,7 @@ def test_close_wakes_next_in_another_thread(tiny_shards: list[Path]) -> None:
         time.sleep(0.5)
         closed = time.perf_counter()
         loader.close()
-        waiting.join(10)
+        waiting.join(60)
         [(name, woken)] = raised
         report(name=name, seconds=woken - closed, threads_end=seconds_to_end(), closed=loader.closed)
     """
@@ -307,7 +308,7 @@ def test_fork(tiny_shards: list[Path]) -> None:
                 gc.collect()
                 os._exit(0 if "before a fork" in str(error) else 3)
             os._exit(4)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:

@@ -154,7 +154,7 @@ def test_process_ends(ending: str, mixed_folder: Path, stalling: dict[str, str])
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["stuck"]
         began = time.perf_counter()
-        status = process.wait(timeout=30)
+        status = process.wait(timeout=120)
         took = time.perf_counter() - began
         Path(stalling["STALLED"]).unlink()
         said = process.stderr.read()

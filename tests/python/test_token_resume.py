@@ -161,9 +161,9 @@ def test_a_state_is_small_and_quick() -> None:
         times = []
         for _ in range(60):
             next(found)
-            begin = time.perf_counter()
+            begin = time.thread_time()
             state = found.state_dict()
-            times.append(time.perf_counter() - begin)
+            times.append(time.thread_time() - begin)
         assert found.stats()["packing"]["documents"] >= 990
     assert len(json.dumps(state)) < 6000
     # A tenth of a millisecond in a release build.

@@ -22,7 +22,7 @@ def workers(loader: forebay.Loader) -> int:
 
 def until(loader: forebay.Loader, wanted: range, pause: float) -> None:
     """Takes batches until so many workers are at work."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while workers(loader) not in wanted:
         assert time.monotonic() < end, loader.stats()
         next(loader)

@@ -25,7 +25,8 @@ use forebay::{
     seed,
 };
 
-pub const SOON: Duration = Duration::from_secs(20);
+/// How long is waited for what never fails to come.
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Shards of rows whose bytes are their own number.
 pub struct Toy {
