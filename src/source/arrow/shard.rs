@@ -13,7 +13,10 @@ use bytes::Bytes;
 
 use crate::{
     Result,
-    source::storage::{Storage, StoredFile, Version},
+    source::{
+        leave::Leave,
+        storage::{Storage, StoredFile, Version},
+    },
 };
 
 /// Bytes of windows that are kept.
@@ -80,7 +83,7 @@ impl OpenShards {
                 file
             }
         };
-        Ok(OpenShard { number, file, all: Arc::clone(self) })
+        Ok(OpenShard { number, file, leave: Leave::default(), is_kept: false, all: Arc::clone(self) })
     }
 
     fn windows(&self) -> std::sync::MutexGuard<'_, Windows> {
@@ -93,6 +96,9 @@ impl OpenShards {
 pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
+    /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later rows as well.
+    pub leave: Leave,
+    pub is_kept: bool,
     all: Arc<OpenShards>,
 }
 
