@@ -31,7 +31,7 @@ pub(super) struct Values {
 struct ByteColumn {
     array: BinaryViewArray,
     /// Where short values lie.
-    views: Bytes,
+    views: (Bytes, bool),
     /// Where long values lie, and whether these were granted.
     pages: Vec<(Bytes, bool)>,
 }
