@@ -218,16 +218,6 @@ impl Permit {
             self.budget.freed.notify_all();
         }
     }
-
-    /// Bytes that it is for.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
-    }
-
-    /// Whether nobody waits for it.
-    pub(super) fn is_parked(&self) -> bool {
-        self.is_parked.load(Relaxed)
-    }
 }
 
 impl Granted for Permit {
@@ -334,7 +324,7 @@ mod tests {
         let first = budget.admit(90, 0).unwrap();
         let ask = |bytes| {
             let budget = budget.clone();
-            thread::spawn(move || budget.admit(bytes, 0).map(|permit| permit.bytes()))
+            thread::spawn(move || budget.admit(bytes, 0).map(|permit| permit.bytes.load(Relaxed)))
         };
         let large = ask(1000);
         until("the large one waits", || budget.lock().places == 2);

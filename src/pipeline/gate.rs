@@ -17,7 +17,7 @@ use std::{
 use super::{budget, consumer::closed, meter::Stopwatch, run::Shared};
 use crate::{
     Result,
-    record::{Gate, Permit},
+    record::{Gate, Granted, Permit},
 };
 
 /// The number of an errand that goes on in no order.
@@ -40,9 +40,12 @@ pub(super) struct ReaderGate<E> {
 /// What a read came to ask.
 #[derive(Debug, Default)]
 struct Asked {
-    permits: Vec<Arc<budget::Permit>>,
+    permits: Vec<Grant>,
     waits: Vec<(For, Instant, Duration)>,
 }
+
+/// A permit, and how much of `own` it was: less of it may be left.
+type Grant = (Arc<budget::Permit>, usize);
 
 /// What was waited for.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +57,7 @@ enum For {
 /// Memory that the record of a read was granted.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
-    permits: Vec<Arc<budget::Permit>>,
+    permits: Vec<Grant>,
     /// Whether the record's bytes are counted already.
     pub(super) is_counted: bool,
 }
@@ -104,12 +107,9 @@ impl<E> ReaderGate<E> {
 
     /// The record is handed over, or there is none: what it was granted comes back when it is worked off.
     pub(super) fn hand_over(&self, grants: Grants) {
-        for permit in grants.permits {
-            if permit.is_parked() {
-                crate::record::Granted::let_go(&*permit);
-            } else {
-                self.own.fetch_sub(permit.bytes().min(self.own()), Relaxed);
-            }
+        for (permit, own) in grants.permits {
+            permit.let_go();
+            self.own.fetch_sub(own, Relaxed);
         }
     }
 
@@ -125,9 +125,10 @@ impl<E> ReaderGate<E> {
         outcome
     }
 
-    fn granted(&self, permit: Arc<budget::Permit>) -> Permit {
+    fn granted(&self, permit: Arc<budget::Permit>, own: usize) -> Permit {
+        self.own.fetch_add(own, Relaxed);
         self.has_asked.store(true, Relaxed);
-        self.asked().permits.push(permit.clone());
+        self.asked().permits.push((permit.clone(), own));
         permit
     }
 }
@@ -144,7 +145,7 @@ impl<E: Send> Gate for ReaderGate<E> {
         let number = self.number.load(Relaxed);
         if number != NONE && !turns.has_come(number) {
             if let Some(permit) = budget.park(bytes) {
-                return Ok(self.granted(permit));
+                return Ok(self.granted(permit, 0));
             }
             if !self.wait(For::Turn, || turns.wait(number)) {
                 return Err(closed());
@@ -156,8 +157,7 @@ impl<E: Send> Gate for ReaderGate<E> {
             NONE if own > 0 => budget.force(bytes, false),
             _ => self.wait(For::Bytes, || budget.admit(bytes, own)).ok_or_else(closed)?,
         };
-        self.own.fetch_add(bytes, Relaxed);
-        Ok(self.granted(permit))
+        Ok(self.granted(permit, bytes))
     }
 
     fn keep(&self, bytes: u64) -> Result<Permit> {

@@ -161,7 +161,9 @@ impl Block {
     /// Says that little of it will be touched: whole huge pages would be more.
     pub(crate) fn is_sparse(&self) {
         #[cfg(target_os = "linux")]
-        if let Memory::Mapped(data) = &self.data {
+        if let Memory::Mapped(data) = &self.data
+            && self.len > LARGEST
+        {
             // Advice: what comes of it does not matter.
             let _ = data.advise(memmap2::Advice::NoHugePage);
         }
