@@ -6,7 +6,10 @@
 //!
 //! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not compressed).
 
-use std::io::{self, Read};
+use std::{
+    io::{self, Read},
+    sync::atomic::Ordering,
+};
 
 use bytes::Bytes;
 
@@ -154,7 +157,11 @@ fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
     let claimed = u64::try_from(i64::from_le_bytes(prefix)).unwrap_or(0);
     let most = shard.max_record_bytes().max(span.len.saturating_mul(USUAL_RATIO));
     let bytes = span.len.saturating_add(claimed.min(most));
-    if shard.is_kept { shard.leave.keep(bytes) } else { shard.leave.admit(bytes) }
+    let permit = if shard.is_kept { shard.leave.keep(bytes)? } else { shard.leave.admit(bytes)? };
+    if permit.is_some() {
+        shard.has_granted.store(true, Ordering::Relaxed);
+    }
+    Ok(permit)
 }
 
 /// How many times as large a buffer above the limit of a record may be decompressed.

@@ -138,7 +138,8 @@ impl ArrowReader {
         let (shard, local) = self.source.locate(row);
         let record = self.read_local(shard, local, run.max(1), excerpt);
         // What was granted for one row goes with it.
-        if self.batches.first().is_some_and(|batch| batch.grants().1) {
+        let has_granted = self.shards.first().is_some_and(|open| open.has_granted.load(Ordering::Relaxed));
+        if has_granted && self.batches.first().is_some_and(|batch| batch.grants().1) {
             self.batches.remove(0);
         }
         record.map_err(|error| self.placed(error, shard, local))
@@ -172,7 +173,7 @@ impl ArrowReader {
         let bytes = match batch.part(open, row)? {
             Some(Part::Memory(bytes)) => {
                 check_record_bytes(bytes.len() as u64, max_record_bytes)?;
-                if batch.grants().0 {
+                if open.has_granted.load(Ordering::Relaxed) && batch.grants().0 {
                     self.leave.covers();
                 }
                 bytes

@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicBool},
 };
 
 use bytes::Bytes;
@@ -83,7 +83,14 @@ impl OpenShards {
                 file
             }
         };
-        Ok(OpenShard { number, file, leave: Leave::default(), is_kept: false, all: Arc::clone(self) })
+        Ok(OpenShard {
+            number,
+            file,
+            leave: Leave::default(),
+            is_kept: false,
+            has_granted: AtomicBool::new(false),
+            all: Arc::clone(self),
+        })
     }
 
     fn windows(&self) -> std::sync::MutexGuard<'_, Windows> {
@@ -99,6 +106,8 @@ pub(crate) struct OpenShard {
     /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later rows as well.
     pub leave: Leave,
     pub is_kept: bool,
+    /// Whether any was granted yet: of most shards none ever is.
+    pub has_granted: AtomicBool,
     all: Arc<OpenShards>,
 }
 
