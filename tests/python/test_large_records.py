@@ -101,11 +101,11 @@ def test_arrow(tmp_path: Path) -> None:
 
 def test_compressed_arrow(tmp_path: Path) -> None:
     # The batch that is read, that before it, and what it was compressed to.
-    found = peaks(write(tmp_path / "a.arrow", 24 * MB, "zstd"), ["sequential", "window"])
+    found = peaks(write(tmp_path / "a.arrow", 24 * MB, "lz4"), ["sequential", "window"])
     assert max(found.values()) < 190 * MB, found
 
 
-@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("compression", [None, "snappy"])
 def test_parquet(tmp_path: Path, compression: str | None) -> None:
     found = peaks(write(tmp_path / "a.parquet", 24 * MB, compression), ["sequential", "window"])
     assert max(found.values()) < 190 * MB, found
@@ -113,8 +113,8 @@ def test_parquet(tmp_path: Path, compression: str | None) -> None:
 
 def test_scattered_orders_of_what_is_decompressed(tmp_path: Path) -> None:
     """Rows of which each costs its row group or record batch: 14 readers would have 3 times 12 MB each."""
-    for name in ("a.parquet", "a.arrow"):
-        found = peaks(write(tmp_path / name, 12 * MB, "zstd"), ["global", "era"])
+    for name, compression in [("a.parquet", "snappy"), ("a.arrow", "lz4")]:
+        found = peaks(write(tmp_path / name, 12 * MB, compression), ["global", "era"])
         assert max(found.values()) < 190 * MB, found
 
 
