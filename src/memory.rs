@@ -3,14 +3,15 @@
 //! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are the most that it may come
 //! to; numbers that were left to the loader are chosen such that all parts together fit ([`fit`]), and what was asked for is never
 //! changed: if it does not fit, the error lists every part with what to lower. `docs/tuning.md` says what is not counted: the
-//! interpreter, batches that the caller keeps, decompressed record batches, and a single recording larger than a thread's allowance.
+//! interpreter, batches that the caller keeps, decompressed record batches, and what a single recording has beyond one and a half times
+//! the bytes of the channel: recordings above [`SMALL_READ`](crate::record::SMALL_READ) count there from before they are read.
 
 use crate::{
     Error, ErrorKind, Result,
     pipeline::{AUTO_PREFETCH, Plan},
 };
 
-/// What a thread may hold for itself: a record, decoders, plans, scratch, a stack.
+/// What a thread may hold for itself: a small record, decoders, plans, scratch, a stack.
 pub const THREAD_BYTES: u64 = 30 << 20;
 /// What is read at once, by each thread that reads, and what the thread takes.
 const READ_BYTES: u64 = 5 << 20;
@@ -22,7 +23,8 @@ pub const MOST_READERS: usize = 256;
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
 /// The least that the loader makes of it by itself.
 const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
-/// Memory that records lie in, for each of their bytes at most: blocks are powers of two.
+/// Memory that records lie in, for each of their bytes at most: blocks are powers of two. Large ones are counted as they are; half of the
+/// bytes and one of them may be held.
 const BLOCK_FACTOR: u64 = 2;
 /// Blocks at rest (`source/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;

@@ -3,6 +3,7 @@
 //! The types and traits here are all that neighbouring stages share, so a stage knows these and never its neighbour.
 
 use std::{
+    fmt::Debug,
     ops::Range,
     path::Path,
     sync::{Arc, atomic::AtomicU64},
@@ -46,6 +47,47 @@ pub const HEAD_BYTES: usize = 4096;
 /// Says which bytes of a record will be looked at beside its first [`HEAD_BYTES`], given these and the record's size; `None`
 /// if all are.
 pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
+
+/// Reads of at most so many bytes ask nobody: each thread has one under way, and a block of recordings is no larger.
+pub const SMALL_READ: u64 = 4 << 20;
+
+/// Memory that was granted before it was taken. It is counted until the last who shares it is gone.
+pub trait Granted: Debug + Send + Sync {
+    /// Whoever kept it for later has let go of it: it comes back when the records that share it are done.
+    fn let_go(&self);
+
+    /// No more than `bytes` of it are needed from now on.
+    fn shrink(&self, bytes: u64);
+}
+
+/// A share of [`Granted`] memory.
+pub type Permit = Arc<dyn Granted>;
+
+/// What a reader asks before it takes memory for more than [`SMALL_READ`] bytes. Its calls wait, so that what all readers hold
+/// together stays bounded; one record is always granted, however large.
+pub trait Gate: Send + Sync {
+    /// Asks for the memory of the record that is being read, best once for all of it. What is read holds the permit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the run is stopped.
+    fn admit(&self, bytes: u64) -> Result<Permit>;
+
+    /// Asks for memory that the reader will hold on to, for this record and later ones, until [`Granted::let_go`]. Of one thread alone,
+    /// and with nothing but [`Gate::admit`]'s since the last read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] once the run is stopped.
+    fn keep(&self, bytes: u64) -> Result<Permit>;
+
+    /// As [`Gate::keep`], for memory that has been taken already, because nobody knew how much it would be.
+    fn kept(&self, bytes: u64) -> Permit;
+
+    /// Learns that the record being read lies in memory that was granted before.
+    fn covers(&self);
+
+    /// Whether the run is stopped: a long read then ends soon, in whatever way.
+    fn is_stopped(&self) -> bool;
+}
 
 /// A record on its way to a worker: what crosses the channel.
 #[derive(Debug, Clone)]
@@ -118,6 +160,9 @@ pub trait Source: Send + Sync + 'static {
 
 /// Reads rows for one thread.
 pub trait ReadRecords: Send {
+    /// From now on asks `gate` before it takes memory for a large read. Without one it takes what it needs.
+    fn ask(&mut self, _gate: Arc<dyn Gate>) {}
+
     /// Reads `row`; `run` rows from it on will be wanted next in storage order (1: this one only). Of a large record a source
     /// may read the `excerpt` alone.
     ///

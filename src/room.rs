@@ -49,7 +49,8 @@ pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
     Ok(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(start, len)) })
 }
 
-fn refused(bytes: usize) -> Error {
+/// The error for so many bytes that the system has not.
+pub(crate) fn refused(bytes: usize) -> Error {
     let message = format!(
         "the system has no {} MiB for a record; lower n_workers, clip_seconds, raw_channel_bytes or max_record_bytes",
         bytes.div_ceil(1 << 20)

@@ -43,6 +43,8 @@ struct Far {
     broken: Range<u64>,
     /// Reads from here on wait until the gate is opened.
     stalls_from: Option<u64>,
+    /// Reads of a MiB and more do.
+    stalls_long: bool,
     is_open: Mutex<bool>,
     opened: Condvar,
     n_reads: AtomicU64,
@@ -67,7 +69,7 @@ impl FarFile {
         let far = &*self.1;
         far.n_reads.fetch_add(1, Relaxed);
         thread::sleep(far.latency + far.jitter.mul_f64(rand::random()));
-        if far.stalls_from.is_some_and(|from| at >= from) {
+        if far.stalls_from.is_some_and(|from| at >= from) || far.stalls_long && len >= 1 << 20 {
             far.n_stalled.fetch_add(1, Relaxed);
             let mut is_open = far.is_open.lock().unwrap();
             while !*is_open {
@@ -357,6 +359,59 @@ fn a_stalled_read_holds_no_close_up() {
     };
     for order in [Order::Sequential, Order::Global] {
         undisturbed(|| closing(order), |&took| took < JOIN_TIMEOUT + Duration::from_millis(400));
+    }
+}
+
+/// Of three large records the first pieces are being read when the engine is closed: no other piece is asked for.
+#[test]
+fn a_long_read_is_left_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [shard(&folder.path().join("a.arrow"), 0, 3, 24 << 20)];
+    for (order, mapped) in [(Order::Sequential, false), (Order::Global, false), (Order::Global, true)] {
+        let far = Arc::new(Far { stalls_long: true, mapped, ..Far::default() });
+        let plan = Plan { channel_bytes: 1 << 30, ..plan(order, 8) };
+        let mut engine = engine(&far, &paths, plan);
+        assert!(matches!(engine.next(Duration::from_millis(1)), Ok(Step::TimedOut)));
+        until("all three are being read", || far.n_stalled.load(Relaxed) == 3);
+        let n_reads = far.n_reads.load(Relaxed);
+        let control = engine.control();
+        control.close();
+        *far.is_open.lock().unwrap() = true;
+        far.opened.notify_all();
+        engine.close();
+        drop(engine);
+        until("no thread has the source any more", || Arc::strong_count(&far) == 1);
+        assert_eq!(far.n_reads.load(Relaxed), n_reads, "{order:?}, mapped {mapped}");
+    }
+}
+
+/// Records larger than the bytes that may be in flight, one at a time and in whichever order they come.
+#[test]
+fn records_beyond_the_bound_come_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [shard(&folder.path().join("a.arrow"), 0, 12, 9 << 20)];
+    for order in [Order::Sequential, Order::Window, Order::Global] {
+        let far = Arc::new(Far::default());
+        let plan = Plan { channel_bytes: 1 << 20, n_workers: 4, ..plan(order, 16) };
+        let slow = Sum { slow: Duration::from_millis(2), ..Sum::default() };
+        let mut engine = engine_of(&far, &paths, plan, slow);
+        let most = Arc::new(AtomicU64::new(0));
+        let (control, is_over) = (engine.control(), Arc::new(AtomicBool::new(false)));
+        let watcher = thread::spawn({
+            let (most, is_over) = (most.clone(), is_over.clone());
+            move || {
+                while !is_over.load(Relaxed) {
+                    most.fetch_max(control.queues().read_bytes as u64, Relaxed);
+                    thread::yield_now();
+                }
+            }
+        });
+        let (batches, bad) = rest(&mut engine);
+        is_over.store(true, Relaxed);
+        watcher.join().unwrap();
+        assert_eq!((batches.concat().len(), bad.len()), (12, 0));
+        // One of at most 13.5 MiB, in a block of 16; nothing beside it.
+        assert!((9 << 20..=16 << 20).contains(&most.load(Relaxed)), "{order:?}: {most:?}");
     }
 }
 

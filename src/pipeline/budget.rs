@@ -1,36 +1,54 @@
-//! A bound in bytes on what waits in the channel, beside its bound in records; and a rest for whoever finds it full.
+//! A bound in bytes on what is read and not yet worked off, beside the channel's bound in records; and a rest for whoever finds it full.
+//!
+//! A small record takes its bytes when it is sent; a large one asks before it is read ([`super::gate`]), and gives its bytes back
+//! when the last who holds them drops them. One is always admitted, however large: where nothing is on its way to the workers.
+//! Bytes in the hands of threads that wait for their turn, and what a reader keeps for later rows, are *parked*: they are counted,
+//! but not waited for, since they come back only after those that ask now had theirs. Who asks is served in the order of asking, so
+//! that small records do not keep a large one waiting for ever.
 //!
 //! A thread that finds the channel full rests until half of it was emptied, and not until there is room for one: it is woken once
 //! for many records, where waking costs more than handing over.
 
-use std::sync::PoisonError;
+use std::sync::{
+    Arc, PoisonError,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::{
+    record::Granted,
+    sync::{Condvar, Mutex, MutexGuard},
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Held {
     bytes: usize,
+    /// Those of them that nobody may wait for.
+    parked: usize,
     records: usize,
+    /// The places in line that were given out, and those that were served.
+    places: u64,
+    served: u64,
     /// Threads that wait for bytes, and for room in the channel.
     starved: usize,
     resting: usize,
-    /// How often something was given back.
+    /// How often a record was taken from the channel.
     released: u64,
     closed: bool,
 }
 
 impl Held {
-    fn fits(&self, bytes: usize, limit: usize) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(bytes) <= limit
+    /// Whether there is room, or nothing on its way but what `own` bytes of the one who asks are.
+    fn fits(&self, bytes: usize, own: usize, limit: usize) -> bool {
+        self.bytes.saturating_add(bytes) <= limit || self.bytes - self.parked <= own
     }
 
-    fn add(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        self.records += 1;
+    fn has_line(&self) -> bool {
+        self.places > self.served
     }
 }
 
-/// What is in the channel, or in the hands of a thread that is about to send it. One record is always admitted, however large.
+/// What is in the channel, or in the hands of a thread that is about to send it; and all that is large, from before it is read until
+/// nobody holds it.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
@@ -40,40 +58,109 @@ pub struct Budget {
     freed: Condvar,
 }
 
+/// Bytes that were taken before they were read.
+#[derive(Debug)]
+pub struct Permit {
+    budget: Arc<Budget>,
+    /// Both change under the budget's lock alone.
+    bytes: AtomicUsize,
+    is_parked: AtomicBool,
+}
+
 impl Budget {
     /// A budget of `limit` bytes for a channel of `channel_size` records that so many threads send to.
     pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
         Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Takes `bytes` if they fit, or nothing else is held.
-    pub fn try_acquire(&self, bytes: usize) -> bool {
+    /// Takes `bytes` for a record that is sent, if that can be at once. Of what is on its way, `own` bytes are the caller's.
+    pub fn try_acquire(&self, bytes: usize, own: usize) -> bool {
         let mut held = self.lock();
-        let fits = !held.closed && held.fits(bytes, self.limit);
-        if fits {
-            held.add(bytes);
+        // What was taken already only has to be counted.
+        let may = bytes == 0 || (own > 0 || !held.has_line()) && held.fits(bytes, own, self.limit);
+        if may && !held.closed {
+            held.bytes += bytes;
+            held.records += 1;
         }
-        fits
+        may && !held.closed
     }
 
-    /// Waits until `bytes` fit, or nothing else is held; returns false once closed.
-    pub fn acquire(&self, bytes: usize) -> bool {
+    /// Waits until `bytes` fit, or nothing else is on its way; returns false once closed.
+    pub fn acquire(&self, bytes: usize, own: usize) -> bool {
+        let mut held = self.wait_for(bytes, own);
+        held.bytes += bytes;
+        held.records += 1;
+        !held.closed
+    }
+
+    /// Waits until `bytes` fit, or nothing else is on its way, and takes them for a read; None once closed.
+    pub fn admit(self: &Arc<Self>, bytes: usize, own: usize) -> Option<Arc<Permit>> {
+        let held = self.wait_for(bytes, own);
+        (!held.closed).then(|| self.permit(held, bytes, false))
+    }
+
+    /// As [`Self::admit`], for what a reader holds on to: nobody waits for it until [`Granted::let_go`].
+    pub fn keep(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
+        let held = self.wait_for(bytes, 0);
+        (!held.closed).then(|| self.permit(held, bytes, true))
+    }
+
+    /// Takes `bytes` at once, for whoever cannot wait: who holds what others wait for.
+    pub fn force(self: &Arc<Self>, bytes: usize, is_parked: bool) -> Arc<Permit> {
+        self.permit(self.lock(), bytes, is_parked)
+    }
+
+    /// Takes `bytes` for a thread whose turn has not come, if half of the budget has room for them.
+    pub fn park(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
+        let held = self.lock();
+        let has_room = held.bytes.saturating_add(bytes) <= self.limit
+            && held.parked.saturating_add(bytes) <= self.limit / 2;
+        (has_room && !held.has_line() && !held.closed).then(|| self.permit(held, bytes, true))
+    }
+
+    fn permit(
+        self: &Arc<Self>,
+        mut held: MutexGuard<'_, Held>,
+        bytes: usize,
+        is_parked: bool,
+    ) -> Arc<Permit> {
+        held.bytes += bytes;
+        held.parked += if is_parked { bytes } else { 0 };
+        let (bytes, is_parked) = (AtomicUsize::new(bytes), AtomicBool::new(is_parked));
+        Arc::new(Permit { budget: Arc::clone(self), bytes, is_parked })
+    }
+
+    /// Waits until `bytes` fit, or nothing is on its way but `own` bytes of the caller, or it is closed. Who has some in hand does not
+    /// stand in line: those before might wait for these.
+    fn wait_for(&self, bytes: usize, own: usize) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
-        while !held.closed && !held.fits(bytes, self.limit) {
+        if bytes == 0 {
+            return held;
+        }
+        let place = (own == 0).then_some(held.places);
+        held.places += u64::from(place.is_some());
+        let is_next = |held: &Held| place.is_none_or(|place| place == held.served);
+        while !held.closed && !(is_next(&held) && held.fits(bytes, own, self.limit)) {
             held.starved += 1;
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
             held.starved -= 1;
         }
-        held.add(bytes);
-        !held.closed
+        if place.is_some() {
+            held.served += 1;
+            // There may be room for the next one, too.
+            if held.starved > 0 {
+                self.freed.notify_all();
+            }
+        }
+        held
     }
 
-    /// How often something was given back, to be asked before the channel is.
+    /// How often a record was taken from the channel, to be asked before the channel is.
     pub fn released(&self) -> u64 {
         self.lock().released
     }
 
-    /// For a thread that found the channel full: waits until something was given back since [`Budget::released`] was asked, and half
+    /// For a thread that found the channel full: waits until a record was taken since [`Budget::released`] was asked, and half
     /// of the channel is empty. Returns false once closed.
     pub fn rest(&self, released: u64) -> bool {
         let mut held = self.lock();
@@ -85,7 +172,7 @@ impl Budget {
         !held.closed
     }
 
-    /// Gives back what [`Budget::acquire`] took.
+    /// A record was taken from the channel: gives back what [`Budget::acquire`] took.
     pub fn release(&self, bytes: usize) {
         let mut held = self.lock();
         held.bytes -= bytes;
@@ -99,13 +186,13 @@ impl Budget {
         }
     }
 
-    /// Wakes the waiting thread for good.
+    /// Wakes the waiting threads for good.
     pub fn close(&self) {
         self.lock().closed = true;
         self.freed.notify_all();
     }
 
-    /// Records and bytes that are held.
+    /// Records in the channel, and bytes that are held.
     pub fn held(&self) -> (usize, usize) {
         let held = self.lock();
         (held.records, held.bytes)
@@ -116,18 +203,55 @@ impl Budget {
     }
 }
 
+impl Permit {
+    /// Gives back all but `left` bytes.
+    fn reduce(&self, left: usize) {
+        let mut held = self.budget.lock();
+        let before = self.bytes.load(Relaxed);
+        let less = before.saturating_sub(left);
+        self.bytes.store(before - less, Relaxed);
+        held.bytes -= less;
+        held.parked -= if self.is_parked.load(Relaxed) { less } else { 0 };
+        let wake = held.starved > 0;
+        drop(held);
+        if wake {
+            self.budget.freed.notify_all();
+        }
+    }
+}
+
+impl Granted for Permit {
+    fn let_go(&self) {
+        let mut held = self.budget.lock();
+        if self.is_parked.swap(false, Relaxed) {
+            held.parked -= self.bytes.load(Relaxed);
+        }
+    }
+
+    fn shrink(&self, bytes: u64) {
+        self.reduce(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.reduce(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::Arc, thread, time::Duration};
+    use crate::patience::until;
+    use std::{thread, time::Duration};
 
     #[test]
     fn one_record_always_fits_and_the_next_waits() {
         let budget = Arc::new(Budget::new(10, 8, 1));
-        assert!(budget.acquire(100));
+        assert!(budget.acquire(100, 0));
         let waiter = thread::spawn({
             let budget = budget.clone();
-            move || budget.acquire(1)
+            move || budget.acquire(1, 0)
         });
         thread::sleep(Duration::from_millis(20));
         assert!(!waiter.is_finished());
@@ -138,10 +262,10 @@ mod tests {
     #[test]
     fn close_wakes() {
         let budget = Arc::new(Budget::new(1, 8, 1));
-        assert!(budget.acquire(1));
+        assert!(budget.acquire(1, 0));
         let waiter = thread::spawn({
             let budget = budget.clone();
-            move || budget.acquire(1)
+            move || budget.acquire(1, 0)
         });
         budget.close();
         assert!(!waiter.join().unwrap());
@@ -150,7 +274,7 @@ mod tests {
     #[test]
     fn a_rest_ends_when_half_of_the_channel_is_empty() {
         let budget = Arc::new(Budget::new(1000, 8, 1));
-        (0..9).for_each(|_| assert!(budget.acquire(1)));
+        (0..9).for_each(|_| assert!(budget.acquire(1, 0)));
         let released = budget.released();
         let rester = thread::spawn({
             let budget = budget.clone();
@@ -162,12 +286,56 @@ mod tests {
         assert!(!rester.is_finished(), "six are held");
         budget.release(1);
         assert!(rester.join().unwrap());
-        (0..9).for_each(|_| assert!(budget.acquire(1)));
+        (0..9).for_each(|_| assert!(budget.acquire(1, 0)));
         let rester = thread::spawn({
             let budget = budget.clone();
             move || budget.rest(budget.released())
         });
         budget.close();
         assert!(!rester.join().unwrap());
+    }
+
+    #[test]
+    fn what_is_parked_is_not_waited_for_and_has_half_of_the_bytes() {
+        let budget = Arc::new(Budget::new(100, 8, 1));
+        let parked = budget.park(50).unwrap();
+        assert!(budget.park(1).is_none());
+        // Nothing is on its way.
+        let large = budget.admit(1000, 0).unwrap();
+        assert_eq!(budget.held(), (0, 1050));
+        assert!(!budget.try_acquire(1, 0), "the large one is on its way");
+        assert!(budget.try_acquire(1, 1000), "but it is the caller's own");
+        budget.release(1);
+        large.shrink(40);
+        assert_eq!(budget.held(), (0, 90));
+        drop(large);
+        parked.let_go();
+        assert!(!budget.try_acquire(60, 0), "it is on its way now");
+        assert!(budget.try_acquire(50, 0));
+        drop(parked);
+        budget.release(50);
+        assert_eq!(budget.held(), (0, 0));
+        assert!(budget.park(51).is_none());
+    }
+
+    #[test]
+    fn who_asks_is_served_in_order() {
+        let budget = Arc::new(Budget::new(100, 8, 1));
+        let first = budget.admit(90, 0).unwrap();
+        let ask = |bytes| {
+            let budget = budget.clone();
+            thread::spawn(move || budget.admit(bytes, 0).map(|permit| permit.bytes.load(Relaxed)))
+        };
+        let large = ask(1000);
+        until("the large one waits", || budget.lock().places == 2);
+        assert!(!budget.try_acquire(1, 0) && budget.park(1).is_none(), "one byte behind a large one");
+        assert!(budget.try_acquire(0, 0), "what was taken before is only counted");
+        let small = ask(1);
+        until("the small one waits", || budget.lock().places == 3);
+        assert!(!large.is_finished() && !small.is_finished());
+        drop(first);
+        assert_eq!((large.join().unwrap(), small.join().unwrap()), (Some(1000), Some(1)));
+        budget.close();
+        assert!(budget.admit(1, 0).is_none() && budget.park(1).is_none() && budget.keep(1).is_none());
     }
 }

@@ -211,7 +211,12 @@ impl Stopwatch {
     pub(super) fn wait<T>(&mut self, total: &Total, wait: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let outcome = wait();
-        let time = begin.elapsed();
+        self.waited(total, begin, begin.elapsed());
+        outcome
+    }
+
+    /// Counts a wait that is over, and began after the last one.
+    pub(super) fn waited(&mut self, total: &Total, begin: Instant, time: Duration) {
         total.add(time);
         self.waited += time;
         if self.trace.is_on() {
@@ -219,7 +224,6 @@ impl Stopwatch {
             self.trace.span(&self.track, total.name, begin..begin + time, None);
         }
         self.mark = begin + time;
-        outcome
     }
 
     /// Ends the item of that number: what was no wait since the last one was work on it. Returns the time it is.

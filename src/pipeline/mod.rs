@@ -24,6 +24,7 @@ mod crew;
 #[cfg(feature = "cache")]
 mod dataset;
 mod demand;
+mod gate;
 mod headspace;
 mod inject;
 mod ledger;

@@ -8,6 +8,7 @@ use crossbeam_channel::{Sender, TrySendError};
 use super::{
     ExampleOf, Plan,
     demand::{Aside, Errand, Substitute},
+    gate::{Grants, ReaderGate},
     meter::Stopwatch,
     policy::Policy,
     run::{Admitted, Answer, FromAside, Shared, Slot, located},
@@ -72,6 +73,7 @@ struct Fetched {
     seed: u64,
     epoch: u64,
     outcome: Result<RawRecord>,
+    grants: Grants,
 }
 
 /// An I/O thread.
@@ -81,6 +83,8 @@ pub(super) struct Reader<S: Source, K: Task> {
     pub(super) source: Arc<S>,
     /// One, or one for each stream.
     pub(super) records: Vec<S::Reader>,
+    /// What they ask.
+    pub(super) gate: Arc<ReaderGate<ExampleOf<K>>>,
     pub(super) in_turn: bool,
     pub(super) policy: Policy,
     pub(super) schedule: Schedule,
@@ -107,6 +111,11 @@ impl<S: Source, K: Task> Reader<S, K> {
             else {
                 return;
             };
+            self.gate.begin(match errand {
+                Errand::Run { number, .. } => in_turn.then_some(number),
+                Errand::Ticket { number, .. } => number.filter(|_| in_turn),
+                Errand::Aside(_) => None,
+            });
             let goes_on = match errand {
                 Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
                 Errand::Ticket { stream, ticket, number } => {
@@ -131,7 +140,9 @@ impl<S: Source, K: Task> Reader<S, K> {
                 Errand::Aside(aside @ Aside::Held { stream, row, run, .. }) => {
                     let assigned = Assignment { row, run, seed: 0, epoch: 0 };
                     let mut fetched = self.fetch(Slot::Aside(aside), stream, assigned);
-                    if let Ok(record) = &mut fetched.outcome {
+                    if let Ok(record) = &mut fetched.outcome
+                        && !fetched.grants.is_counted
+                    {
                         // A slice would hold on to rows that nobody wants.
                         record.bytes = Bytes::copy_from_slice(&record.bytes);
                     }
@@ -150,7 +161,8 @@ impl<S: Source, K: Task> Reader<S, K> {
         let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));
-        Fetched { slot, row, seed, epoch, outcome }
+        let grants = self.gate.take(&mut self.watch);
+        Fetched { slot, row, seed, epoch, outcome, grants }
     }
 
     /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its turn; false if the pass was
@@ -198,11 +210,17 @@ impl<S: Source, K: Task> Reader<S, K> {
 
     /// Sends a record to the workers, or tells why there is none; false if the pass was stopped.
     fn hand_over(&mut self, fetched: Fetched) -> bool {
-        let Fetched { slot, row, seed, epoch, outcome } = fetched;
+        let Fetched { slot, row, seed, epoch, outcome, grants } = fetched;
         let shared = self.shared.clone();
+        let is_counted = grants.is_counted;
+        if is_counted {
+            self.gate.hand_over(grants);
+        }
         let Shared { counters, bytes: budget, .. } = &*shared;
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
         match outcome {
+            // Whatever it was that a read was left by.
+            Err(_) if shared.is_stopped() => return false,
             Err(error) => {
                 match error.kind {
                     ErrorKind::Excluded => Counters::add(&counters.records_excluded),
@@ -213,11 +231,13 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
             Ok(RawRecord { bytes, label }) => {
                 Counters::add(&counters.records_read);
-                let size = bytes.len();
+                // What was granted before it was read comes back when the record is dropped.
+                let size = if is_counted { 0 } else { bytes.len() };
                 let record = Record { bytes, label, index: row, seed, epoch };
-                let is_admitted = budget.try_acquire(size)
-                    || self.watch.wait(&counters.meters.bytes, || budget.acquire(size));
-                if !is_admitted || !self.send(Admitted { record, answer }) {
+                let own = self.gate.own();
+                let is_admitted = budget.try_acquire(size, own)
+                    || self.watch.wait(&counters.meters.bytes, || budget.acquire(size, own));
+                if !is_admitted || !self.send(Admitted { record, bytes: size, answer }) {
                     return false;
                 }
             }

@@ -20,6 +20,7 @@ use super::{
     budget::Budget,
     crew::Crew,
     demand::{Aside, Demand},
+    gate::ReaderGate,
     inject::Injected,
     meter::Stopwatch,
     reader::{Reader, Reading},
@@ -31,7 +32,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     order::Schedule,
-    record::{Held, Record, Source, Stage, Task},
+    record::{Held, ReadRecords, Record, Source, Stage, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -44,7 +45,7 @@ pub(super) struct Shared<E> {
     /// Batches that are complete and were not taken.
     pub(super) ready: AtomicUsize,
     pub(super) crew: Crew,
-    pub(super) bytes: Budget,
+    pub(super) bytes: Arc<Budget>,
     pub(super) turns: Turns,
     /// Bytes that records and reads under way hold.
     bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
@@ -158,6 +159,8 @@ impl<E> Drop for Answer<E> {
 /// A record in the channel, with the duty to answer for it.
 pub(super) struct Admitted<E> {
     pub(super) record: Record,
+    /// Bytes that it took as it was sent.
+    pub(super) bytes: usize,
     pub(super) answer: Answer<E>,
 }
 
@@ -205,7 +208,7 @@ impl<E: Send + 'static> Run<E> {
         let shared = Arc::new(Shared {
             buffers,
             demand: Demand::new(accounts, asides(held), first_runs, most_runs),
-            bytes: Budget::new(plan.channel_bytes, plan.channel_size, n_readers),
+            bytes: Arc::new(Budget::new(plan.channel_bytes, plan.channel_size, n_readers)),
             crew: Crew::new(counters.numbers().workers),
             turns: Turns::default(),
             bytes_in_use: {
@@ -226,11 +229,19 @@ impl<E: Send + 'static> Run<E> {
             let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
             // One thread alone keeps its place in each stream; of several, each reads a block to its end.
             let places = if n_readers == 1 { schedule.n_streams() } else { 1 };
+            let gate = Arc::new(ReaderGate::new(shared.clone()));
             let reader = Reader {
                 watch: Stopwatch::start(&counters.meters.read, &counters.trace, name.as_str()),
                 task: task.clone(),
                 source: source.clone(),
-                records: (0..places).map(|_| source.reader()).collect(),
+                records: (0..places)
+                    .map(|_| {
+                        let mut reader = source.reader();
+                        reader.ask(gate.clone());
+                        reader
+                    })
+                    .collect(),
+                gate,
                 in_turn,
                 policy: plan.policy.clone(),
                 schedule: schedule.clone(),

@@ -181,7 +181,7 @@ pub struct Stats {
 pub struct Queues {
     /// Records that wait for a worker.
     pub records: usize,
-    /// Their bytes.
+    /// Their bytes, and those of large records from before they are read until they are worked off.
     pub record_bytes: usize,
     /// Bytes of memory that is read into, or holds what was read: for these records, those in the workers, and what was read ahead.
     pub read_bytes: usize,

@@ -68,8 +68,8 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
                 Err(TryRecvError::Empty) => watch.wait(&meters.records, || input.next()),
                 received => received.ok(),
             };
-            let Some(Admitted { record, answer }) = received else { return false };
-            shared.bytes.release(record.bytes.len());
+            let Some(Admitted { record, bytes, answer }) = received else { return false };
+            shared.bytes.release(bytes);
             if shared.is_stopped() {
                 return false;
             }

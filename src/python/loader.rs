@@ -106,7 +106,8 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 ///     The most bytes that the loader may come to hold; a configuration that may hold more is a ConfigError with its parts. Numbers that
 ///     were left to the loader are chosen to fit. None: no bound.
 /// raw_channel_bytes : int, optional
-///     Bytes of the records that may wait for a worker. None: 512 MiB, or less within a `memory_budget`.
+///     Bytes of the records that may wait for a worker; those above 4 MiB count from before they are read until a worker is done. One is
+///     always read, however large. None: 512 MiB, or less within a `memory_budget`.
 /// max_record_bytes : int
 ///     The most bytes of a record: a larger one is a bad record (`too_large`), and its bytes are not read.
 /// max_decoded_seconds : float

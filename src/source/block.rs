@@ -1,43 +1,115 @@
 //! Blocks of memory that records are read into, used again when the last record in them is dropped.
 //!
 //! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a block that comes back
-//! costs nothing. Blocks come in powers of two, and what is kept is bounded.
+//! costs nothing. Blocks come in powers of two, and what is kept is bounded. Large ones are mapped for themselves, so that their
+//! memory goes back to the system with them: what an allocator keeps of some threads' large blocks, nobody has counted.
 
 use std::{
     mem,
+    ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use crate::{Result, room};
+use memmap2::MmapMut;
+
+use crate::{
+    Error, ErrorKind, Result,
+    record::{Permit, SMALL_READ},
+    room,
+};
 
 /// The smallest block; shorter requests get plain memory of their own.
 const SMALLEST: usize = 64 << 10;
 /// The largest block that is kept.
 const LARGEST: usize = 16 << 20;
+/// Memory is touched by the page.
+const PAGE: usize = 4 << 10;
 /// How many bytes are kept at most.
 const KEPT: usize = 64 << 20;
+
+/// The memory of a block.
+#[derive(Debug)]
+enum Memory {
+    Allocated(Box<[u8]>),
+    /// For itself; untouched, it takes nothing.
+    Mapped(MmapMut),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Allocated(Box::default())
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Allocated(data) => data,
+            Self::Mapped(data) => data,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Allocated(data) => data,
+            Self::Mapped(data) => data,
+        }
+    }
+}
+
+impl Memory {
+    /// `size` zero bytes.
+    fn new(size: usize) -> Result<Self> {
+        if size as u64 <= SMALL_READ {
+            return room::zero_bytes(size).map(Self::Allocated);
+        }
+        // Any number that is no length of memory is refused in here.
+        MmapMut::map_anon(size).map(Self::Mapped).map_err(|error| {
+            let refused = room::refused(size);
+            Error { kind: ErrorKind::Memory, ..refused.because(error) }
+        })
+    }
+}
 
 /// The blocks at rest.
 #[derive(Debug, Default)]
 pub(crate) struct BlockPool {
-    resting: Mutex<Vec<Box<[u8]>>>,
+    resting: Mutex<Vec<Memory>>,
     in_use: AtomicUsize,
 }
 
 impl BlockPool {
-    /// A block of `len` bytes whose content is arbitrary.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Result<Block> {
-        let size = match len {
-            0..SMALLEST => len,
+    /// How much memory a block of `len` bytes takes.
+    pub(crate) fn size_of(len: usize) -> usize {
+        match len {
             SMALLEST..=LARGEST => len.next_power_of_two(),
             _ => len,
-        };
+        }
+    }
+
+    /// How much of it is touched, if `used` bytes of it are, in a few places.
+    pub(crate) fn size_of_part(len: usize, used: usize) -> usize {
+        // A block that comes from the pool was touched before. Where assertions are on, all of it is filled.
+        if len <= LARGEST || cfg!(debug_assertions) {
+            Self::size_of(len)
+        } else {
+            used.saturating_add(4 * PAGE).min(len)
+        }
+    }
+
+    /// A block of `len` bytes whose content is arbitrary, and which holds `permit`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the system refuses.
+    pub(crate) fn take(self: &Arc<Self>, len: usize, permit: Option<Permit>) -> Result<Block> {
+        let size = Self::size_of(len);
         let data = if (SMALLEST..=LARGEST).contains(&size) {
             let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
             resting.iter().position(|block| block.len() == size).map(|at| resting.swap_remove(at))
@@ -46,10 +118,10 @@ impl BlockPool {
         };
         let data = match data {
             Some(data) => data,
-            None => room::zero_bytes(size)?,
+            None => Memory::new(size)?,
         };
         self.in_use.fetch_add(size, Ordering::Relaxed);
-        Ok(Block { data, len, pool: Arc::clone(self) })
+        Ok(Block { data, len, pool: Arc::clone(self), _permit: permit })
     }
 
     /// Bytes of the blocks that are not at rest.
@@ -57,7 +129,7 @@ impl BlockPool {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    fn give_back(&self, data: Box<[u8]>) {
+    fn give_back(&self, data: Memory) {
         self.in_use.fetch_sub(data.len(), Ordering::Relaxed);
         if !(SMALLEST..=LARGEST).contains(&data.len()) {
             return;
@@ -73,15 +145,28 @@ impl BlockPool {
 /// A block in use; dropping it gives its memory back.
 #[derive(Debug)]
 pub(crate) struct Block {
-    data: Box<[u8]>,
+    data: Memory,
     len: usize,
     pool: Arc<BlockPool>,
+    /// What it was granted by; goes after the memory.
+    _permit: Option<Permit>,
 }
 
 impl Block {
     /// The bytes, to be filled.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
+    }
+
+    /// Says that little of it will be touched: whole huge pages would be more.
+    pub(crate) fn is_sparse(&self) {
+        #[cfg(target_os = "linux")]
+        if let Memory::Mapped(data) = &self.data
+            && self.len > LARGEST
+        {
+            // Advice: what comes of it does not matter.
+            let _ = data.advise(memmap2::Advice::NoHugePage);
+        }
     }
 }
 
@@ -105,25 +190,25 @@ mod tests {
     #[test]
     fn memory_comes_back_when_the_last_slice_is_dropped() {
         let pool = Arc::new(BlockPool::default());
-        let bytes = Bytes::from_owner(pool.take(100_000).unwrap());
+        let bytes = Bytes::from_owner(pool.take(100_000, None).unwrap());
         let address = bytes.as_ptr();
         let slice = bytes.slice(10..20);
         drop(bytes);
-        assert_ne!(pool.take(100_000).unwrap().as_ref().as_ptr(), address);
+        assert_ne!(pool.take(100_000, None).unwrap().as_ref().as_ptr(), address);
         assert_eq!(pool.bytes_in_use(), 1 << 17);
         drop(slice);
         assert_eq!(pool.bytes_in_use(), 0);
-        let again: Vec<_> = (0..2).map(|_| pool.take(120_000).unwrap()).collect();
+        let again: Vec<_> = (0..2).map(|_| pool.take(120_000, None).unwrap()).collect();
         assert!(again.iter().any(|block| block.as_ref().as_ptr() == address));
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Arc::new(BlockPool::default());
-        drop((0..20).map(|_| pool.take(LARGEST).unwrap()).collect::<Vec<_>>());
+        drop((0..20).map(|_| pool.take(LARGEST, None).unwrap()).collect::<Vec<_>>());
         assert_eq!(pool.resting.lock().unwrap().len(), KEPT / LARGEST);
-        drop(pool.take(LARGEST + 1).unwrap());
-        drop(pool.take(10).unwrap());
+        drop(pool.take(LARGEST + 1, None).unwrap());
+        drop(pool.take(10, None).unwrap());
         assert_eq!(pool.resting.lock().unwrap().len(), KEPT / LARGEST);
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::{
     block::BlockPool,
+    leave::Leave,
     storage::{Storage, StoredFile},
 };
 use crate::{Error, ErrorKind, Result, record::check_record_bytes};
@@ -24,13 +25,16 @@ pub(crate) fn read(
     shard: &Path,
     name: &str,
     max_record_bytes: u64,
+    leave: &Leave,
 ) -> Result<Bytes> {
     let relative_to = shard.parent().unwrap_or(Path::new(""));
     let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(name)));
     let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
     check_record_bytes(file.size(), max_record_bytes)?;
-    let mut block = blocks.take(file.size() as usize)?;
-    file.read_exact(block.as_mut_slice(), 0)?;
+    let len = file.size() as usize;
+    let permit = leave.admit(BlockPool::size_of(len) as u64)?;
+    let mut block = blocks.take(len, permit)?;
+    file.read_long(block.as_mut_slice(), 0, leave)?;
     Ok(Bytes::from_owner(block))
 }
 

@@ -13,6 +13,7 @@ mod arrow;
 mod block;
 mod columns;
 mod folder;
+mod leave;
 mod format;
 mod linked;
 mod mapped;

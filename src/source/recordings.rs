@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{Excerpt, RawRecord, ReadRecords, Source},
+    record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
 };
 
 /// An open dataset of recordings; immutable and shared.
@@ -211,6 +211,13 @@ impl RecordingsReader {
 }
 
 impl ReadRecords for RecordingsReader {
+    fn ask(&mut self, gate: Arc<dyn Gate>) {
+        match self {
+            Self::Arrow(reader) => ReadRecords::ask(reader, gate),
+            Self::Parquet(reader) => ReadRecords::ask(&mut **reader, gate),
+        }
+    }
+
     fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         match self {
             Self::Arrow(reader) => ReadRecords::read(reader, row, run, excerpt),

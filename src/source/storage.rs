@@ -22,6 +22,7 @@ use std::{
 
 use bytes::Bytes;
 
+use super::leave::Leave;
 use crate::{Error, ErrorKind, Result};
 
 /// Opens files by path.
@@ -172,6 +173,9 @@ impl ReadAt for LocalFile {
     }
 }
 
+/// How much of a long read is asked of the system at once.
+const SLICE: usize = 8 << 20;
+
 /// The pauses before a transient failure is tried again.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(5),
@@ -283,11 +287,52 @@ impl StoredFile {
         if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }
     }
 
+    /// As [`Self::read_exact`], some MiB at a time, so that a run that is stopped leaves it soon.
+    ///
+    /// # Errors
+    /// As there, and [`ErrorKind::Closed`].
+    pub(crate) fn read_long(&self, buffer: &mut [u8], at: u64, leave: &Leave) -> Result<()> {
+        let mut at = at;
+        for (n, slice) in buffer.chunks_mut(SLICE).enumerate() {
+            if n > 0 {
+                leave.check()?;
+            }
+            self.read_exact(slice, at)?;
+            at = at.saturating_add(slice.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`: some MiB at a time.
+    ///
+    /// # Errors
+    /// As [`Self::read_long`].
+    pub(crate) fn mapped_long(
+        &self,
+        at: u64,
+        len: usize,
+        needed: Range<usize>,
+        leave: &Leave,
+    ) -> Option<Result<Bytes>> {
+        let mut from = needed.start;
+        loop {
+            let to = needed.end.min(from.saturating_add(SLICE));
+            let bytes = self.mapped(at, len, from..to)?;
+            if bytes.is_err() || to >= needed.end {
+                return Some(bytes);
+            }
+            if let Err(stopped) = leave.check() {
+                return Some(Err(stopped));
+            }
+            from = to;
+        }
+    }
+
     /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`.
     ///
     /// # Errors
     /// As [`Self::read_exact`].
-    pub(crate) fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
+    fn mapped(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
         let mapped = retry(&*self.storage, &self.path, "read", || {
             self.fresh_if_stale(|file| file.mapped(at, len, needed.clone()).transpose())
         });

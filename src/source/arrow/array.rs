@@ -48,6 +48,13 @@ impl Array {
         Self { layout: layout.clone(), n_values: spans.n_values, buffers, dictionary }
     }
 
+    /// Whether any of its memory was granted, and whether for one row alone.
+    pub(crate) fn grants(&self) -> (bool, bool) {
+        let own = self.buffers.iter().filter_map(Buffer::grant).map(|is_kept| (true, !is_kept));
+        let parts = self.dictionary.iter().map(Self::grants);
+        own.chain(parts).fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
+    }
+
     /// Whether the value is there.
     pub(crate) fn is_valid(&mut self, shard: &OpenShard, row: u64) -> Result<bool> {
         match self.buffers.first_mut() {

@@ -6,14 +6,22 @@
 //!
 //! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not compressed).
 
-use std::io::{self, Read};
+use std::{
+    io::{self, Read},
+    sync::atomic::Ordering,
+};
 
 use bytes::Bytes;
 
 use super::{index::Span, message::Codec, shard::OpenShard};
 use crate::{
-    Error, ErrorKind, Result, room,
-    source::storage::{StoredFile, past_the_end},
+    Error, ErrorKind, Result,
+    record::Permit,
+    room,
+    source::{
+        leave::covered,
+        storage::{StoredFile, past_the_end},
+    },
 };
 
 /// How much is read at once around a value.
@@ -35,6 +43,8 @@ pub(crate) struct Buffer {
     codec: Option<Codec>,
     /// The whole buffer, once decompressed.
     memory: Option<Bytes>,
+    /// What that was granted by, and whether for later rows as well.
+    permit: Option<(Permit, bool)>,
     window: Bytes,
     /// Where the window starts within the buffer.
     window_at: u64,
@@ -42,7 +52,7 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     pub(crate) fn new(span: Span, codec: Option<Codec>) -> Self {
-        Self { span, codec, memory: None, window: Bytes::new(), window_at: 0 }
+        Self { span, codec, memory: None, permit: None, window: Bytes::new(), window_at: 0 }
     }
 
     /// Whether it has no bytes, which for a validity buffer means that all values are valid.
@@ -107,11 +117,51 @@ impl Buffer {
 
     fn decompressed(&mut self, shard: &OpenShard) -> Result<&Bytes> {
         if self.memory.is_none() {
-            self.memory = Some(decompress(&shard.file, self.span, self.codec, shard.max_record_bytes())?);
+            let permit = ask(shard, self.span)?;
+            let bytes = decompress(&shard.file, self.span, self.codec, shard.max_record_bytes())?;
+            if let Some(permit) = &permit {
+                permit.shrink(bytes.len() as u64);
+            }
+            self.permit = permit.clone().map(|permit| (permit, shard.is_kept));
+            self.memory = Some(covered(bytes, permit));
         }
         // It was just filled; an empty buffer is the only other thing that it could be.
         Ok(self.memory.get_or_insert_default())
     }
+}
+
+impl Buffer {
+    /// Whether the memory was granted, for later rows or for one alone.
+    pub(crate) fn grant(&self) -> Option<bool> {
+        self.permit.as_ref().map(|&(_, is_kept)| is_kept)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // From now on it is its records' alone.
+        if let Some((permit, _)) = &self.permit {
+            permit.let_go();
+        }
+    }
+}
+
+/// Asks for the memory of a buffer and of what it is decompressed to, going by what it claims.
+fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
+    let mut prefix = [0; 8];
+    if span.len < prefix.len() as u64 || span.at.saturating_add(span.len) > shard.file.size() {
+        return Ok(None);
+    }
+    shard.file.read_exact(&mut prefix, span.at)?;
+    // A claim beyond the limit is refused before anything is decompressed.
+    let claimed = u64::try_from(i64::from_le_bytes(prefix)).unwrap_or(0);
+    let most = shard.max_record_bytes().max(span.len.saturating_mul(USUAL_RATIO));
+    let bytes = span.len.saturating_add(claimed.min(most));
+    let permit = if shard.is_kept { shard.leave.keep(bytes)? } else { shard.leave.admit(bytes)? };
+    if permit.is_some() {
+        shard.has_granted.store(true, Ordering::Relaxed);
+    }
+    Ok(permit)
 }
 
 /// How many times as large a buffer above the limit of a record may be decompressed.

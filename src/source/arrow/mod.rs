@@ -39,6 +39,7 @@ use super::{
     block::BlockPool,
     columns::{FeatureCache, common_class_names},
     folder,
+    leave::Leave,
     mapped::MappedFiles,
     parallel,
     shard::{Shard, locate, shards_of},
@@ -47,7 +48,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     memory::BLOCKS_AHEAD,
-    record::{Excerpt, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
+    record::{Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
     seed::mix,
 };
 
@@ -273,6 +274,10 @@ impl Source for ArrowSource {
 }
 
 impl ReadRecords for ArrowReader {
+    fn ask(&mut self, gate: Arc<dyn Gate>) {
+        self.ask(Leave::of(gate));
+    }
+
     fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.read_excerpt(row, run, excerpt)
     }

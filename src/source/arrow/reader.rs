@@ -18,17 +18,18 @@ use bytes::Bytes;
 use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
-    record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, check_record_bytes},
+    record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
     source::{
         block::BlockPool,
         columns::Layout,
+        leave::{Leave, covered},
         linked,
         storage::{StoredFile, past_the_end},
     },
 };
 
 /// How many bytes are read together at most; a longer record is read alone.
-pub(super) const BLOCK: u64 = 4 << 20;
+pub(super) const BLOCK: u64 = SMALL_READ;
 /// How many bytes a block's rows have on average, so that most blocks are below the most.
 const USUAL_BLOCK: u64 = 3 << 20;
 /// How far behind a block's start the system is told what will be read.
@@ -51,6 +52,7 @@ pub struct ArrowReader {
     /// The last used in front.
     batches: Vec<OpenBatch>,
     block: Option<HeldBlock>,
+    leave: Leave,
     /// A shard and the end of a block of it that could not be read: up to there rows are read alone, so that each fails for itself.
     alone: Option<(usize, u64)>,
 }
@@ -93,7 +95,19 @@ impl std::fmt::Debug for ArrowReader {
 
 impl ArrowReader {
     pub(crate) fn new(source: Arc<ArrowSource>) -> Self {
-        Self { source, shards: Vec::new(), batches: Vec::new(), block: None, alone: None }
+        Self {
+            source,
+            shards: Vec::new(),
+            batches: Vec::new(),
+            block: None,
+            leave: Leave::default(),
+            alone: None,
+        }
+    }
+
+    /// From now on asks before it takes memory for large reads.
+    pub(super) fn ask(&mut self, leave: Leave) {
+        self.leave = leave;
     }
 
     /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more than one
@@ -122,7 +136,13 @@ impl ArrowReader {
     /// If there is no such row.
     pub fn read_excerpt(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         let (shard, local) = self.source.locate(row);
-        self.read_local(shard, local, run.max(1), excerpt).map_err(|error| self.placed(error, shard, local))
+        let record = self.read_local(shard, local, run.max(1), excerpt);
+        // What was granted for one row goes with it.
+        let has_granted = self.shards.first().is_some_and(|open| open.has_granted.load(Ordering::Relaxed));
+        if has_granted && self.batches.first().is_some_and(|batch| batch.grants().1) {
+            self.batches.remove(0);
+        }
+        record.map_err(|error| self.placed(error, shard, local))
     }
 
     /// The recording's own path field, if the row has one; for reports.
@@ -143,15 +163,19 @@ impl ArrowReader {
 
     fn read_local(&mut self, shard: usize, local: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.open_batch(shard, local)?;
-        let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
+        let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first_mut()) else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
+        open.is_kept = run > 1;
         let row = local - batch.first_row;
         let label = batch.label(open, row)?;
         let max_record_bytes = self.source.max_record_bytes;
         let bytes = match batch.part(open, row)? {
             Some(Part::Memory(bytes)) => {
                 check_record_bytes(bytes.len() as u64, max_record_bytes)?;
+                if open.has_granted.load(Ordering::Relaxed) && batch.grants().0 {
+                    self.leave.covers();
+                }
                 bytes
             }
             Some(Part::File(span)) => {
@@ -192,7 +216,7 @@ impl ArrowReader {
         let source = Arc::clone(&self.source);
         let in_parts = &source.in_parts;
         if is_large && in_parts.load(Ordering::Relaxed) {
-            let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt)?;
+            let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt, &self.leave)?;
             if !was_part {
                 in_parts.store(false, Ordering::Relaxed);
             }
@@ -251,11 +275,13 @@ impl ArrowReader {
         }
         // The range lies within the file, so its bytes back the allocation.
         let len = (end - span.at) as usize;
-        let bytes = match open.file.mapped(span.at, len, 0..len) {
-            Some(bytes) => bytes,
+        let leave = &self.leave;
+        let permit = leave.admit(BlockPool::size_of(len) as u64)?;
+        let bytes = match open.file.mapped_long(span.at, len, 0..len, leave) {
+            Some(bytes) => bytes.map(|bytes| covered(bytes, permit)),
             None => {
-                let mut block = self.source.blocks.take(len)?;
-                open.file.read_exact(block.as_mut_slice(), span.at).map(|()| Bytes::from_owner(block))
+                let mut block = self.source.blocks.take(len, permit)?;
+                open.file.read_long(block.as_mut_slice(), span.at, leave).map(|()| Bytes::from_owner(block))
             }
         };
         if bytes.is_err() && len as u64 > span.len {
@@ -277,7 +303,7 @@ impl ArrowReader {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
         };
         let ArrowSource { storage, blocks, shards, max_record_bytes, .. } = &*self.source;
-        linked::read(storage, blocks, &shards[shard].path, &name, *max_record_bytes)
+        linked::read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.leave)
     }
 
     fn path_local(&mut self, shard: usize, local: u64) -> Result<Option<String>> {
@@ -327,7 +353,8 @@ impl ArrowReader {
             Some(at) => self.shards[..=at].rotate_right(1),
             None => {
                 let path = &source.shards[shard].path;
-                let open = source.open.open(shard, &source.storage, path, index.version)?;
+                let mut open = source.open.open(shard, &source.storage, path, index.version)?;
+                open.leave = self.leave.clone();
                 self.shards.truncate(OPEN_FILES - 1);
                 self.shards.insert(0, open);
             }
@@ -378,6 +405,7 @@ fn read_in_parts(
     blocks: &Arc<BlockPool>,
     span: Span,
     excerpt: Excerpt<'_>,
+    leave: &Leave,
 ) -> Result<(Bytes, bool)> {
     let len = span.len as usize;
     let mut head = [0; HEAD_BYTES];
@@ -385,17 +413,21 @@ fn read_in_parts(
     let part = part_of(&head, span.len, excerpt);
     let was_part = part.is_some();
     let part = part.unwrap_or(HEAD_BYTES..len);
-    if let Some(bytes) = file.mapped(span.at, len, part.clone()) {
-        return Ok((bytes?, was_part));
+    let permit = leave.admit(BlockPool::size_of_part(len, HEAD_BYTES + part.len()) as u64)?;
+    if let Some(bytes) = file.mapped_long(span.at, len, part.clone(), leave) {
+        return Ok((covered(bytes?, permit), was_part));
     }
-    let mut block = blocks.take(len)?;
+    let mut block = blocks.take(len, permit)?;
+    if was_part {
+        block.is_sparse();
+    }
     let bytes = block.as_mut_slice();
     // Where assertions are on, a stage that looks outside of its excerpt is found out.
     if cfg!(debug_assertions) {
         bytes.fill(0xA5);
     }
     bytes[..HEAD_BYTES].copy_from_slice(&head);
-    file.read_exact(&mut bytes[part.clone()], span.at + part.start as u64)?;
+    file.read_long(&mut bytes[part.clone()], span.at + part.start as u64, leave)?;
     Ok((Bytes::from_owner(block), was_part))
 }
 
@@ -422,6 +454,13 @@ impl ArrowSource {
 }
 
 impl OpenBatch {
+    /// Whether any of its memory was granted, and whether for one row alone.
+    fn grants(&self) -> (bool, bool) {
+        let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
+        let grants = arrays.into_iter().flatten().map(Array::grants);
+        grants.fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
+    }
+
     fn label(&mut self, shard: &OpenShard, row: u64) -> Result<i64> {
         let Some(label) = &mut self.label else { return Ok(NO_LABEL) };
         match label.int(shard, row)? {

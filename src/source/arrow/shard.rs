@@ -6,14 +6,17 @@
 use std::{
     collections::{HashMap, VecDeque},
     path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicBool},
 };
 
 use bytes::Bytes;
 
 use crate::{
     Result,
-    source::storage::{Storage, StoredFile, Version},
+    source::{
+        leave::Leave,
+        storage::{Storage, StoredFile, Version},
+    },
 };
 
 /// Bytes of windows that are kept.
@@ -80,7 +83,14 @@ impl OpenShards {
                 file
             }
         };
-        Ok(OpenShard { number, file, all: Arc::clone(self) })
+        Ok(OpenShard {
+            number,
+            file,
+            leave: Leave::default(),
+            is_kept: false,
+            has_granted: AtomicBool::new(false),
+            all: Arc::clone(self),
+        })
     }
 
     fn windows(&self) -> std::sync::MutexGuard<'_, Windows> {
@@ -93,6 +103,11 @@ impl OpenShards {
 pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
+    /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later rows as well.
+    pub leave: Leave,
+    pub is_kept: bool,
+    /// Whether any was granted yet: of most shards none ever is.
+    pub has_granted: AtomicBool,
     all: Arc<OpenShards>,
 }
 

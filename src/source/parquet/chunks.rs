@@ -21,8 +21,10 @@ use bytes::{Buf, Bytes};
 use super::pages::Chunk;
 use crate::{
     Error, ErrorKind, Result,
+    record::{Permit, SMALL_READ},
     source::{
         block::BlockPool,
+        leave::Leave,
         storage::{StoredFile, past_the_end},
     },
 };
@@ -44,6 +46,7 @@ struct Inner {
     file: Arc<Mutex<StoredFile>>,
     size: u64,
     blocks: Arc<BlockPool>,
+    leave: Leave,
     block: u64,
     chunks: Vec<Chunk>,
     extents: Vec<Range<u64>>,
@@ -58,6 +61,15 @@ struct State {
     held: u64,
     /// What kept the decoder from its bytes.
     error: Option<Error>,
+    /// The large pages of the batch, and those that the decoder still has: of which column, whether a dictionary.
+    pages: Vec<((usize, bool), Permit)>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // From now on they are their records' alone.
+        self.pages.iter().for_each(|(_, permit)| permit.let_go());
+    }
 }
 
 impl Chunks {
@@ -65,17 +77,19 @@ impl Chunks {
     pub(super) fn new(
         file: &Arc<Mutex<StoredFile>>,
         blocks: &Arc<BlockPool>,
+        leave: &Leave,
         chunks: Vec<Chunk>,
         block: u64,
     ) -> Self {
         let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
         let extents = merged(chunks.iter().map(|chunk| chunk.range.clone()).collect(), 2 * block);
         let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
-        let state = Mutex::new(State { windows, held: 0, error: None });
+        let state = Mutex::new(State { windows, held: 0, error: None, pages: Vec::new() });
         Self(Arc::new(Inner {
             file: Arc::clone(file),
             size,
             blocks: Arc::clone(blocks),
+            leave: leave.clone(),
             block,
             chunks,
             extents,
@@ -90,7 +104,33 @@ impl Chunks {
 
     /// A batch begins, for which no page was read yet.
     pub(super) fn begin_batch(&self) {
-        self.0.state().held = 0;
+        let mut state = self.0.state();
+        state.held = 0;
+        // The decoder still has the last page of each column.
+        for at in (0..state.pages.len()).rev() {
+            let of = state.pages[at].0;
+            if state.pages[at + 1..].iter().any(|(other, _)| *other == of) {
+                let (_, permit) = state.pages.remove(at);
+                permit.let_go();
+            }
+        }
+    }
+
+    /// Waits until there is room for a large page, or nothing more comes of waiting.
+    pub(super) fn room(&self) -> Result<Option<Permit>, ParquetError> {
+        self.0.leave.keep(SMALL_READ + 1).map_err(|error| self.refuse(error))
+    }
+
+    /// Counts a large page: of which column, whether a dictionary, and its bytes.
+    pub(super) fn keep(&self, of: (usize, bool), bytes: u64) {
+        if let Some(permit) = self.0.leave.kept(bytes) {
+            self.0.state().pages.push((of, permit));
+        }
+    }
+
+    /// What the large pages of the batch were granted by.
+    pub(super) fn permits(&self) -> Arc<[Permit]> {
+        self.0.state().pages.iter().map(|(_, permit)| permit.clone()).collect()
     }
 
     /// Counts a page of `size` bytes; what the batch holds with it.
@@ -167,7 +207,7 @@ impl Inner {
         let to =
             if whole { extent.end } else { end.max((start + self.block).min(extent.end)) }.min(self.size);
         // The range lies within the file, so its bytes back the allocation.
-        let mut block = self.blocks.take((to - from) as usize)?;
+        let mut block = self.blocks.take((to - from) as usize, None)?;
         // What the last window has of it is not read again.
         let known = match window.contains(&from) {
             true => {
@@ -178,7 +218,7 @@ impl Inner {
             false => 0,
         };
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.read_exact(&mut block.as_mut_slice()[known..], from + known as u64)?;
+        file.read_long(&mut block.as_mut_slice()[known..], from + known as u64, &self.leave)?;
         if self.block == BLOCK && to < extent.end {
             file.will_need(to, BLOCK.min(extent.end - to));
         }

@@ -12,6 +12,7 @@ use std::{
 
 use ::parquet::{
     arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector},
+    basic::Compression,
     column::page::{PageIterator, PageReader},
     errors::ParquetError,
     file::{
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    source::{block::BlockPool, storage::StoredFile},
+    source::{block::BlockPool, leave::Leave, storage::StoredFile},
 };
 
 /// How many bytes a batch should have, and how many rows at most.
@@ -45,6 +46,15 @@ pub(super) struct OpenFile {
     pub max_record_bytes: u64,
 }
 
+impl OpenFile {
+    /// What the footer says of the wanted columns of a row group, decompressed.
+    pub(super) fn group_bytes(&self, group: usize) -> u64 {
+        let columns = self.metadata.row_groups().get(group).map_or(&[][..], |group| group.columns());
+        let wanted = self.plan.leaves.iter().filter_map(|&leaf| columns.get(leaf));
+        wanted.fold(0, |sum, column| sum.saturating_add(column.uncompressed_size().max(0) as u64))
+    }
+}
+
 /// A decoder that runs along a row group.
 pub(super) struct Decoder {
     reader: ParquetRecordBatchReader,
@@ -54,20 +64,27 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// A decoder of the rows from `first` on, which are wanted all.
-    pub(super) fn from(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, first: u64) -> Result<Self> {
+    pub(super) fn from(
+        open: &OpenFile,
+        blocks: &Arc<BlockPool>,
+        leave: &Leave,
+        group: usize,
+        first: u64,
+    ) -> Result<Self> {
         let n_rows = row_group(open, group)?.num_rows().max(0) as u64;
         let rows = first..n_rows;
-        Self::new(open, blocks, group, rows, batch_rows(open, group)?, BLOCK)
+        Self::new(open, blocks, leave, group, rows, batch_rows(open, group)?, BLOCK)
     }
 
-    /// The values of one row.
+    /// The values of one row, which somebody else asks for.
     pub(super) fn one(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Values> {
-        Self::new(open, blocks, group, row..row + 1, 1, SMALL_BLOCK)?.next(open, group)
+        Self::new(open, blocks, &Leave::default(), group, row..row + 1, 1, SMALL_BLOCK)?.next(open, group)
     }
 
     fn new(
         open: &OpenFile,
         blocks: &Arc<BlockPool>,
+        leave: &Leave,
         group: usize,
         rows: Range<u64>,
         batch_rows: u64,
@@ -75,7 +92,7 @@ impl Decoder {
     ) -> Result<Self> {
         let metadata = row_group(open, group)?;
         let wanted = chunks_of(metadata, open).map_err(|error| named(error, group))?;
-        let chunks = Chunks::new(&open.file, blocks, wanted, block);
+        let chunks = Chunks::new(&open.file, blocks, leave, wanted, block);
         let group_chunks = GroupChunks {
             metadata: &open.metadata,
             row_group: metadata,
@@ -115,7 +132,10 @@ impl Decoder {
     pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
         self.chunks.begin_batch();
         match guarded(|| self.reader.next()).map_err(|error| named(error, group))? {
-            Some(Ok(batch)) => Values::new(&batch, &open.plan).map_err(|error| named(error, group)),
+            Some(Ok(batch)) => {
+                let permits = self.chunks.permits();
+                Values::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
+            }
             Some(Err(error)) => Err(failed(&self.chunks, error, group)),
             None => {
                 let error = Error::new(ErrorKind::Corrupt, "it has fewer rows than the footer says");
@@ -174,10 +194,8 @@ fn chunks_of(metadata: &RowGroupMetaData, open: &OpenFile) -> Result<Vec<Chunk>>
 
 /// So many rows that a batch has about [`BATCH`] bytes, going by the sizes in the footer.
 fn batch_rows(open: &OpenFile, group: usize) -> Result<u64> {
-    let group = row_group(open, group)?;
-    let sizes = open.plan.leaves.iter().filter_map(|&leaf| group.columns().get(leaf));
-    let bytes = sizes.fold(0u64, |sum, column| sum.saturating_add(column.uncompressed_size().max(0) as u64));
-    let per_row = bytes / (group.num_rows().max(1) as u64);
+    let n_rows = row_group(open, group)?.num_rows().max(1) as u64;
+    let per_row = open.group_bytes(group) / n_rows;
     Ok((BATCH / per_row.max(1)).clamp(1, BATCH_ROWS))
 }
 
@@ -206,6 +224,10 @@ impl RowGroups for GroupChunks<'_> {
             is_nullable,
             batch_rows: self.batch_rows,
             chunks: self.chunks.clone(),
+            column,
+            // What a page is decompressed from is held beside it.
+            copies: if chunk.compression() == Compression::UNCOMPRESSED { 1 } else { 2 },
+            asks: true,
         };
         Ok(Box::new(OneChunk(Some(Box::new(checked)))))
     }

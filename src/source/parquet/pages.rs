@@ -21,7 +21,7 @@ use ::parquet::{
 };
 
 use super::chunks::Chunks;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, record::SMALL_READ};
 
 /// What the pages of a batch of several rows may hold.
 const MAX_BATCH: u64 = 64 << 20;
@@ -300,6 +300,12 @@ pub(super) struct Checked {
     /// How many rows are decoded at a time.
     pub batch_rows: u64,
     pub chunks: Chunks,
+    /// Which of the chunks.
+    pub column: usize,
+    /// How often the bytes of a page are in memory.
+    pub copies: u64,
+    /// Whether the next page may be a large one, going by the last.
+    pub asks: bool,
 }
 
 impl Checked {
@@ -382,8 +388,19 @@ impl Iterator for Checked {
 
 impl PageReader for Checked {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        // How large it is nobody knows before: what was read must be on its way out.
+        let room = if self.asks { self.chunks.room()? } else { None };
         let page = self.pages.get_next_page()?;
-        page.iter().try_for_each(|page| self.check(page))?;
+        drop(room);
+        if let Some(page) = &page {
+            let is_dictionary = matches!(page, Page::DictionaryPage { .. });
+            let size = page.buffer().len() as u64;
+            self.asks = size > SMALL_READ;
+            if self.asks {
+                self.chunks.keep((self.column, is_dictionary), size.saturating_mul(self.copies));
+            }
+            self.check(page)?;
+        }
         Ok(page)
     }
 

@@ -19,8 +19,14 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{Excerpt, RawRecord, ReadRecords, check_record_bytes},
-    source::{columns::Payload, linked, storage::StoredFile},
+    record::{Excerpt, Gate, Permit, RawRecord, ReadRecords, check_record_bytes},
+    room,
+    source::{
+        columns::Payload,
+        leave::{Leave, covered},
+        linked,
+        storage::StoredFile,
+    },
 };
 
 /// How many batches a decoder runs along to get to a row that is wanted.
@@ -35,6 +41,9 @@ pub struct ParquetReader {
     /// The last used in front.
     files: Vec<(usize, OpenFile)>,
     current: Option<Current>,
+    leave: Leave,
+    /// What the row that is wanted alone was granted by.
+    permit: Option<Permit>,
 }
 
 /// A row group that is read in order.
@@ -58,7 +67,7 @@ impl std::fmt::Debug for ParquetReader {
 
 impl ParquetReader {
     pub(super) fn new(source: Arc<ParquetSource>) -> Self {
-        Self { source, files: Vec::new(), current: None }
+        Self { source, files: Vec::new(), current: None, leave: Leave::default(), permit: None }
     }
 
     /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more than one
@@ -94,11 +103,17 @@ impl ParquetReader {
     }
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
-        let (label, bytes, path) = self.with_values(shard, row, run, |values, at| {
+        let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
             let path = if bytes.is_none() { values.path(at)? } else { None };
-            Ok((values.label(at)?, bytes, path))
-        })?;
+            Ok((values.label(at)?, bytes, path, values.is_granted(at)))
+        });
+        // The pages are gone, unless the row was one of many.
+        let permit = self.permit.take();
+        let (label, bytes, path, is_granted) = values?;
+        if is_granted {
+            self.leave.covers();
+        }
         let is_text = matches!(self.source.payload, Payload::Text(_));
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
@@ -107,14 +122,29 @@ impl ParquetReader {
         let bytes = match (bytes, text(path)?) {
             (Some(bytes), _) if run > 1 => bytes,
             // A row that was wanted alone would hold on to all of its page.
-            (Some(bytes), _) => Bytes::copy_from_slice(&bytes),
+            (Some(bytes), _) => {
+                let mut copy = room::zero_bytes(bytes.len())?;
+                copy.copy_from_slice(&bytes);
+                drop(bytes);
+                if let Some(permit) = &permit {
+                    permit.shrink(copy.len() as u64);
+                }
+                covered(copy.into(), permit)
+            }
             (None, _) if is_text => return Err(Error::new(ErrorKind::Unreadable, "the text is null")),
             (None, None) => {
                 return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
             }
             (None, Some(name)) => {
                 let path = &self.source.shards[shard].path;
-                linked::read(&self.source.storage, &self.source.blocks, path, &name, max_record_bytes)?
+                linked::read(
+                    &self.source.storage,
+                    &self.source.blocks,
+                    path,
+                    &name,
+                    max_record_bytes,
+                    &self.leave,
+                )?
             }
         };
         if bytes.is_empty() {
@@ -154,6 +184,9 @@ impl ParquetReader {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
         if run <= 1 {
+            // Its page and what that is decompressed to, and the copy of the row: the footer tells no more.
+            let bytes = open.group_bytes(group.index).saturating_mul(2);
+            self.permit = self.leave.admit(bytes)?;
             return take(&Decoder::one(open, &source.blocks, group.index, row)?, 0);
         }
         let current = match &mut self.current {
@@ -161,7 +194,7 @@ impl ParquetReader {
             // What is held of the last row group may be used again at once.
             current => current.insert(Current { group: at, decoder: None, next: 0, batch: None, torn: 0..0 }),
         };
-        match current.decode(open, &source, group.index, row)? {
+        match current.decode(open, &source, &self.leave, group.index, row)? {
             Some((first, batch)) => take(batch, (row - first) as usize),
             None => take(&Decoder::one(open, &source.blocks, group.index, row)?, 0),
         }
@@ -202,6 +235,7 @@ impl Current {
         &mut self,
         open: &OpenFile,
         source: &ParquetSource,
+        leave: &Leave,
         group: usize,
         row: u64,
     ) -> Result<Option<(u64, &Values)>> {
@@ -212,7 +246,7 @@ impl Current {
         if !self.reads_on_to(row) {
             self.decoder = None;
             self.next = row;
-            self.decoder = match Decoder::from(open, &source.blocks, group, row) {
+            self.decoder = match Decoder::from(open, &source.blocks, leave, group, row) {
                 Ok(decoder) => Some(decoder),
                 Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),
                 Err(error) => return Err(error),
@@ -260,6 +294,10 @@ fn text(path: Option<Bytes>) -> Result<Option<String>> {
 }
 
 impl ReadRecords for ParquetReader {
+    fn ask(&mut self, gate: Arc<dyn Gate>) {
+        self.leave = Leave::of(gate);
+    }
+
     fn read(&mut self, row: u64, run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.read(row, run)
     }

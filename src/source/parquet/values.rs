@@ -6,11 +6,16 @@
 //! Source: Arrow columnar format, "Variable-size binary view layout".
 
 use arrow_array::{Array, ArrayRef, BinaryViewArray, RecordBatch, StructArray, cast::AsArray, types::*};
+use std::{ops::Deref, sync::Arc};
+
 use arrow_schema::DataType;
 use bytes::Bytes;
 
 use super::plan::Plan;
-use crate::{Error, ErrorKind, Result, record::NO_LABEL};
+use crate::{
+    Error, ErrorKind, Result,
+    record::{NO_LABEL, Permit, SMALL_READ},
+};
 
 /// Some rows of a row group, decoded.
 #[derive(Debug)]
@@ -26,13 +31,22 @@ pub(super) struct Values {
 struct ByteColumn {
     array: BinaryViewArray,
     /// Where short values lie.
-    views: Bytes,
-    /// Where long values lie.
-    pages: Vec<Bytes>,
+    views: (Bytes, bool),
+    /// Where long values lie, and whether these were granted.
+    pages: Vec<(Bytes, bool)>,
+}
+
+/// A page, and what the large pages of its batch were granted by.
+struct Page<T>(T, #[allow(dead_code, reason = "held")] Arc<[Permit]>);
+
+impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Page<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Values {
-    pub(super) fn new(batch: &RecordBatch, plan: &Plan) -> Result<Self> {
+    pub(super) fn new(batch: &RecordBatch, plan: &Plan, permits: &Arc<[Permit]>) -> Result<Self> {
         let unexpected =
             || Error::new(ErrorKind::Corrupt, "a column is of another type than the footer says");
         let payload = match plan.is_struct && plan.bytes.or(plan.path).is_some() {
@@ -45,7 +59,7 @@ impl Values {
         let column = |at: Option<usize>| {
             let Some(at) = at else { return Ok(None) };
             let array = columns.get(at).and_then(|column| column.as_binary_view_opt());
-            array.map(|array| Some(ByteColumn::new(array.clone()))).ok_or_else(unexpected)
+            array.map(|array| Some(ByteColumn::new(array.clone(), permits))).ok_or_else(unexpected)
         };
         let (bytes, path) = (column(plan.bytes)?, column(plan.path)?);
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
@@ -55,6 +69,11 @@ impl Values {
     /// The bytes of a row; None if they are null.
     pub(super) fn bytes(&self, row: usize) -> Result<Option<Bytes>> {
         self.value(self.bytes.as_ref(), row)
+    }
+
+    /// Whether the bytes of a row lie in memory that was granted.
+    pub(super) fn is_granted(&self, row: usize) -> bool {
+        self.bytes.as_ref().and_then(|bytes| bytes.place(row)).is_some_and(|(page, ..)| page.1)
     }
 
     /// The path of a row; None if it is null.
@@ -103,28 +122,43 @@ impl Values {
 }
 
 impl ByteColumn {
-    fn new(array: BinaryViewArray) -> Self {
-        let views = Bytes::from_owner(array.views().inner().clone());
-        let pages = array.data_buffers().iter().map(|page| Bytes::from_owner(page.clone())).collect();
+    fn new(array: BinaryViewArray, permits: &Arc<[Permit]>) -> Self {
+        let views = (Bytes::from_owner(array.views().inner().clone()), false);
+        let pages = array.data_buffers().iter().map(|page| {
+            let is_granted = page.len() as u64 > SMALL_READ && !permits.is_empty();
+            let bytes = match is_granted {
+                true => Bytes::from_owner(Page(page.clone(), Arc::clone(permits))),
+                false => Bytes::from_owner(page.clone()),
+            };
+            (bytes, is_granted)
+        });
+        let pages = pages.collect();
         Self { array, views, pages }
     }
 
     fn value(&self, row: usize) -> Result<Option<Bytes>> {
-        /// The longest value that lies in its view.
-        const INLINE: usize = 12;
         if self.array.is_null(row) {
             return Ok(None);
         }
+        let bytes = self.place(row).and_then(|((page, _), from, len)| {
+            let end = from.checked_add(len).filter(|&end| end <= page.len())?;
+            Some(page.slice(from..end))
+        });
         let wrong = || Error::new(ErrorKind::Corrupt, "a value lies outside of its page");
-        let view = self.array.views().get(row).ok_or_else(wrong)?.to_le_bytes();
+        bytes.map(Some).ok_or_else(wrong)
+    }
+
+    /// What a row's bytes lie in, from where on, and how many they are, as its view says.
+    fn place(&self, row: usize) -> Option<(&(Bytes, bool), usize, usize)> {
+        /// The longest value that lies in its view.
+        const INLINE: usize = 12;
+        let view = self.array.views().get(row)?.to_le_bytes();
         let word =
             |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
         let len = word(0);
-        let (buffer, from) = match len {
-            0..=INLINE => (&self.views, row * view.len() + 4),
-            _ => (self.pages.get(word(8)).ok_or_else(wrong)?, word(12)),
-        };
-        let end = from.checked_add(len).filter(|&end| end <= buffer.len()).ok_or_else(wrong)?;
-        Ok(Some(buffer.slice(from..end)))
+        match len {
+            0..=INLINE => Some((&self.views, row * view.len() + 4, len)),
+            _ => Some((self.pages.get(word(8))?, word(12), len)),
+        }
     }
 }

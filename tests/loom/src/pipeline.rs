@@ -7,6 +7,7 @@ use std::time::Duration;
 use forebay::{
     order::Window,
     pipeline::{Budget, Crew, Turns},
+    record::Granted,
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };
 use loom::{
@@ -57,10 +58,10 @@ fn a_turn_that_never_comes_ends_with_close() {
 fn bytes_that_are_given_back_wake_who_waits_for_them() {
     super::check(|| {
         let budget = Arc::new(Budget::new(1, 8, 2));
-        assert!(budget.acquire(1));
+        assert!(budget.acquire(1, 0));
         let others = [1, 2].map(|bytes| {
             beside(&budget, move |budget| {
-                assert!(budget.acquire(bytes));
+                assert!(budget.acquire(bytes, 0));
                 budget.release(bytes);
             })
         });
@@ -70,6 +71,62 @@ fn bytes_that_are_given_back_wake_who_waits_for_them() {
     });
 }
 
+/// Two errands with a record each that is larger than all, and one out of turn: whoever reads ahead waits for its turn, with what it
+/// was given parked, and nobody for what comes back after its own.
+#[test]
+fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
+    super::check(|| {
+        let shared = Arc::new((std::sync::Arc::new(Budget::new(8, 8, 2)), Turns::default()));
+        let errand = |number, sizes: [usize; 2]| {
+            move |(budget, turns): &(std::sync::Arc<Budget>, Turns)| {
+                let mut hand = Vec::new();
+                let mut own = 0;
+                for size in sizes.into_iter().filter(|&size| size > 0) {
+                    let is_ahead = !turns.has_come(number);
+                    hand.push(is_ahead.then(|| budget.park(size)).flatten().unwrap_or_else(|| {
+                        assert!(turns.wait(number));
+                        let permit = budget.admit(size, own).unwrap();
+                        own += size;
+                        permit
+                    }));
+                }
+                assert!(turns.wait(number));
+                for permit in hand {
+                    // On its way; here it is worked off at once.
+                    permit.let_go();
+                }
+                turns.pass(number);
+            }
+        };
+        let ahead = beside(&shared, errand(1, [4, 9]));
+        let aside = beside(&shared, |(budget, _)| drop(budget.admit(20, 0).unwrap()));
+        errand(0, [10, 0])(&shared);
+        ahead.join().unwrap();
+        aside.join().unwrap();
+        assert_eq!(shared.0.held(), (0, 0));
+    });
+}
+
+/// One that waits for much and one for little, behind one another; closing wakes both.
+#[test]
+fn a_line_moves_on_and_ends_with_close() {
+    for closes in [false, true] {
+        super::check(move || {
+            let budget = Arc::new(std::sync::Arc::new(Budget::new(4, 8, 2)));
+            let first = budget.admit(3, 0).unwrap();
+            let others = [9, 2].map(|bytes| {
+                beside(&budget, move |budget: &std::sync::Arc<Budget>| budget.admit(bytes, 0).is_some())
+            });
+            if closes {
+                budget.close();
+            } else {
+                drop(first);
+            }
+            others.into_iter().for_each(|other| assert!(other.join().unwrap() || closes));
+        });
+    }
+}
+
 /// A channel of one record, and a sender that rests while it is full, as `Reader::send` does.
 #[test]
 fn who_finds_the_channel_full_goes_on() {
@@ -77,7 +134,7 @@ fn who_finds_the_channel_full_goes_on() {
         let shared = Arc::new((Budget::new(100, 1, 1), Mutex::new(None)));
         let sender = beside(&shared, |(budget, channel)| {
             for record in 0..2 {
-                assert!(budget.acquire(1));
+                assert!(budget.acquire(1, 0));
                 let mut released = 0;
                 loop {
                     let mut place = channel.lock().unwrap();
@@ -134,9 +191,9 @@ fn a_run_that_is_stopped_ends_everywhere() {
     super::check(|| {
         let buffer = ConcurrentShuffleBuffer::<u64>::over(2, Window::new(7, 0, 0, 2, Some(4))).unwrap();
         let shared = Arc::new((Budget::new(1, 1, 1), Turns::default(), Crew::new(1), buffer));
-        assert!(shared.0.acquire(1));
+        assert!(shared.0.acquire(1, 0));
         let reader = beside(&shared, |(budget, turns, _, buffer)| {
-            if budget.acquire(1) && turns.wait(0) {
+            if budget.acquire(1, 0) && turns.wait(0) {
                 buffer.push(0, Ok(0));
             }
         });

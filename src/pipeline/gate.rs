@@ -1,0 +1,180 @@
+//! What an I/O thread asks before it reads something large ([`Gate`]): its part of the run's [`Budget`](super::budget::Budget).
+//!
+//! Memory is granted before it is taken, and counted until the last who holds it drops it. A thread whose turn has not come gets what
+//! half of the budget has room for, parked; beyond that it waits for its turn, and then like others until there is room or nothing is
+//! on its way. So a thread that waits for bytes holds none that another one waits for: what it has in hand is parked, or its own.
+//! `docs/design.md` has the argument.
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{budget, consumer::closed, meter::Stopwatch, run::Shared};
+use crate::{
+    Result,
+    record::{Gate, Granted, Permit},
+};
+
+/// The number of an errand that goes on in no order.
+const NONE: u64 = u64::MAX;
+
+/// The gate of one I/O thread.
+pub(super) struct ReaderGate<E> {
+    shared: Arc<Shared<E>>,
+    /// The errand that waits for its turn.
+    number: AtomicU64,
+    /// Granted, and neither parked nor handed over.
+    own: AtomicUsize,
+    /// Whether the record lies in what was granted before.
+    is_covered: AtomicBool,
+    /// Whether `asked` is worth a look.
+    has_asked: AtomicBool,
+    asked: Mutex<Asked>,
+}
+
+/// What a read came to ask.
+#[derive(Debug, Default)]
+struct Asked {
+    permits: Vec<Grant>,
+    waits: Vec<(For, Instant, Duration)>,
+}
+
+/// A permit, and how much of `own` it was: less of it may be left.
+type Grant = (Arc<budget::Permit>, usize);
+
+/// What was waited for.
+#[derive(Debug, Clone, Copy)]
+enum For {
+    Turn,
+    Bytes,
+}
+
+/// Memory that the record of a read was granted.
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    permits: Vec<Grant>,
+    /// Whether the record's bytes are counted already.
+    pub(super) is_counted: bool,
+}
+
+impl<E> ReaderGate<E> {
+    pub(super) fn new(shared: Arc<Shared<E>>) -> Self {
+        Self {
+            shared,
+            number: AtomicU64::new(NONE),
+            own: AtomicUsize::new(0),
+            is_covered: AtomicBool::new(false),
+            has_asked: AtomicBool::new(false),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// From now on the thread does an errand that has this number in the order of turns, or none.
+    pub(super) fn begin(&self, number: Option<u64>) {
+        self.number.store(number.unwrap_or(NONE), Relaxed);
+    }
+
+    /// What was granted since the last call, for a record that was read; waits go to the thread's watch.
+    pub(super) fn take(&self, watch: &mut Stopwatch) -> Grants {
+        let is_covered = self.is_covered.load(Relaxed);
+        let has_asked = self.has_asked.load(Relaxed);
+        if !is_covered && !has_asked {
+            return Grants::default();
+        }
+        self.is_covered.store(false, Relaxed);
+        self.has_asked.store(false, Relaxed);
+        let Asked { permits, waits } = mem::take(&mut *self.asked());
+        let meters = &self.shared.counters.meters;
+        for (what, begin, time) in waits {
+            let total = match what {
+                For::Turn => &meters.turn,
+                For::Bytes => &meters.bytes,
+            };
+            watch.waited(total, begin, time);
+        }
+        Grants { is_counted: is_covered || !permits.is_empty(), permits }
+    }
+
+    /// Bytes that this thread holds and others wait for.
+    pub(super) fn own(&self) -> usize {
+        self.own.load(Relaxed)
+    }
+
+    /// The record is handed over, or there is none: what it was granted comes back when it is worked off.
+    pub(super) fn hand_over(&self, grants: Grants) {
+        for (permit, own) in grants.permits {
+            permit.let_go();
+            self.own.fetch_sub(own, Relaxed);
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<T>(&self, what: For, wait: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let outcome = wait();
+        self.has_asked.store(true, Relaxed);
+        self.asked().waits.push((what, begin, begin.elapsed()));
+        outcome
+    }
+
+    fn granted(&self, permit: Arc<budget::Permit>, own: usize) -> Permit {
+        self.own.fetch_add(own, Relaxed);
+        self.has_asked.store(true, Relaxed);
+        self.asked().permits.push((permit.clone(), own));
+        permit
+    }
+}
+
+/// Bytes as the budget counts them: a claim of a file may be anything.
+fn counted(bytes: u64) -> usize {
+    bytes.min(1 << 48) as usize
+}
+
+impl<E: Send> Gate for ReaderGate<E> {
+    fn admit(&self, bytes: u64) -> Result<Permit> {
+        let Shared { bytes: budget, turns, .. } = &*self.shared;
+        let bytes = counted(bytes);
+        let number = self.number.load(Relaxed);
+        if number != NONE && !turns.has_come(number) {
+            if let Some(permit) = budget.park(bytes) {
+                return Ok(self.granted(permit, 0));
+            }
+            if !self.wait(For::Turn, || turns.wait(number)) {
+                return Err(closed());
+            }
+        }
+        let own = self.own();
+        // Out of turn nobody waits with something in hand: two might wait for one another.
+        let permit = match number {
+            NONE if own > 0 => budget.force(bytes, false),
+            _ => self.wait(For::Bytes, || budget.admit(bytes, own)).ok_or_else(closed)?,
+        };
+        Ok(self.granted(permit, bytes))
+    }
+
+    fn keep(&self, bytes: u64) -> Result<Permit> {
+        let budget = &self.shared.bytes;
+        let permit = self.wait(For::Bytes, || budget.keep(counted(bytes))).ok_or_else(closed)?;
+        Ok(permit)
+    }
+
+    fn kept(&self, bytes: u64) -> Permit {
+        self.shared.bytes.force(counted(bytes), true)
+    }
+
+    fn covers(&self) {
+        self.is_covered.store(true, Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.shared.is_stopped()
+    }
+}

@@ -1,0 +1,276 @@
+//! Records larger than all that may be in flight: what a run takes is measured by this binary's own allocator, in every order.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod patience;
+mod toy;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use forebay::{
+    Error, ErrorKind, Result,
+    order::{Order, Stage as MixtureStage, Stop},
+    pipeline::{Engine, MixturePlan, Plan, Step},
+    record::{
+        Batches, Collate, Excerpt, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ, Source, Stage,
+        Task,
+    },
+    seed::mix,
+};
+use patience::until;
+use toy::SOON;
+
+/// Passes on to the system's allocator and counts what the process holds.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn add(bytes: usize) {
+    PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: every call is passed on as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller's promises are those that are asked for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // Both may be there at once.
+        add(new_size);
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The meter is the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const MIB: usize = 1 << 20;
+const ROWS: u64 = 60;
+/// The largest record.
+const LARGEST: usize = 24 * MIB;
+/// What is neither a large record nor counted: small records, examples, what threads have for themselves.
+const SLACK: usize = 6 * MIB;
+
+/// Rows of which every other is large, and every seventh is bad once it was read.
+struct Large;
+
+/// What row `row` takes.
+fn size(row: u64) -> usize {
+    match mix(row) % 4 {
+        0 => 100,
+        1 => 40_000,
+        2 => SMALL_READ as usize + 1 + (mix(row) >> 8) as usize % (8 * MIB),
+        _ => LARGEST,
+    }
+}
+
+fn is_bad(row: u64) -> bool {
+    row % 7 == 3
+}
+
+struct LargeReader(Option<Arc<dyn Gate>>);
+
+/// Memory with what it was granted by.
+struct Held(Vec<u8>, #[allow(dead_code, reason = "held")] Option<Permit>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Source for Large {
+    type Reader = LargeReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        vec![ROWS / 3; 3]
+    }
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        (Path::new("large").into(), row)
+    }
+    fn random_access(&self) -> bool {
+        true
+    }
+    fn block_rows(&self, row: u64, _run: u64) -> u64 {
+        1 + row % 5
+    }
+    fn most_blocks(&self) -> usize {
+        16
+    }
+    fn reader(self: &Arc<Self>) -> LargeReader {
+        LargeReader(None)
+    }
+}
+
+impl ReadRecords for LargeReader {
+    fn ask(&mut self, gate: Arc<dyn Gate>) {
+        self.0 = Some(gate);
+    }
+
+    fn read(&mut self, row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
+        let size = size(row);
+        let permit = match &self.0 {
+            Some(gate) if size as u64 > SMALL_READ => {
+                // More than is needed in the end.
+                let permit = gate.admit((size + MIB) as u64)?;
+                permit.shrink(size as u64);
+                Some(permit)
+            }
+            _ => None,
+        };
+        let mut bytes = vec![0; size];
+        bytes[..8].copy_from_slice(&row.to_le_bytes());
+        // Timing only.
+        thread::sleep(Duration::from_micros(rand::random_range(0..400)));
+        if is_bad(row) {
+            return Err(Error::new(ErrorKind::Corrupt, "cannot be read"));
+        }
+        Ok(RawRecord { bytes: Bytes::from_owner(Held(bytes, permit)), label: 0 })
+    }
+}
+
+/// Examples are rows.
+#[derive(Clone, Copy)]
+struct Number;
+
+impl Task for Number {
+    type Stage = Self;
+    type Collate = Numbers;
+    fn stage(&self) -> Self {
+        *self
+    }
+    fn collate(&self, batches: Batches) -> Numbers {
+        Numbers(vec![None; batches.size])
+    }
+}
+
+impl Stage for Number {
+    type Example = u64;
+
+    fn run(&mut self, record: &Record) -> Result<u64> {
+        assert_eq!(record.bytes.len(), size(record.index));
+        // Timing only.
+        thread::sleep(Duration::from_micros(rand::random_range(0..400)));
+        Ok(u64::from_le_bytes(record.bytes[..8].try_into().unwrap()))
+    }
+}
+
+struct Numbers(Vec<Option<u64>>);
+
+impl Collate for Numbers {
+    type Example = u64;
+    type Batch = Vec<u64>;
+
+    fn put(&mut self, _stream: usize, row: usize, example: u64) -> Result<()> {
+        self.0[row] = Some(example);
+        Ok(())
+    }
+
+    fn take(&mut self, rows: usize) -> Vec<u64> {
+        let n = self.0.len();
+        std::mem::replace(&mut self.0, vec![None; n]).into_iter().take(rows).map(Option::unwrap).collect()
+    }
+}
+
+/// Every order, and a mixture.
+fn plans() -> Vec<Plan> {
+    let orders = [Order::Sequential, Order::Window, Order::Global, Order::Era { length: 20 }];
+    let mut plans: Vec<_> = orders.map(|order| Plan { order, ..toy::plan() }).into();
+    let stages = vec![MixtureStage { start: 0, weights: vec![0.5, 0.5] }];
+    let starts = vec![0, ROWS / 3, ROWS];
+    let mixture = Some(MixturePlan { stages, block: 16, stop: Stop::AllExhausted, starts });
+    plans.push(Plan { order: Order::Global, mixture, ..toy::plan() });
+    plans
+}
+
+/// Takes up to `n` batches; what the process held at its peak, beyond what it held before.
+fn run(plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
+    let before = NOW.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let mut engine = Engine::new(Arc::new(Large), Number, plan.clone()).unwrap();
+    let mut batches = Vec::new();
+    while batches.len() < n {
+        match engine.next(SOON).unwrap() {
+            Step::Batch(_, batch) => batches.push(batch),
+            Step::End => break,
+            Step::TimedOut => panic!("no batch within {SOON:?}: a deadlock; {plan:?}"),
+        }
+    }
+    engine.close();
+    drop(engine);
+    (batches, PEAK.load(Relaxed) - before)
+}
+
+#[test]
+fn bytes_in_flight_are_bounded_by_bytes_in_every_order() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for plan in plans() {
+        let mut expected = None;
+        for (n_workers, n_readers, channel_bytes) in
+            [(1, 1, 8 * MIB), (2, 8, 8 * MIB), (8, 32, 8 * MIB), (1, 32, 64 * MIB), (8, 8, 64 * MIB)]
+        {
+            for infinite in [false, true] {
+                let plan = Plan { n_workers, n_readers, channel_bytes, infinite, ..plan.clone() };
+                let (batches, peak) = run(plan.clone(), 12);
+                // Half of the bytes, and one record that is always granted.
+                let most = channel_bytes.max(channel_bytes / 2 + LARGEST) + SLACK;
+                assert!(peak <= most, "{} MiB of {}: {plan:?}", peak / MIB, most / MIB);
+                assert!(peak > LARGEST, "nothing large was read: {plan:?}");
+                if infinite {
+                    assert!(batches.iter().flatten().all(|&row| !is_bad(row)), "{plan:?}");
+                    assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 12 * plan.batch_size);
+                } else if plan.mixture.is_none() {
+                    let mut rows = batches.concat();
+                    rows.sort_unstable();
+                    assert!(rows.into_iter().eq((0..ROWS).filter(|&row| !is_bad(row))), "{plan:?}");
+                }
+                let at = usize::from(infinite);
+                let expected = &mut expected.get_or_insert_with(|| [None, None])[at];
+                assert!(*expected.get_or_insert_with(|| batches.clone()) == batches, "{plan:?}");
+            }
+        }
+    }
+}
+
+/// Passes that are left while large records are read, wait for their turn and for bytes.
+#[test]
+fn a_run_that_is_left_gives_everything_back() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = NOW.load(Relaxed);
+    for (n, plan) in (0..6).flat_map(|n| plans().into_iter().map(move |plan| (n, plan))) {
+        let plan = Plan { n_readers: 16, channel_bytes: 8 * MIB, infinite: true, ..plan };
+        run(plan, n);
+    }
+    until("all is given back", || NOW.load(Relaxed) < before + SLACK);
+}
