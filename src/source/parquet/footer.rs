@@ -9,9 +9,9 @@ use ::parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
 
-use super::guard::guarded;
+use super::{guard::guarded, thrift::check_footer};
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, room,
     source::{format, storage::StoredFile},
 };
 
@@ -28,7 +28,7 @@ const LONGEST: u64 = 256 << 20;
 /// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
 pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
     let size = file.size();
-    let mut tail = vec![0; size.min(TAIL) as usize];
+    let mut tail = room::zero_bytes(size.min(TAIL) as usize)?;
     let tail_at = size - tail.len() as u64;
     file.read_exact(&mut tail, tail_at)?;
     let Some((rest, ending)) = tail.split_last_chunk::<ENDING>() else { return Err(not_parquet(file)) };
@@ -47,7 +47,7 @@ pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
     let metadata = match rest.len().checked_sub(len as usize) {
         Some(from) => parse(&rest[from..]),
         None => {
-            let mut bytes = vec![0; len as usize];
+            let mut bytes = room::zero_bytes(len as usize)?;
             file.read_exact(&mut bytes, at)?;
             parse(&bytes)
         }
@@ -56,6 +56,7 @@ pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
 }
 
 fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
+    check_footer(bytes)?;
     let options = ParquetMetaDataOptions::new()
         .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)

@@ -26,6 +26,7 @@ mod guard;
 mod pages;
 mod plan;
 mod reader;
+mod thrift;
 mod values;
 
 use std::{
@@ -43,6 +44,7 @@ pub(crate) use self::guard::is_guarded;
 pub use self::{
     files::{Split, list_files, split},
     reader::ParquetReader,
+    thrift::check_footer,
 };
 
 use super::{
