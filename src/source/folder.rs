@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, room,
     source::storage::{Storage, StoredFile},
 };
 
@@ -30,7 +30,8 @@ pub(crate) fn expand(
     paths: &[PathBuf],
     stop: &AtomicBool,
 ) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::with_capacity(paths.len());
+    let mut files = Vec::new();
+    room::reserve(&mut files, paths.len())?;
     for path in paths {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
@@ -59,7 +60,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
         );
         return Err(Error::new(ErrorKind::Format, message));
     }
-    let mut json = vec![0; size as usize];
+    let mut json = room::zero_bytes(size as usize)?;
     file.read_exact(&mut json, 0)?;
     let wrong = || {
         let message =

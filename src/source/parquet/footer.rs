@@ -12,7 +12,7 @@ use ::parquet::file::metadata::{
 use super::{guard::guarded, thrift::check_footer};
 use crate::{
     Error, ErrorKind, Result, room,
-    source::{format, storage::StoredFile},
+    source::{format, shard::check_rows, storage::StoredFile},
 };
 
 /// How much of the end is read at once.
@@ -52,7 +52,7 @@ pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
             parse(&bytes)
         }
     };
-    metadata.and_then(checked).map_err(|error| error.at_byte(at))
+    metadata.and_then(|metadata| checked(metadata, size)).map_err(|error| error.at_byte(at))
 }
 
 fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
@@ -66,13 +66,16 @@ fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
     parsed.map_err(|error| Error::new(ErrorKind::Format, "the footer cannot be read").because(error))
 }
 
-/// The metadata, if no row group claims a negative number of rows, and the sum is the file's.
-fn checked(metadata: ParquetMetaData) -> Result<ParquetMetaData> {
+/// The metadata of a file of `size` bytes, if no row group claims a negative number of rows, the sum is the file's, and the file backs it.
+fn checked(metadata: ParquetMetaData, size: u64) -> Result<ParquetMetaData> {
     let claimed = metadata.file_metadata().num_rows();
     let counts = metadata.row_groups().iter().map(|group| group.num_rows());
     let sum = counts.map(|n| u64::try_from(n).ok()).try_fold(0u64, |sum, n| sum.checked_add(n?));
     match sum {
-        Some(sum) if u64::try_from(claimed) == Ok(sum) => Ok(metadata),
+        Some(sum) if u64::try_from(claimed) == Ok(sum) => match check_rows(sum, size) {
+            Ok(()) => Ok(metadata),
+            Err(error) => Err(Error { kind: ErrorKind::Format, ..error }),
+        },
         _ => {
             let message = format!(
                 "the footer contradicts itself: it counts {claimed} rows, and its {} row groups have {}",

@@ -24,7 +24,7 @@ use super::{
     chunks::Chunks,
     thrift::{PageClaims, Wrong, page_claims},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// What the pages of a batch of several rows may hold.
 const MAX_BATCH: u64 = 64 << 20;
@@ -89,6 +89,10 @@ impl Chunk {
                 self.max_bytes
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        if size > USUAL_PAGE {
+            // The decoder would end the process if the system refused it this much.
+            room::zero_bytes(size as usize)?;
         }
         let held = size.max(compressed) / SMALLEST_VALUE;
         if n_values > held {

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     record::{Excerpt, RawRecord, ReadRecords, check_record_bytes},
+    room,
     source::{columns::Payload, linked, storage::StoredFile},
 };
 
@@ -107,14 +108,14 @@ impl ParquetReader {
         let bytes = match (bytes, text(path)?) {
             (Some(bytes), _) if run > 1 => bytes,
             // A row that was wanted alone would hold on to all of its page.
-            (Some(bytes), _) => Bytes::copy_from_slice(&bytes),
+            (Some(bytes), _) => room::copy(&bytes)?.into(),
             (None, _) if is_text => return Err(Error::new(ErrorKind::Unreadable, "the text is null")),
             (None, None) => {
                 return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
             }
             (None, Some(name)) => {
-                let path = &self.source.shards[shard].path;
-                linked::read(&self.source.storage, &self.source.blocks, path, &name, max_record_bytes)?
+                let ParquetSource { storage, blocks, shards, linked, .. } = &*self.source;
+                linked.read(storage, blocks, &shards[shard].path, &name, max_record_bytes)?
             }
         };
         if bytes.is_empty() {
@@ -253,10 +254,7 @@ impl Current {
 
 /// A path as text; None for an empty one.
 fn text(path: Option<Bytes>) -> Result<Option<String>> {
-    let path = path.map(|path| String::from_utf8(path.to_vec())).transpose();
-    let path =
-        path.map_err(|error| Error::new(ErrorKind::Corrupt, "the path is not UTF-8").because(error))?;
-    Ok(path.filter(|path| !path.is_empty()))
+    path.map_or(Ok(None), |path| linked::name(&path))
 }
 
 impl ReadRecords for ParquetReader {
