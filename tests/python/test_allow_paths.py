@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ def apart(tmp_path: Path) -> tuple[Path, Path]:
     return write_shard(shards / "a.arrow", rows), other
 
 
-def read(path: Path, **options: object) -> tuple[list[int], list[dict[str, object]], list[np.ndarray]]:
+def read(path: Path, **options: Any) -> tuple[list[int], list[Any], list[Any]]:
     """The rows that are delivered, the errors, and the spectrograms."""
     with forebay.Loader.eval(path, **TINY, **options) as loader:
         batches = list(loader)
@@ -46,13 +47,13 @@ def read(path: Path, **options: object) -> tuple[list[int], list[dict[str, objec
 
 
 @pytest.mark.parametrize("refused", [None, False, []])
-def test_only_below_the_folder_of_the_shard(apart: tuple[Path, Path], refused: object) -> None:
+def test_only_below_the_folder_of_the_shard(apart: tuple[Path, Path], refused: Any) -> None:
     path, other = apart
     rows, errors, _ = read(path, allow_paths=refused)
     assert rows == [0, 1]
     assert [(error["index"], error["kind"]) for error in errors] == [(row, "unreadable") for row in range(2, 6)]
     for error in errors:
-        for part in (f"the path \"{error['path']}\"", str(path.parent), f'allow_paths="{other}"', "allow_paths=True"):
+        for part in (f'the path "{error["path"]}"', str(path.parent), f'allow_paths="{other}"', "allow_paths=True"):
             assert part in str(error["reason"])
 
 
@@ -89,7 +90,7 @@ def test_parquet(apart: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [7, 1.5, ["a", 7], b"folder"])
-def test_wrong_types(apart: tuple[Path, Path], wrong: object) -> None:
+def test_wrong_types(apart: tuple[Path, Path], wrong: Any) -> None:
     with pytest.raises(TypeError, match="allow_paths must be None, True, a folder"):
         forebay.Loader(apart[0], allow_paths=wrong)
 
@@ -122,7 +123,11 @@ def test_check(apart: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureF
     report = tmp_path / "report"
     assert main(["check", str(path), "-o", str(report)]) == 1
     assert json.loads(report.with_suffix(".json").read_text())["summary"]["kinds"] == {"unreadable": 4}
-    for allowed in ([f"--allow-paths={other}"], ["--allow-paths"], [f"--allow-paths={os.curdir}", "--allow-paths", str(other)]):
+    for allowed in (
+        [f"--allow-paths={other}"],
+        ["--allow-paths"],
+        [f"--allow-paths={os.curdir}", "--allow-paths", str(other)],
+    ):
         assert main(["check", str(path), "-o", str(report), "--restart", *allowed]) == 0
     assert "6 recordings" in capsys.readouterr().out
 

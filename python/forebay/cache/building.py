@@ -224,9 +224,9 @@ def build(
     `errors()` of the cache lists them, and `max_errors` is how many there may be. What a system fails to read
     (`OSError`), and a shard that is damaged beyond a document, end the build all the same.
 
-    A row may hold the path of a recording and no bytes. `allow_paths` says which files are read then: None or False those
-    below the folder of their shard, a folder or several those below these as well, True any that this process may open.
-    Symbolic links and `..` are resolved first. It is not among the arguments that a build has to be called with again.
+    A row may hold the path of a recording and no bytes. `allow_paths` says which files are read then: None or False
+    those below the folder of their shard, a folder or several those below these as well, True any that this process
+    may open. Symbolic links and `..` are resolved first. A build may go on with another one.
 
     A build that ended early, however it did, goes on where it last committed if it is called again with the same
     arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
@@ -287,7 +287,7 @@ def listed(allow_paths: bool | _Path | Sequence[_Path] | None) -> bool | list[st
     if allow_paths is None or isinstance(allow_paths, bool):
         return allow_paths
     folders = [allow_paths] if isinstance(allow_paths, (str, PathLike)) else allow_paths
-    return [os.path.abspath(folder) if os.fspath(folder) else "" for folder in folders]
+    return [str(Path(folder).absolute()) if os.fspath(folder) else "" for folder in folders]
 
 
 def cores() -> int:

@@ -319,8 +319,8 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
     parser.add_argument(
         "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=Path,
-        help="read recordings that rows name only by a path below FOLDER too, not only below the folder of their shard; "
-        "without FOLDER any; may be given several times",
+        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; "
+        "without FOLDER any path; may be given several times",
     )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="forget what an interrupted run has checked")
     parser.set_defaults(run=run, parser=parser)

@@ -385,26 +385,29 @@ fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> R
 /// The longest footer of a file that is read: some million record batches.
 const LONGEST_FOOTER: u64 = 256 << 20;
 
-/// How many times as long as its metadata the names of a schema may be, where fields share them; and how much longer in any case.
+/// How many times as large as its metadata a schema may be once what its fields share is copied out; and how much larger in any case.
 const MOST_SHARED: u64 = 16;
-const USUAL_NAMES: u64 = 1 << 20;
+const USUAL_SCHEMA: u64 = 1 << 20;
+/// A field beside its name and metadata: less than it takes in the file.
+const FIELD_BYTES: u64 = 24;
 
-/// What the names and metadata of fields take once each has its own; a name that a thousand fields point at is there a thousand times.
-/// That fields are at most 64 levels deep, and at most a million, was verified.
-fn name_bytes<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
+/// What fields take once each has its own name, metadata and children: a name, or a struct, that a thousand fields point at is there a
+/// thousand times. That they are at most 64 levels deep, and at most a million, was verified.
+fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
     fields.fold(0u64, |sum, field| {
         let pairs = field.custom_metadata().into_iter().flatten();
         let pairs = pairs.map(|pair| pair.key().map_or(0, str::len) + pair.value().map_or(0, str::len));
-        let own = field.name().map_or(0, str::len) + pairs.sum::<usize>();
-        sum.saturating_add(own as u64).saturating_add(name_bytes(field.children().into_iter().flatten()))
+        let own = FIELD_BYTES + (field.name().map_or(0, str::len) + pairs.sum::<usize>()) as u64;
+        let children = size_of_fields(field.children().into_iter().flatten());
+        sum.saturating_add(own).saturating_add(children)
     })
 }
 
 /// The schema of a message or footer of `len` bytes.
 fn convert(schema: arrow_ipc::Schema<'_>, len: u64, at: u64) -> Result<Schema, Stop> {
-    let names = name_bytes(schema.fields().into_iter().flatten());
-    if names > len.saturating_mul(MOST_SHARED).max(USUAL_NAMES) {
-        let message = format!("the schema has {names} bytes of names and metadata of fields in {len} bytes");
+    let size = size_of_fields(schema.fields().into_iter().flatten());
+    if size > len.saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
+        let message = format!("the schema has fields of {size} bytes in all in metadata of {len} bytes");
         return Err(damage(ErrorKind::Format, message, at));
     }
     if schema.endianness() != Endianness::Little {
@@ -432,4 +435,51 @@ fn not_arrow(start: &[u8]) -> Error {
          Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"
     );
     Error::new(ErrorKind::Format, message).at_byte(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_ipc::{FieldArgs, SchemaArgs, Type, convert::IpcSchemaEncoder, root_as_schema};
+
+    use super::*;
+
+    /// Levels of structs that each name the one below several times, all under one name; what becomes of the schema.
+    fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
+        let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
+        builder.reset();
+        let name = builder.create_string(&"n".repeat(name));
+        let mut below = None;
+        for _ in 0..levels {
+            let children = below.map(|field| vec![field; times]).unwrap_or_default();
+            let children = Some(builder.create_vector(&children));
+            let none = arrow_ipc::Struct_::create(&mut builder, &arrow_ipc::Struct_Args {});
+            let (type_type, type_) = (Type::Struct_, Some(none.as_union_value()));
+            let args = FieldArgs {
+                name: Some(name),
+                nullable: true,
+                type_type,
+                type_,
+                children,
+                ..FieldArgs::default()
+            };
+            below = Some(arrow_ipc::Field::create(&mut builder, &args));
+        }
+        let fields = Some(builder.create_vector(&vec![below.unwrap(); times]));
+        let schema = arrow_ipc::Schema::create(&mut builder, &SchemaArgs { fields, ..SchemaArgs::default() });
+        builder.finish(schema, None);
+        let bytes = builder.finished_data();
+        match convert(root_as_schema(bytes).unwrap(), bytes.len() as u64, 0) {
+            Ok(_) => Ok(()),
+            Err(Stop::Damage(error) | Stop::Error(error)) => Err(error.kind),
+        }
+    }
+
+    #[test]
+    fn what_fields_share_is_not_multiplied_without_end() {
+        shared(1, 100, 10).unwrap();
+        shared(20, 1, 1000).unwrap();
+        // A name of 100 KB for each of 1000 fields; half a million structs in a kilobyte.
+        assert_eq!(shared(1, 1000, 100_000), Err(ErrorKind::Format));
+        assert_eq!(shared(17, 2, 1), Err(ErrorKind::Format));
+    }
 }
