@@ -343,4 +343,13 @@ fn footers_that_lie() {
     let sound = [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     fs::write(&path, footer_alone(&sound)).unwrap();
     assert_eq!(open_parquet(&path, 1 << 30).unwrap().n_rows(), 0);
+    // As deep as columns may be, on a thread of the index with the usual stack; there is no column "text" at the top.
+    let deepest = [&COLUMNS[..], &[0xfc, 65], &group.repeat(64), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
+    for name in ["a.parquet", "b.parquet"] {
+        fs::write(folder.path().join(name), footer_alone(&deepest)).unwrap();
+    }
+    let paths = ["a.parquet", "b.parquet"].map(|name| folder.path().join(name));
+    let options = ParquetOptions { threads: 2, ..ParquetOptions::text("text") };
+    let error = ParquetSource::open(&paths, &options, &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Schema, "{error}");
 }

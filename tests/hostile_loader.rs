@@ -28,12 +28,12 @@ use forebay::{
     ErrorKind, LoaderConfig, Result,
     config::Count,
     pipeline::{AudioTask, CheckTask, Engine, Plan, Step},
-    record::{Collate, Source, Task},
+    record::{Collate, Task},
     source::{ArrowOptions, Recordings},
 };
 use mutate::{Rng, mutate};
 use parquet::{basic::Compression, file::properties::WriterProperties};
-use source_common::{Format, audio_struct, batch, byte_columns, data, formats, write, write_parquet};
+use source_common::{audio_struct, batch, byte_columns, data, formats, write, write_parquet};
 
 /// Counts what the process holds, and the most that it held.
 struct Counting;
