@@ -27,6 +27,9 @@ use crate::{
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 
+#[cfg(feature = "arrow")]
+use crate::source::AllowPaths;
+
 /// How several sources are mixed, as the user said it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixtureConfig {
@@ -98,6 +101,10 @@ pub struct LoaderConfig {
     pub n_readers: i64,
     /// Whether files are mapped and not read.
     pub mmap: bool,
+    /// Which files rows may name that hold no recording but its path. No part of what a state belongs to: no batch of readable rows
+    /// differs by it, and folders are called otherwise on another machine.
+    #[cfg(feature = "arrow")]
+    pub allow_paths: AllowPaths,
     /// Batches that are made ahead.
     pub prefetch_batches: Count,
     /// The most workers that the loader chooses by itself; the cores that the process may use if not given.
@@ -146,6 +153,8 @@ impl Default for LoaderConfig {
             drop_last: false,
             n_readers: 32,
             mmap: false,
+            #[cfg(feature = "arrow")]
+            allow_paths: AllowPaths::default(),
             prefetch_batches: Count::Exactly(3),
             cpu_budget: None,
             memory_budget: None,

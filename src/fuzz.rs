@@ -10,16 +10,20 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use bytes::Bytes;
 
 use crate::{
+    LoaderConfig,
     cache::fuzz as cache,
+    config::Count,
     decode::{AudioDecoder, Planes, audio, tokenizer},
-    record::{ReadRecords, Source},
+    pipeline::{AudioTask, CheckTask, Engine, Plan, Step},
+    record::{ReadRecords, Source, Task},
     source::{
-        ArrowOptions, ArrowSource, ReadAt, Storage, Version,
+        ArrowOptions, ArrowSource, ReadAt, Recordings, Storage, Version,
         parquet::{ParquetOptions, ParquetSource, fuzz as parquet},
     },
     state::{Identity, Share},
@@ -33,7 +37,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -45,6 +49,8 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("flac", audio::fuzz::flac),
     ("arrow", arrow),
     ("parquet", parquet_file),
+    ("loader", loader),
+    ("check", check),
     ("pages", parquet::pages),
     ("ledger", cache::ledger),
     ("zarr", cache::zarr),
@@ -131,6 +137,84 @@ fn read_rows<S: Source>(source: &Arc<S>) {
         assert_eq!(alone, in_order, "row {row}");
         assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());
     }
+}
+
+/// The most batches of a shard that a target takes.
+const BATCHES: usize = 16;
+/// How long a batch of a small shard may take; what takes longer hangs.
+const MOST_TIME: Duration = Duration::from_secs(60);
+
+/// A whole shard, Arrow or Parquet, as the Python classes open it.
+fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
+    let (storage, _, stop) = in_memory(bytes);
+    let name = if bytes.starts_with(b"PAR1") { "a.parquet" } else { "a.arrow" };
+    let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
+    Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
+}
+
+/// Takes the first batches of a pass; the rows in them, as `rows` tells, and those that failed. None if an error ended the pass.
+fn take<K: Task>(
+    source: &Arc<Recordings>,
+    task: K,
+    plan: Plan,
+    rows: impl Fn(<K::Collate as crate::record::Collate>::Batch) -> Vec<u64>,
+) -> Option<Vec<u64>> {
+    let n_rows = source.n_rows();
+    let mut engine = Engine::new(Arc::clone(source), task, plan).ok()?;
+    let mut found = Vec::new();
+    for _ in 0..BATCHES {
+        match engine.next(MOST_TIME) {
+            Ok(Step::Batch(_, batch)) => found.extend(rows(batch)),
+            Ok(Step::End) => {
+                found.extend(engine.errors().filter_map(|error| error.place.index));
+                found.sort_unstable();
+                assert!(found.iter().copied().eq(0..n_rows), "of {n_rows} rows: {found:?}");
+                return Some(found);
+            }
+            Ok(Step::TimedOut) => panic!("a batch took longer than {MOST_TIME:?}"),
+            Err(_) => return None,
+        }
+    }
+    assert!(found.iter().all(|&row| row < n_rows));
+    Some(found)
+}
+
+/// A whole shard through the engine of a `Loader`: read, decoded, cropped, made features and batches of, in two orders. In a pass that
+/// ends each row is delivered or an error, once.
+fn loader(bytes: &[u8]) {
+    let Some(source) = recordings(bytes) else { return };
+    for order in ["sequential", "global"] {
+        let config = LoaderConfig {
+            batch_size: 4,
+            shuffle_buffer_size: 8,
+            sample_rate: 8000,
+            clip_seconds: 0.1,
+            n_mels: 8,
+            n_fft: 256,
+            hop_length: 80,
+            n_workers: Count::Exactly(2),
+            n_readers: 2,
+            prefetch_batches: Count::Exactly(1),
+            max_record_bytes: MAX_RECORD_BYTES as i64,
+            max_decoded_seconds: 60.0,
+            order: Some(order.into()),
+            ..LoaderConfig::eval()
+        };
+        let planned = config.check().and_then(|(plan, audio)| Ok((plan, AudioTask::new(audio)?)));
+        match planned {
+            Ok((plan, task)) => {
+                take(&source, task, plan, |batch| batch.index.iter().map(|&row| row as u64).collect())
+            }
+            Err(error) => panic!("{error}"),
+        };
+    }
+}
+
+/// A whole shard through the engine of `forebay check`: every recording from end to end.
+fn check(bytes: &[u8]) {
+    let Some(source) = recordings(bytes) else { return };
+    let plan = Plan { n_workers: 2, ..CheckTask::plan() };
+    take(&source, CheckTask, plan, |findings| findings.into_iter().map(|finding| finding.index).collect());
 }
 
 /// The position of a state.

@@ -31,6 +31,27 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
     values.try_reserve_exact(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
+/// Adds `value` behind those that are there.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
+    values.try_reserve(1).map_err(|_| refused((values.len() + 1).saturating_mul(size_of::<T>())))?;
+    values.push(value);
+    Ok(())
+}
+
+/// A copy of `bytes`.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    reserve(&mut copy, bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
 /// `len` zero bytes, which the system hands out untouched where they are many.
 ///
 /// # Errors
@@ -83,5 +104,7 @@ mod tests {
         assert_eq!((values.as_slice(), values.capacity()), ([7, 9, 9].as_slice(), values.capacity()));
         resize(&mut values, 1, 9).unwrap();
         assert_eq!(values, [7]);
+        push(&mut values, 8).unwrap();
+        assert_eq!(copy(&values).unwrap(), [7, 8]);
     }
 }

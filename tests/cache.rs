@@ -153,6 +153,37 @@ fn documents_and_values_are_read_back() {
     }
 }
 
+/// Within each chunk they are in order.
+#[test]
+fn ends_that_decrease_from_chunk_to_chunk_are_damage() {
+    const CHUNK: usize = 2048;
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), Compression::None, &[3000], false);
+    let store = Arc::new(FilesystemStore::new(folder.path().join("train/prompt/input_ids/offsets")).unwrap());
+    let offsets = Array::open(store, "/").unwrap();
+    let mut all = offsets.retrieve_array_subset::<Vec<i64>>(&offsets.subset_all()).unwrap();
+    let before = all[CHUNK - 1];
+    assert!(all.len() == 3001 && before > 1);
+    all[CHUNK..].iter_mut().for_each(|end| *end -= before - 1);
+    offsets.store_array_subset(&offsets.subset_all(), all).unwrap();
+
+    let reader = CacheReader::open(folder.path(), "train").unwrap();
+    let ids = reader.field("prompt/input_ids").unwrap();
+    let document = CHUNK as u64 - 1;
+    let errors = [
+        reader.documents(ids, &[document]).map(drop),
+        reader.documents(ids, &[3, document, 5]).map(drop),
+        reader.offsets(ids, 0..3000).map(drop),
+        reader.offsets(ids, document..document + 1).map(drop),
+    ];
+    for found in errors {
+        let error = found.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+        assert!(error.message.contains("stands before"), "{error}");
+    }
+    reader.documents(ids, &[document - 1]).unwrap();
+}
+
 /// Ends of more than a shard of `offsets`: the first shard is full, and its commit word still changes.
 #[test]
 fn many_small_documents() {

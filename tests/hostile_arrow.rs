@@ -299,3 +299,57 @@ fn records_larger_than_allowed() {
         }
     }
 }
+
+/// A Parquet file that is its footer and nothing else.
+fn footer_alone(footer: &[u8]) -> Vec<u8> {
+    [b"PAR1", footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
+}
+
+/// Version 1; a list of columns, of the form of the next byte.
+const COLUMNS: [u8; 3] = [0x15, 2, 0x19];
+
+/// Footers whose parsing would take all of the stack, the memory or the time.
+#[test]
+fn footers_that_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    // A group "g" of one column; the same of 2^30; a column "text" of byte arrays.
+    let (group, crowd) =
+        ([0x35, 0, 0x18, 1, b'g', 0x15, 2, 0], [0x35, 0, 0x18, 1, b'g', 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0]);
+    let text = [&[0x15, 12, 0x25, 0, 0x18, 4][..], b"text", &[0]].concat();
+    // 2001 columns; no rows; no row groups.
+    let nested =
+        [&COLUMNS[..], &[0xfc, 0xd1, 0x0f], &group.repeat(2000), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
+    let many = [&COLUMNS[..], &[0x2c], &crowd, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
+    // Behind a sound footer, a field 11 that is not known: 100 lists of 2^31 - 1 booleans, which take no bytes.
+    let endless = [0xf2, 0xff, 0xff, 0xff, 0xff, 7].repeat(100);
+    let endless =
+        [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0x79, 0xf9, 100], &endless, &[0]]
+            .concat();
+    // Half a million row groups in as many bytes.
+    let groups =
+        [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0xfc, 0x80, 0x80, 0x20], &vec![0; 1 << 20]]
+            .concat();
+    let watchdog = Watchdog::new();
+    for (what, footer) in [("nested", nested), ("many", many), ("endless", endless), ("groups", groups)] {
+        fs::write(&path, footer_alone(&footer)).unwrap();
+        watchdog.begins(what);
+        let (opened, cost) = metered(what, || open_parquet(&path, 1 << 30).map(drop));
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Format, "{what}: {error}");
+        assert!(error.message.contains("the footer cannot be read"), "{what}: {error}");
+        assert!(cost.peak < 8 << 20, "{what}: {} bytes", cost.peak);
+    }
+    let sound = [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
+    fs::write(&path, footer_alone(&sound)).unwrap();
+    assert_eq!(open_parquet(&path, 1 << 30).unwrap().n_rows(), 0);
+    // As deep as columns may be, on a thread of the index with the usual stack; there is no column "text" at the top.
+    let deepest = [&COLUMNS[..], &[0xfc, 65], &group.repeat(64), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
+    for name in ["a.parquet", "b.parquet"] {
+        fs::write(folder.path().join(name), footer_alone(&deepest)).unwrap();
+    }
+    let paths = ["a.parquet", "b.parquet"].map(|name| folder.path().join(name));
+    let options = ParquetOptions { threads: 2, ..ParquetOptions::text("text") };
+    let error = ParquetSource::open(&paths, &options, &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Schema, "{error}");
+}

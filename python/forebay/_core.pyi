@@ -80,6 +80,7 @@ class _Overrides(TypedDict, total=False):
     audio_column: str | None
     label_column: str | None
     mmap: bool
+    allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None
     on_error: Literal["skip", "raise"]
     on_io_error: Literal["raise", "skip"]
     max_errors: float | None
@@ -230,6 +231,7 @@ class Loader:
         audio_column: str | None = None,
         label_column: str | None = None,
         mmap: bool = False,
+        allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         on_error: Literal["skip", "raise"] = "skip",
         on_io_error: Literal["raise", "skip"] = "raise",
         max_errors: float | None = None,
@@ -660,6 +662,7 @@ class _Check:
         *,
         first_row: int = 0,
         audio_column: str | None = None,
+        allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
     ) -> Self: ...
     def next(self) -> list[dict[str, Any]] | None: ...
     def close(self) -> None: ...

@@ -112,7 +112,14 @@ impl JaggedReader {
         while at <= documents.end {
             let (first, chunk) = self.ends(at, length)?;
             let until = (documents.end + 1).min(first + chunk.len() as u64);
-            ends.extend_from_slice(&chunk[(at - first) as usize..(until - first) as usize]);
+            let chunk = &chunk[(at - first) as usize..(until - first) as usize];
+            // Within a chunk they were found to be in order.
+            if let (Some(&before), Some(&next)) = (ends.last(), chunk.first())
+                && before > next
+            {
+                return Err(self.backwards(before, next));
+            }
+            ends.extend_from_slice(chunk);
             at = until;
         }
         Ok(ends)
@@ -135,13 +142,7 @@ impl JaggedReader {
             chunk[0] = 0;
         }
         if let Some(pair) = chunk.windows(2).find(|pair| pair[0] > pair[1]) {
-            let message = format!(
-                "the offsets of {} are damaged: {} stands before {}",
-                self.folder.display(),
-                pair[0],
-                pair[1]
-            );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(self.backwards(pair[0], pair[1]));
         }
         let chunk: Arc<[u64]> = chunk.into();
         let mut kept = kept();
@@ -150,6 +151,15 @@ impl JaggedReader {
         }
         kept.insert(number, Arc::clone(&chunk));
         Ok((first, chunk))
+    }
+
+    /// The error for an offset that is smaller than the one before it.
+    fn backwards(&self, before: u64, next: u64) -> Error {
+        let message = format!(
+            "the offsets of {} are damaged: {before} stands before {next}; build the cache again",
+            self.folder.display()
+        );
+        Error::new(ErrorKind::Corrupt, message)
     }
 
     /// The shapes of documents: `rank` numbers each.

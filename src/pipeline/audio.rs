@@ -130,7 +130,7 @@ impl Task for AudioTask {
                 decoder: AudioDecoder::new(),
                 planes: Planes::new(),
                 mono: Vec::new(),
-                clip: vec![0.0; self.plan.clip_samples],
+                clip: Vec::new(),
             },
             task: self.clone(),
         }
@@ -198,9 +198,11 @@ impl Cutter {
         let (Crop { start, len, pad_front }, span, resampler) = task.span(info, record.seed)?;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let mono = mean_of_channels(&self.planes, &mut self.mono)?;
-        if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == self.clip.len() {
+        let n = task.plan.clip_samples;
+        if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == n {
             return Ok(mono);
         }
+        room::resize(&mut self.clip, n, 0.0)?;
         let (front, rest) = self.clip.split_at_mut(pad_front);
         let (middle, behind) = rest.split_at_mut(len);
         front.fill(0.0);

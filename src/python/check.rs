@@ -8,6 +8,7 @@ use std::{
 use pyo3::{prelude::*, types::PyList};
 
 use super::{
+    allow_paths,
     errors::to_python,
     face::{Face, shards},
     logging,
@@ -44,7 +45,7 @@ pub struct Row {
 }
 
 /// Decodes every recording of shards from row `first_row` on, which is one that `next()` began with. `audio_column` names the
-/// column; otherwise it is found as `Loader` finds it.
+/// column; otherwise it is found as `Loader` finds it. `allow_paths` is as there.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     face: Face<Recordings, CheckTask>,
@@ -56,18 +57,24 @@ pub struct _Check {
 #[pymethods]
 impl _Check {
     #[new]
-    #[pyo3(signature = (files, *, first_row=0, audio_column=None))]
+    #[pyo3(signature = (files, *, first_row=0, audio_column=None, allow_paths=None))]
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
         #[pyo3(from_py_with = int64)] first_row: i64,
         audio_column: Option<String>,
+        allow_paths: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let _emit = logging::EmitAtEnd(py);
         let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
+        let allow_paths = allow_paths::extract(allow_paths)?;
         // Labels are not looked at.
-        let options =
-            ArrowOptions { audio_column, label_column: Some(String::new()), ..ArrowOptions::default() };
+        let options = ArrowOptions {
+            audio_column,
+            label_column: Some(String::new()),
+            allow_paths,
+            ..ArrowOptions::default()
+        };
         let source =
             on_the_side(py, "forebay-index", move |stop| Recordings::open(&[files], &options, stop))?;
         let source = Arc::new(source);

@@ -14,6 +14,7 @@ use pyo3::{
 };
 
 use super::{
+    allow_paths,
     arrays::array,
     batches::Batches,
     errors::to_python,
@@ -127,6 +128,10 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 /// mmap : bool
 ///     Maps the files, so that records are not copied: for local disks. A file that is cut off while it is mapped may end the process
 ///     (SIGBUS); one that is replaced by another of its name may not. Compressed shards are read as ever.
+/// allow_paths : bool, path or sequence of paths, optional
+///     Which files rows may name that hold a path and no bytes. None or False: those below the folder of their shard. A folder or several:
+///     those below these as well, such as the download cache that a dataset was made from. True: any that this process may open, for shards
+///     that you trust. Symbolic links and `..` are resolved first. What is not allowed is a bad record (`unreadable`). Not part of the state.
 /// on_error : str
 ///     What becomes of a record that is bad: `"skip"` leaves it out (finite) or puts another row in its place (infinite), counts, lists and
 ///     logs it; `"raise"` raises `DecodeError` in its turn.
@@ -173,7 +178,7 @@ impl Loader {
         augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
         mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
         memory_budget=None, raw_channel_bytes=None, max_record_bytes=1073741824, max_decoded_seconds=86400.0, dtype="float32",
-        layout="mel", n_frames=None, audio_column=None, label_column=None, mmap=false, on_error="skip", on_io_error="raise",
+        layout="mel", n_frames=None, audio_column=None, label_column=None, mmap=false, allow_paths=None, on_error="skip", on_io_error="raise",
         max_errors=None, max_consecutive_errors=None, exclude=None
     ))]
     fn new(
@@ -214,6 +219,7 @@ impl Loader {
         audio_column: Option<String>,
         label_column: Option<String>,
         mmap: bool,
+        allow_paths: Option<&Bound<'_, PyAny>>,
         on_error: &str,
         on_io_error: &str,
         #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
@@ -251,6 +257,7 @@ impl Loader {
             drop_last,
             n_readers,
             mmap,
+            allow_paths: allow_paths::extract(allow_paths)?,
             prefetch_batches: chosen(prefetch_batches),
             cpu_budget,
             memory_budget,
@@ -296,6 +303,7 @@ impl Loader {
             label_column,
             mmap,
             max_record_bytes: config.max_record_bytes as u64,
+            allow_paths: config.allow_paths.clone(),
             ..ArrowOptions::default()
         };
         let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
@@ -597,6 +605,7 @@ impl Loader {
         let [audio_column, label_column] = &this.columns;
         keywords.set_item("audio_column", audio_column)?;
         keywords.set_item("label_column", label_column)?;
+        keywords.set_item("allow_paths", allow_paths::to_object(py, &this.config.allow_paths)?)?;
         keywords.set_item("exclude", (!this.exclude.is_empty()).then_some(&*this.exclude))?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), PyTuple::empty(py), keywords);

@@ -3,6 +3,7 @@
 //! Nothing here loops over data. Every wait is made of detached slices of [`SLICE`] with a look at pending signals between them;
 //! worker threads never attach to Python, so no lock of ours is ever awaited by a thread that holds the GIL.
 
+mod allow_paths;
 mod arrays;
 mod baton;
 mod batches;

@@ -4,7 +4,7 @@
 //! `map` leaves behind, are no part of the dataset, so the folder is never listed.
 
 use std::{
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, room,
     source::storage::{Storage, StoredFile},
 };
 
@@ -30,7 +30,8 @@ pub(crate) fn expand(
     paths: &[PathBuf],
     stop: &AtomicBool,
 ) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::with_capacity(paths.len());
+    let mut files = Vec::new();
+    room::reserve(&mut files, paths.len())?;
     for path in paths {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
@@ -59,7 +60,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
         );
         return Err(Error::new(ErrorKind::Format, message));
     }
-    let mut json = vec![0; size as usize];
+    let mut json = room::zero_bytes(size as usize)?;
     file.read_exact(&mut json, 0)?;
     let wrong = || {
         let message =
@@ -68,8 +69,21 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
     };
     let parsed: Value = serde_json::from_slice(&json).map_err(|error| wrong().because(error))?;
     let files = parsed.get("_data_files").and_then(Value::as_array).ok_or_else(wrong)?;
-    let name = |file: &Value| Some(folder.join(file.get("filename")?.as_str()?));
-    files.iter().map(name).collect::<Option<_>>().ok_or_else(wrong)
+    let mut shards = Vec::new();
+    room::reserve(&mut shards, files.len())?;
+    for file in files {
+        let name = file.get("filename").and_then(Value::as_str).ok_or_else(wrong)?;
+        // They lie in the folder: another place would be none of the dataset.
+        if name.is_empty() || !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            let message = format!(
+                "{} names the shard {name:?}, which is not below its folder; pass the files themselves",
+                state.display()
+            );
+            return Err(Error::new(ErrorKind::Format, message));
+        }
+        shards.push(folder.join(name));
+    }
+    Ok(shards)
 }
 
 fn not_a_dataset(folder: &Path) -> Error {
@@ -105,6 +119,18 @@ mod tests {
         assert_eq!(expand_one(folder.path(), true).unwrap_err().kind, ErrorKind::Closed);
         fs::write(&state, "{}").unwrap();
         assert_eq!(expand_one(folder.path(), false).unwrap_err().kind, ErrorKind::Format);
+    }
+
+    #[test]
+    fn shards_lie_below_their_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["/etc/hostname", "../a.arrow", "sub/../../a.arrow", "", "."] {
+            let state = serde_json::json!({"_data_files": [{"filename": name}]});
+            fs::write(folder.path().join("state.json"), state.to_string()).unwrap();
+            let error = expand_one(folder.path(), false).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Format, "{name}");
+            assert!(error.message.contains("not below its folder"), "{error}");
+        }
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Recordings that a row only names.
+//!
+//! A shard may be anybody's, so what its rows name is read only below the folder that the shard is in, once symbolic links and `..` are
+//! resolved, or below folders that the user allows.
 
 use std::{
+    collections::HashMap,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
@@ -11,31 +15,126 @@ use bytes::Bytes;
 use super::{
     block::BlockPool,
     leave::Leave,
-    storage::{Storage, StoredFile},
+    storage::{Storage, StoredFile, resolve},
 };
 use crate::{Error, ErrorKind, Result, record::check_record_bytes};
 
-/// Reads the file `name`, relative to the folder of `shard`, if it has at most `max_record_bytes`.
+/// The longest path of a row, bytes.
+const LONGEST_NAME: u64 = 1 << 16;
+
+/// Which files the rows of a shard may name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AllowPaths {
+    /// Those below the folder that the shard is in.
+    #[default]
+    BelowShard,
+    /// These, and those below any of these folders.
+    Below(Vec<PathBuf>),
+    /// Any that the process can open.
+    Any,
+}
+
+/// Reads files that rows name, where that is allowed.
+#[derive(Debug, Default)]
+pub(crate) struct Linked {
+    allowed: AllowPaths,
+    /// Where the folders lie that files may be below.
+    folders: Mutex<HashMap<PathBuf, Arc<Path>>>,
+}
+
+impl Linked {
+    pub(crate) fn new(allowed: AllowPaths) -> Self {
+        Self { allowed, folders: Mutex::default() }
+    }
+
+    /// Reads the file `name`, relative to the folder of `shard`, if it has at most `max_record_bytes`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unreadable`] if it cannot be opened or may not be, [`ErrorKind::TooLarge`], [`ErrorKind::Io`].
+    pub(crate) fn read(
+        &self,
+        storage: &Arc<dyn Storage>,
+        blocks: &Arc<BlockPool>,
+        shard: &Path,
+        name: &str,
+        max_record_bytes: u64,
+        leave: &Leave,
+    ) -> Result<Bytes> {
+        let path = self.path(&**storage, shard, name).map_err(|error| unreadable(error, name))?;
+        let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
+        check_record_bytes(file.size(), max_record_bytes)?;
+        let len = file.size() as usize;
+        let permit = leave.admit(BlockPool::size_of(len) as u64)?;
+        let mut block = blocks.take(len, permit)?;
+        file.read_long(block.as_mut_slice(), 0, leave)?;
+        Ok(Bytes::from_owner(block))
+    }
+
+    /// The path of the file, which is what is opened: resolved, unless any is allowed.
+    fn path(&self, storage: &dyn Storage, shard: &Path, name: &str) -> Result<Arc<Path>> {
+        let folder = shard.parent().unwrap_or(Path::new(""));
+        let path = folder.join(name);
+        let folders = match &self.allowed {
+            AllowPaths::Any => return Ok(path.into()),
+            AllowPaths::BelowShard => &[][..],
+            AllowPaths::Below(folders) => folders,
+        };
+        let path = resolve(storage, &path)?;
+        let home = self.folder(storage, folder)?;
+        if path.starts_with(&home) {
+            return Ok(path.into());
+        }
+        for folder in folders {
+            // One that is not there holds nothing.
+            if self.folder(storage, folder).is_ok_and(|folder| path.starts_with(folder)) {
+                return Ok(path.into());
+            }
+        }
+        let and = if folders.is_empty() { "" } else { " and below none of the folders of allow_paths=" };
+        let message = format!(
+            "the row has no bytes, only the path {name:?}, and that is not below the shard's folder {}{and}; if the shard is to be \
+             trusted, pass allow_paths={:?} or a folder above it, or allow_paths=True for any path",
+            home.display(),
+            path.parent().unwrap_or(&path),
+        );
+        Err(Error::new(ErrorKind::Unreadable, message))
+    }
+
+    /// Where a folder lies.
+    fn folder(&self, storage: &dyn Storage, folder: &Path) -> Result<Arc<Path>> {
+        let folders = || self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = folders().get(folder) {
+            return Ok(Arc::clone(known));
+        }
+        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let found: Arc<Path> = resolve(storage, here)?.into();
+        folders().insert(folder.to_owned(), Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+/// Checks the length of a row's path before it is read.
 ///
 /// # Errors
-/// [`ErrorKind::Unreadable`] if it cannot be opened, [`ErrorKind::TooLarge`], [`ErrorKind::Io`].
-pub(crate) fn read(
-    storage: &Arc<dyn Storage>,
-    blocks: &Arc<BlockPool>,
-    shard: &Path,
-    name: &str,
-    max_record_bytes: u64,
-    leave: &Leave,
-) -> Result<Bytes> {
-    let relative_to = shard.parent().unwrap_or(Path::new(""));
-    let path: Arc<Path> = Arc::from(relative_to.join(PathBuf::from(name)));
-    let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
-    check_record_bytes(file.size(), max_record_bytes)?;
-    let len = file.size() as usize;
-    let permit = leave.admit(BlockPool::size_of(len) as u64)?;
-    let mut block = blocks.take(len, permit)?;
-    file.read_long(block.as_mut_slice(), 0, leave)?;
-    Ok(Bytes::from_owner(block))
+/// [`ErrorKind::Corrupt`] for more bytes than a path has.
+pub(crate) fn check_name(len: u64) -> Result<()> {
+    if len <= LONGEST_NAME {
+        return Ok(());
+    }
+    let message = format!("the path has {len} bytes; {LONGEST_NAME} are read at most");
+    Err(Error::new(ErrorKind::Corrupt, message))
+}
+
+/// A row's path as text; None for an empty one.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it is none.
+pub(crate) fn name(bytes: &[u8]) -> Result<Option<String>> {
+    check_name(bytes.len() as u64)?;
+    match std::str::from_utf8(bytes) {
+        Ok(path) => Ok(Some(path.to_owned()).filter(|path| !path.is_empty())),
+        Err(error) => Err(Error::new(ErrorKind::Corrupt, "the path is not UTF-8").because(error)),
+    }
 }
 
 /// The error for a path that cannot be opened. Only what the system failed to do is no fault of the row.

@@ -27,6 +27,7 @@ mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::Payload;
+pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Recordings, RecordingsReader};

@@ -15,6 +15,7 @@ use super::{
     folder,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     shard::Shard,
+    storage::Storage,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -55,7 +56,19 @@ impl Recordings {
     /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of files are given, or Parquet is to
     /// be mapped.
     pub fn open(groups: &[impl AsRef<[PathBuf]>], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
-        let storage = options.storage();
+        Self::open_in(options.storage(), groups, options, stop)
+    }
+
+    /// The same for files of any storage.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in(
+        storage: Arc<dyn Storage>,
+        groups: &[impl AsRef<[PathBuf]>],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         let (mut files, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
             files.extend(folder::expand(&storage, group.as_ref(), stop)?);

@@ -19,20 +19,45 @@ pub struct Shard {
     pub damage: Option<Error>,
 }
 
+/// The most rows that a loader counts, over all files. Nobody has as many recordings, and what is computed with them has bits to
+/// spare.
+pub(crate) const MOST_ROWS: u64 = 1 << 40;
+
+/// Rows that a file of any size may have, as nulls take next to nothing where they are compressed.
+const ROWS_AT_LEAST: u64 = 1 << 20;
+/// Rows beyond these for each byte of a file.
+const ROWS_PER_BYTE: u64 = 256;
+
+/// Checks the number of rows that a file of `n_bytes` claims.
+///
+/// Buffers that are compressed, or have no width, back any number of rows, so the size of the file has to.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] for more than are believed.
+pub(crate) fn check_rows(n_rows: u64, n_bytes: u64) -> Result<()> {
+    let most = n_bytes.saturating_mul(ROWS_PER_BYTE).saturating_add(ROWS_AT_LEAST).min(MOST_ROWS);
+    if n_rows <= most {
+        return Ok(());
+    }
+    let message =
+        format!("it claims {n_rows} rows; of a file of {n_bytes} bytes at most {most} are believed");
+    Err(Error::new(ErrorKind::Corrupt, message))
+}
+
 /// The shards at these paths, one behind the other, and the number of all rows.
 ///
 /// # Errors
-/// [`ErrorKind::Format`] if they claim more rows than an int64 counts.
+/// [`ErrorKind::Format`] if they claim more than [`MOST_ROWS`].
 pub(crate) fn shards_of<'a>(
     files: impl Iterator<Item = (&'a Arc<Path>, (u64, u64, Option<Error>))>,
 ) -> Result<(Vec<Shard>, u64)> {
     let (mut shards, mut first_row) = (Vec::new(), 0u64);
     for (path, (n_rows, n_bytes, damage)) in files {
         shards.push(Shard { path: Arc::clone(path), first_row, n_rows, n_bytes, damage });
-        first_row = first_row
-            .checked_add(n_rows)
-            .filter(|&n| i64::try_from(n).is_ok())
-            .ok_or_else(|| Error::new(ErrorKind::Format, "the shards claim more rows than can be counted"))?;
+        first_row = first_row.checked_add(n_rows).filter(|&n| n <= MOST_ROWS).ok_or_else(|| {
+            let message = format!("the shards claim more rows than are counted, {MOST_ROWS}");
+            Error::new(ErrorKind::Format, message)
+        })?;
     }
     Ok((shards, first_row))
 }
@@ -47,5 +72,36 @@ pub(crate) fn locate(shards: &[Shard], row: u64) -> (usize, u64) {
     match at.map(|at| (at, &shards[at])) {
         Some((at, shard)) if row - shard.first_row < shard.n_rows => (at, row - shard.first_row),
         _ => panic!("row {row} of {}", shards.last().map_or(0, |shard| shard.first_row + shard.n_rows)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_back_their_rows() {
+        for (n_rows, n_bytes) in [(0, 0), (1 << 20, 0), ((1 << 20) + 256, 1), (MOST_ROWS, u64::MAX)] {
+            check_rows(n_rows, n_bytes).unwrap();
+        }
+        for (n_rows, n_bytes) in
+            [((1 << 20) + 1, 0), (1 << 40, 1 << 20), (MOST_ROWS + 1, u64::MAX), (u64::MAX, 7)]
+        {
+            assert_eq!(
+                check_rows(n_rows, n_bytes).unwrap_err().kind,
+                ErrorKind::Corrupt,
+                "{n_rows} in {n_bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_rows_together_are_bounded() {
+        let path: Arc<Path> = Path::new("a").into();
+        let of = |rows: &[u64]| shards_of(rows.iter().map(|&n| (&path, (n, 0, None)))).map(|(_, n)| n);
+        assert_eq!(of(&[MOST_ROWS - 1, 1]).unwrap(), MOST_ROWS);
+        for rows in [&[MOST_ROWS, 1][..], &[1 << 62, 1 << 62, 1 << 62, 1 << 62], &[u64::MAX, 1]] {
+            assert_eq!(of(rows).unwrap_err().kind, ErrorKind::Format);
+        }
     }
 }

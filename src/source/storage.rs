@@ -33,6 +33,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// What the system says; `InvalidInput` for anything that is not a regular file.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
+    /// The path without symbolic links and `..`: where what it names lies.
+    ///
+    /// # Errors
+    /// What the system says; `NotFound` if there is no such file or folder.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
+    }
+
     /// Learns that a call failed for a moment, and is made again.
     fn retried(&self) {}
 }
@@ -55,6 +63,10 @@ impl Counted {
 impl Storage for Counted {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.storage.open(path)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.storage.resolve(path)
     }
 
     fn retried(&self) {
@@ -135,6 +147,10 @@ impl<S: Storage> Storage for Rooted<S> {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.storage.open(&self.root.join(path))
     }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.storage.resolve(&self.root.join(path))
+    }
 }
 
 /// Reads at `at` as many bytes as come at once.
@@ -213,6 +229,14 @@ fn retry<T>(
             result => return result,
         }
     }
+}
+
+/// Where what `path` names lies.
+///
+/// # Errors
+/// As [`Storage::resolve`], after retries.
+pub(crate) fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
+    retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| Error::io(path, "open", error))
 }
 
 /// An open file with its path, its size and patience; shared by all who read it.

@@ -77,7 +77,7 @@ def recordings_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @timed
 def test_time_without_a_window(recordings_shard: Path) -> None:
-    figures = measure([recordings_shard], 7, shuffle_buffer_size=64, shuffle_min_size=0)
+    figures = measure([recordings_shard], 7, shuffle_buffer_size=64, shuffle_min_size=0, allow_paths=str(FOLDER))
     assert figures["rows"] == 64
     claim(figures["first_s"] < max(3 * 0.15, 3 * figures["next_s"]), figures)
 
@@ -85,7 +85,7 @@ def test_time_without_a_window(recordings_shard: Path) -> None:
 @timed
 def test_time_with_the_default_window(recordings_shard: Path) -> None:
     """Which 125 batches would fill."""
-    figures = measure([recordings_shard], 7)
+    figures = measure([recordings_shard], 7, allow_paths=str(FOLDER))
     assert figures["rows"] == 64
     claim(figures["first_s"] < max(3 * 1.0, 10 * figures["next_s"]), figures)
 
@@ -118,5 +118,12 @@ def test_half_a_million_rows(half_a_million: list[Path]) -> None:
 
 def test_memory_with_small_buffers(recordings_shard: Path) -> None:
     """Clips of 5 s: a window of 128 examples of 256 KB, and thirty batches, so that a leak would show."""
-    figures = measure([recordings_shard], 30, shuffle_buffer_size=192, shuffle_min_size=128, raw_channel_size=32)
+    figures = measure(
+        [recordings_shard],
+        30,
+        shuffle_buffer_size=192,
+        shuffle_min_size=128,
+        raw_channel_size=32,
+        allow_paths=str(FOLDER),
+    )
     assert figures["peak_mb"] < 250, figures

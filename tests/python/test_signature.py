@@ -34,6 +34,7 @@ KEYWORDS = {
     "audio_column": None,
     "label_column": None,
     "mmap": False,
+    "allow_paths": None,
     "on_error": "skip",
     "on_io_error": "raise",
     "max_errors": None,

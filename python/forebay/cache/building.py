@@ -171,6 +171,7 @@ class _Options(TypedDict, total=False):
     compression: str
     columns: Sequence[str] | None
     progress: bool | None
+    allow_paths: bool | _Path | Sequence[_Path] | None
 
 
 @overload
@@ -199,6 +200,7 @@ def build(
     compression: str = "none",
     columns: Sequence[str] | None = None,
     progress: bool | None = None,
+    allow_paths: bool | _Path | Sequence[_Path] | None = None,
 ) -> TreeStore | CacheBuild:
     """Builds a split of the cache in `path`, or goes on with one; gives the finished cache.
 
@@ -222,6 +224,10 @@ def build(
     `errors()` of the cache lists them, and `max_errors` is how many there may be. What a system fails to read
     (`OSError`), and a shard that is damaged beyond a document, end the build all the same.
 
+    A row may hold the path of a recording and no bytes. `allow_paths` says which files are read then: None or False
+    those below the folder of their shard, a folder or several those below these as well, True any that this process
+    may open. Symbolic links and `..` are resolved first. A build may go on with another one.
+
     A build that ended early, however it did, goes on where it last committed if it is called again with the same
     arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
     returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar: None if stderr is a terminal.
@@ -230,6 +236,7 @@ def build(
     workers = cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     kind = described(processor, shards, columns)
+    kind["allow_paths"] = listed(allow_paths)
     given: Any = opened(shards)
     made_by = {
         "batch_size": str(batch_size),
@@ -273,6 +280,14 @@ def build(
     store = handle.wait()
     assert store is not None
     return store
+
+
+def listed(allow_paths: bool | _Path | Sequence[_Path] | None) -> bool | list[str] | None:
+    """The folders as absolute paths, since another process may have another current folder."""
+    if allow_paths is None or isinstance(allow_paths, bool):
+        return allow_paths
+    folders = [allow_paths] if isinstance(allow_paths, (str, PathLike)) else allow_paths
+    return [str(Path(folder).absolute()) if os.fspath(folder) else "" for folder in folders]
 
 
 def cores() -> int:

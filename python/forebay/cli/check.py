@@ -241,6 +241,7 @@ def check(
     stem: Path,
     *,
     audio_column: str | None = None,
+    allow_paths: bool | Sequence[Path] | None = None,
     restart: bool = False,
     stream: TextIO | None = None,
 ) -> Summary:
@@ -248,7 +249,7 @@ def check(
 
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: what was written stays.
     """
-    opened = _Check(files, audio_column=audio_column)
+    opened = _Check(files, audio_column=audio_column, allow_paths=allow_paths)
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
     report = Files(stem)
@@ -263,7 +264,7 @@ def check(
         progress.say(f"{len(rows)} of {total} recordings were checked before; going on")
         progress.add(errors=summary.bad)
         opened.close()
-        opened = _Check(files, first_row=len(rows), audio_column=audio_column)
+        opened = _Check(files, first_row=len(rows), audio_column=audio_column, allow_paths=allow_paths)
     handler = ToProgress(progress)
     logging.getLogger("forebay").addHandler(handler)
     try:
@@ -316,6 +317,11 @@ def add(subparsers: "Subparsers") -> None:
         help="REPORT.json and REPORT.csv are written (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
+    parser.add_argument(
+        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=Path,
+        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; "
+        "without FOLDER any path; may be given several times",
+    )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="forget what an interrupted run has checked")
     parser.set_defaults(run=run, parser=parser)
 
@@ -324,7 +330,14 @@ def run(options: argparse.Namespace) -> int:
     """Checks what the arguments name; the exit code is 1 if anything is bad, or the report cannot be written."""
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     try:
-        summary = check(options.files, stem, audio_column=options.audio_column, restart=options.restart)
+        allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
+        summary = check(
+            options.files,
+            stem,
+            audio_column=options.audio_column,
+            allow_paths=allow_paths,
+            restart=options.restart,
+        )
     except ConfigError as error:
         options.parser.error(str(error))
     except OSError as error:

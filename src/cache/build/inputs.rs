@@ -23,7 +23,7 @@ use crate::{
     record::{RawRecord, ReadRecords},
     seed::mix,
     source::{
-        ArrowOptions, ArrowSource,
+        AllowPaths, ArrowOptions, ArrowSource,
         parquet::{ParquetOptions, ParquetSource, guarded},
     },
 };
@@ -51,8 +51,13 @@ pub enum Want {
     All,
     /// These columns of tables; of JSON all.
     Columns(Vec<String>),
-    /// The recordings of a column; None for the usual one.
-    Recordings(Option<String>),
+    /// Recordings.
+    Recordings {
+        /// Their column; None for the usual one.
+        column: Option<String>,
+        /// Which files rows may name.
+        allow_paths: AllowPaths,
+    },
 }
 
 /// What is in a file.
@@ -113,9 +118,10 @@ impl Shards for Files {
             Err(Error::new(ErrorKind::Config, message))
         };
         match (self.kinds[shard], &self.want) {
-            (Kind::Parquet, Want::Recordings(column)) => {
+            (Kind::Parquet, Want::Recordings { column, allow_paths }) => {
                 let options = ParquetOptions {
                     payload: crate::source::Payload::Audio(column.clone()),
+                    allow_paths: allow_paths.clone(),
                     ..ParquetOptions::audio()
                 };
                 let source = Arc::new(ParquetSource::open(
@@ -126,9 +132,13 @@ impl Shards for Files {
                 let rows = source.n_rows();
                 Ok(Box::new(Recordings { reader: source.reader(), next: skip, rows, size }))
             }
-            (Kind::Arrow, Want::Recordings(column)) => {
-                let options =
-                    ArrowOptions { audio_column: column.clone(), threads: 1, ..ArrowOptions::default() };
+            (Kind::Arrow, Want::Recordings { column, allow_paths }) => {
+                let options = ArrowOptions {
+                    audio_column: column.clone(),
+                    allow_paths: allow_paths.clone(),
+                    threads: 1,
+                    ..ArrowOptions::default()
+                };
                 let source = Arc::new(ArrowSource::open(
                     std::slice::from_ref(path),
                     &options,
@@ -140,8 +150,8 @@ impl Shards for Files {
                 let rows = source.n_rows();
                 Ok(Box::new(Recordings { reader: source.reader(), next: skip, rows, size }))
             }
-            (Kind::Json, Want::Recordings(_)) => wrong("JSON"),
-            (Kind::Text, Want::Recordings(_)) => wrong("lines"),
+            (Kind::Json, Want::Recordings { .. }) => wrong("JSON"),
+            (Kind::Text, Want::Recordings { .. }) => wrong("lines"),
             (Kind::Parquet, _) => Table::parquet(path, self.columns(), skip, size),
             (Kind::Arrow, _) => Table::arrow(path, self.columns(), skip, size),
             (kind, _) => Lines::open(path, kind, skip, size),

@@ -27,7 +27,7 @@ use crate::{
     config::PolicyConfig,
     pipeline::{MaxErrors, Policy},
     python::{
-        calls::expect_calls, errors::to_python, logging::EmitAtEnd, side::on_the_side,
+        allow_paths, calls::expect_calls, errors::to_python, logging::EmitAtEnd, side::on_the_side,
         spectrogram::SpectrogramTransform, tokenizer::Tokenizer, whole::max_errors,
     },
 };
@@ -66,7 +66,10 @@ fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want)> {
             let transform = item("transform")?.cast::<SpectrogramTransform>()?.get().core().clone();
             (
                 AnyProcessor::Features(Features::new(transform)),
-                Want::Recordings(item("audio_column")?.extract()?),
+                Want::Recordings {
+                    column: item("audio_column")?.extract()?,
+                    allow_paths: allow_paths::extract(given.get_item("allow_paths")?.as_ref())?,
+                },
             )
         }
         "callable" => {

@@ -18,10 +18,11 @@ use super::{
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, room,
     source::{
         columns::{Columns, FeatureCache, Layout, Payload, Wanted},
         format,
+        shard::check_rows,
         storage::{StoredFile, Version},
     },
 };
@@ -221,7 +222,7 @@ impl Indexer<'_> {
         let Some(next) = next else {
             return Err(damage(ErrorKind::Format, "the schema's message has an impossible body length", at));
         };
-        self.schema = convert(schema, at)?;
+        self.schema = convert(schema, head.body_at - at, at)?;
         self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
         Ok(next)
     }
@@ -256,12 +257,14 @@ impl Indexer<'_> {
         let Some((len, footer_at)) = len.and_then(|len| Some((len, tail_at.checked_sub(len)?))) else {
             return Err(unusable("has an impossible length"));
         };
-        // `len` is below the file's size, so the bytes back the allocation.
-        let mut footer = vec![0; len as usize];
+        if len > LONGEST_FOOTER {
+            return Err(unusable("is longer than is read, 256 MiB"));
+        }
+        let mut footer = room::zero_bytes(len as usize)?;
         file.read_exact(&mut footer, footer_at)?;
         let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
         let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
-        self.schema = convert(schema, footer_at)?;
+        self.schema = convert(schema, len, footer_at)?;
         self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
         let mut left = size;
         for (blocks, header) in [
@@ -303,33 +306,41 @@ impl Indexer<'_> {
         let contradicts =
             |what: &str| damage(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"), head.at);
         let size = file.size();
+        let max_record_bytes = self.options.max_record_bytes;
+        let held = |codec: Option<Codec>| {
+            move |len| codec.map_or(len, |codec| codec.most_held(len, max_record_bytes))
+        };
         if let Some(batch) = message.header_as_record_batch() {
+            let codec = Codec::of(&batch)?;
             let columns = self.index.columns.as_ref().map_or(&[][..], |columns| &columns.arrays);
             let fields = self.schema.fields();
-            let arrays = locate(&batch, message.version(), body, fields, columns).map_err(contradicts)?;
+            let arrays = locate(&batch, message.version(), body, fields, columns, &held(codec))
+                .map_err(contradicts)?;
             let n_rows =
                 u64::try_from(batch.length()).map_err(|_| contradicts("a negative number of rows"))?;
             let first_row = self.index.n_rows;
-            let n_after = first_row.checked_add(n_rows).filter(|&n| i64::try_from(n).is_ok());
-            self.index.n_rows = n_after.ok_or_else(|| contradicts("an impossible number of rows"))?;
-            let codec = Codec::of(&batch)?;
-            self.index.batches.push(Batch { first_row, n_rows, codec, arrays });
+            let n_after = first_row.saturating_add(n_rows);
+            check_rows(n_after, size).map_err(|error| Stop::Damage(error.at_byte(head.at)))?;
+            self.index.n_rows = n_after;
+            room::push(&mut self.index.batches, Batch { first_row, n_rows, codec, arrays })?;
         } else if let Some(dictionary) = message.header_as_dictionary_batch() {
             if let Some((batch, (data_type, layout))) =
                 dictionary.data().zip(self.dictionary_of(dictionary.id()))
             {
                 let fields = Fields::from(vec![Field::new("values", data_type, true)]);
                 let wanted = [Wanted { path: vec![0], layout }];
-                let arrays =
-                    locate(&batch, message.version(), body, &fields, &wanted).map_err(contradicts)?;
+                let codec = Codec::of(&batch)?;
+                let arrays = locate(&batch, message.version(), body, &fields, &wanted, &held(codec))
+                    .map_err(contradicts)?;
                 let Some(values) = arrays.into_iter().next() else { return Err(contradicts("no values")) };
-                self.index.dictionaries.push(Dictionary {
+                let dictionary = Dictionary {
                     id: dictionary.id(),
                     is_delta: dictionary.isDelta(),
                     from_batch: self.index.batches.len(),
-                    codec: Codec::of(&batch)?,
+                    codec,
                     values,
-                });
+                };
+                room::push(&mut self.index.dictionaries, dictionary)?;
             }
         } else if message.header_type() == MessageHeader::Schema {
             return Err(damage(
@@ -371,8 +382,34 @@ fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> R
     Columns::choose(schema, &payload, options.label_column.as_deref(), features)
 }
 
-/// The schema of a message or footer.
-fn convert(schema: arrow_ipc::Schema<'_>, at: u64) -> Result<Schema, Stop> {
+/// The longest footer of a file that is read: some million record batches.
+const LONGEST_FOOTER: u64 = 256 << 20;
+
+/// How many times as large as its metadata a schema may be once what its fields share is copied out; and how much larger in any case.
+const MOST_SHARED: u64 = 16;
+const USUAL_SCHEMA: u64 = 1 << 20;
+/// A field beside its name and metadata: less than it takes in the file.
+const FIELD_BYTES: u64 = 24;
+
+/// What fields take once each has its own name, metadata and children: a name, or a struct, that a thousand fields point at is there a
+/// thousand times. That they are at most 64 levels deep, and at most a million, was verified.
+fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
+    fields.fold(0u64, |sum, field| {
+        let pairs = field.custom_metadata().into_iter().flatten();
+        let pairs = pairs.map(|pair| pair.key().map_or(0, str::len) + pair.value().map_or(0, str::len));
+        let own = FIELD_BYTES + (field.name().map_or(0, str::len) + pairs.sum::<usize>()) as u64;
+        let children = size_of_fields(field.children().into_iter().flatten());
+        sum.saturating_add(own).saturating_add(children)
+    })
+}
+
+/// The schema of a message or footer of `len` bytes.
+fn convert(schema: arrow_ipc::Schema<'_>, len: u64, at: u64) -> Result<Schema, Stop> {
+    let size = size_of_fields(schema.fields().into_iter().flatten());
+    if size > len.saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
+        let message = format!("the schema has fields of {size} bytes in all in metadata of {len} bytes");
+        return Err(damage(ErrorKind::Format, message, at));
+    }
     if schema.endianness() != Endianness::Little {
         let message = "the shard is big-endian; write it on a little-endian machine";
         return Err(Stop::Error(Error::new(ErrorKind::Format, message)));
@@ -398,4 +435,51 @@ fn not_arrow(start: &[u8]) -> Error {
          Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"
     );
     Error::new(ErrorKind::Format, message).at_byte(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_ipc::{FieldArgs, SchemaArgs, Type, convert::IpcSchemaEncoder, root_as_schema};
+
+    use super::*;
+
+    /// Levels of structs that each name the one below several times, all under one name; what becomes of the schema.
+    fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
+        let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
+        builder.reset();
+        let name = builder.create_string(&"n".repeat(name));
+        let mut below = None;
+        for _ in 0..levels {
+            let children = below.map(|field| vec![field; times]).unwrap_or_default();
+            let children = Some(builder.create_vector(&children));
+            let none = arrow_ipc::Struct_::create(&mut builder, &arrow_ipc::Struct_Args {});
+            let (type_type, type_) = (Type::Struct_, Some(none.as_union_value()));
+            let args = FieldArgs {
+                name: Some(name),
+                nullable: true,
+                type_type,
+                type_,
+                children,
+                ..FieldArgs::default()
+            };
+            below = Some(arrow_ipc::Field::create(&mut builder, &args));
+        }
+        let fields = Some(builder.create_vector(&vec![below.unwrap(); times]));
+        let schema = arrow_ipc::Schema::create(&mut builder, &SchemaArgs { fields, ..SchemaArgs::default() });
+        builder.finish(schema, None);
+        let bytes = builder.finished_data();
+        match convert(root_as_schema(bytes).unwrap(), bytes.len() as u64, 0) {
+            Ok(_) => Ok(()),
+            Err(Stop::Damage(error) | Stop::Error(error)) => Err(error.kind),
+        }
+    }
+
+    #[test]
+    fn what_fields_share_is_not_multiplied_without_end() {
+        shared(1, 100, 10).unwrap();
+        shared(20, 1, 1000).unwrap();
+        // A name of 100 KB for each of 1000 fields; half a million structs in a kilobyte.
+        assert_eq!(shared(1, 1000, 100_000), Err(ErrorKind::Format));
+        assert_eq!(shared(17, 2, 1), Err(ErrorKind::Format));
+    }
 }

@@ -7,7 +7,8 @@
 
 use arrow_ipc::{CompressionType, Message, RecordBatch, root_as_message};
 
-use crate::{Error, ErrorKind, Result, source::storage::StoredFile};
+use super::buffer::most_decompressed;
+use crate::{Error, ErrorKind, Result, room, source::storage::StoredFile};
 
 /// What a message starts with since Arrow 0.15.
 pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -25,6 +26,16 @@ pub(crate) enum Codec {
 }
 
 impl Codec {
+    /// The most bytes that a buffer of `len` may be decompressed to: what the format can, and what is decompressed.
+    pub(crate) fn most_held(self, len: u64, max_record_bytes: u64) -> u64 {
+        let ratio = match self {
+            Self::Lz4Frame => 256,
+            // A block of 4 bytes may repeat one of them 128 KiB times.
+            Self::Zstd => 1 << 15,
+        };
+        len.saturating_mul(ratio).min(most_decompressed(len, max_record_bytes))
+    }
+
     /// The codec of a batch, if it has one.
     pub(crate) fn of(batch: &RecordBatch<'_>) -> Result<Option<Self>> {
         match batch.compression().map(|compression| compression.codec()) {
@@ -119,9 +130,9 @@ impl Scanner {
         }
         self.guess = whole.clamp(64, 4096);
         self.metadata = framing as usize..whole;
-        match root_as_message(&self.bytes[self.metadata.clone()]) {
+        match self.message() {
             Ok(_) => Ok(Step::Message(Head { at, body_at: at + whole as u64 })),
-            Err(error) => garbage(format!("a message's metadata is not valid ({error})")),
+            Err(error) => garbage(error.message),
         }
     }
 
@@ -133,7 +144,7 @@ impl Scanner {
     }
 
     fn fill(&mut self, file: &StoredFile, at: u64, len: usize) -> Result<()> {
-        self.bytes.resize(len, 0);
+        room::resize(&mut self.bytes, len, 0)?;
         let n = file.read(&mut self.bytes, at)?;
         self.bytes.truncate(n);
         Ok(())

@@ -40,6 +40,7 @@ use super::{
     columns::{FeatureCache, common_class_names},
     folder,
     leave::Leave,
+    linked::{AllowPaths, Linked},
     mapped::MappedFiles,
     parallel,
     shard::{Shard, locate, shards_of},
@@ -65,6 +66,8 @@ pub struct ArrowOptions {
     pub mmap: bool,
     /// The most bytes of a record; of a compressed buffer too, unless it is compressed to less than a 64th.
     pub max_record_bytes: u64,
+    /// Which files rows may name.
+    pub allow_paths: AllowPaths,
 }
 
 impl Default for ArrowOptions {
@@ -75,6 +78,7 @@ impl Default for ArrowOptions {
             threads: 8,
             mmap: false,
             max_record_bytes: MAX_RECORD_BYTES,
+            allow_paths: AllowPaths::default(),
         }
     }
 }
@@ -95,6 +99,7 @@ pub struct ArrowSource {
     indexes: Vec<Index>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
+    linked: Linked,
     open: Arc<OpenShards>,
     /// Whether a part of the last large recording was enough.
     in_parts: AtomicBool,
@@ -152,6 +157,7 @@ impl ArrowSource {
             storage,
             retries,
             max_record_bytes: options.max_record_bytes,
+            linked: Linked::new(options.allow_paths.clone()),
             open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,

@@ -19,6 +19,7 @@ use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenSha
 use crate::{
     Error, ErrorKind, Result,
     record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
+    room,
     source::{
         block::BlockPool,
         columns::Layout,
@@ -302,8 +303,8 @@ impl ArrowReader {
         let Some(name) = self.first_path(shard, row)? else {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
         };
-        let ArrowSource { storage, blocks, shards, max_record_bytes, .. } = &*self.source;
-        linked::read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.leave)
+        let ArrowSource { storage, blocks, shards, max_record_bytes, linked, .. } = &*self.source;
+        linked.read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.leave)
     }
 
     fn path_local(&mut self, shard: usize, local: u64) -> Result<Option<String>> {
@@ -327,22 +328,14 @@ impl ArrowReader {
             Some(Part::File(span)) => match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
                 Some(bytes) => bytes,
                 None => {
-                    const LONGEST_PATH: u64 = 1 << 16;
-                    if span.len > LONGEST_PATH {
-                        let message =
-                            format!("the path has {} bytes; {LONGEST_PATH} are read at most", span.len);
-                        return Err(Error::new(ErrorKind::Corrupt, message).at_byte(span.at));
-                    }
-                    let mut bytes = vec![0; span.len as usize];
+                    linked::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
+                    let mut bytes = room::zero_bytes(span.len as usize)?;
                     open.file.read_exact(&mut bytes, span.at)?;
                     bytes.into()
                 }
             },
         };
-        match String::from_utf8(bytes.to_vec()) {
-            Ok(path) => Ok(Some(path).filter(|path| !path.is_empty())),
-            Err(error) => Err(Error::new(ErrorKind::Corrupt, "the path is not UTF-8").because(error)),
-        }
+        linked::name(&bytes)
     }
 
     /// Brings the file and the batch of a row to the front.

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Result,
+    Result, room,
     source::{
         leave::Leave,
         storage::{Storage, StoredFile, Version},
@@ -124,7 +124,7 @@ impl OpenShard {
             return Ok(window);
         }
         // Not locked meanwhile: others may read elsewhere, or, once in a while, the same.
-        let mut bytes = vec![0; len];
+        let mut bytes = room::zero_bytes(len)?;
         self.file.read_exact(&mut bytes, at)?;
         let window = Bytes::from(bytes);
         self.all.windows().keep((self.number, at), window.clone());

@@ -15,29 +15,27 @@ use crate::source::columns::{Layout, Wanted};
 /// What is wrong with a header, in words.
 pub(crate) type Contradiction = &'static str;
 
-/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`.
+/// The most buffers that an array of views may have.
+const MOST_BUFFERS: usize = 1 << 20;
+
+/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. A buffer of so many bytes may hold
+/// `most_held` of them, once decompressed.
 pub(crate) fn locate(
     batch: &RecordBatch<'_>,
     version: MetadataVersion,
     body: Span,
     fields: &Fields,
     wanted: &[Wanted],
+    most_held: &dyn Fn(u64) -> u64,
 ) -> Result<Box<[ArraySpans]>, Contradiction> {
     let n_rows = u64::try_from(batch.length()).map_err(|_| "a negative number of rows")?;
     let mut walk = Walk {
-        // The vectors lie in the metadata, so its bytes back these allocations.
-        nodes: batch.nodes().iter().flatten().map(|node| node.length()).collect::<Vec<_>>().into_iter(),
-        buffers: batch
-            .buffers()
-            .iter()
-            .flatten()
-            .map(|at| (at.offset(), at.length()))
-            .collect::<Vec<_>>()
-            .into_iter(),
-        variadic: batch.variadicBufferCounts().iter().flatten().collect::<Vec<_>>().into_iter(),
+        nodes: batch.nodes().into_iter().flatten().map(|node| node.length()),
+        buffers: batch.buffers().into_iter().flatten().map(|at| (at.offset(), at.length())),
+        variadic: batch.variadicBufferCounts().into_iter().flatten(),
         version,
         body,
-        is_compressed: batch.compression().is_some(),
+        most_held,
         wanted,
         found: vec![None; wanted.len()],
         path: Vec::new(),
@@ -47,20 +45,25 @@ pub(crate) fn locate(
     walk.found.into_iter().collect::<Option<_>>().ok_or("a column is missing")
 }
 
-struct Walk<'a> {
-    nodes: std::vec::IntoIter<i64>,
-    buffers: std::vec::IntoIter<(i64, i64)>,
-    variadic: std::vec::IntoIter<i64>,
+struct Walk<'a, N, B, V> {
+    nodes: N,
+    buffers: B,
+    variadic: V,
     version: MetadataVersion,
     body: Span,
-    is_compressed: bool,
+    most_held: &'a dyn Fn(u64) -> u64,
     wanted: &'a [Wanted],
     found: Vec<Option<ArraySpans>>,
     path: Vec<usize>,
     n_rows: u64,
 }
 
-impl Walk<'_> {
+impl<N, B, V> Walk<'_, N, B, V>
+where
+    N: Iterator<Item = i64>,
+    B: Iterator<Item = (i64, i64)>,
+    V: Iterator<Item = i64>,
+{
     /// Walks over arrays side by side.
     fn children<'t>(&mut self, types: impl Iterator<Item = &'t DataType>) -> Result<(), Contradiction> {
         for (at, data_type) in types.enumerate() {
@@ -75,16 +78,9 @@ impl Walk<'_> {
     fn array(&mut self, data_type: &DataType) -> Result<(), Contradiction> {
         let length = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
         let n_buffers = self.n_buffers(data_type)?;
-        if n_buffers > self.buffers.len() {
-            return Err("fewer buffers than the schema needs");
-        }
         match self.wanted.iter().position(|wanted| wanted.path == self.path) {
             Some(at) => self.found[at] = Some(self.take(length, n_buffers, &self.wanted[at].layout)?),
-            None => {
-                if n_buffers > 0 {
-                    self.buffers.nth(n_buffers - 1);
-                }
-            }
+            None => (0..n_buffers).try_for_each(|_| self.buffers.next().map(drop).ok_or(TOO_FEW))?,
         }
         use DataType::*;
         match data_type {
@@ -129,27 +125,37 @@ impl Walk<'_> {
         if n_values != self.n_rows {
             return Err("a column with another number of values than the batch has rows");
         }
-        let mut buffers = Vec::with_capacity(n);
-        for (offset, len) in self.buffers.by_ref().take(n) {
+        if n > MOST_BUFFERS {
+            return Err("an array with more buffers than are read, 1048576");
+        }
+        let mut buffers = Vec::new();
+        for _ in 0..n {
+            let (offset, len) = self.buffers.next().ok_or(TOO_FEW)?;
             let span = u64::try_from(offset).ok().zip(u64::try_from(len).ok());
             let inside =
                 span.filter(|(offset, len)| offset.checked_add(*len).is_some_and(|end| end <= self.body.len));
             let (offset, len) = inside.ok_or("a buffer outside of the body")?;
             buffers.push(Span { at: self.body.at + offset, len });
         }
-        if !self.is_compressed {
-            is_long_enough(&buffers, n_values, layout).ok_or("a buffer that is too short for the rows")?;
-        }
+        is_long_enough(&buffers, n_values, layout, self.most_held)
+            .ok_or("a buffer that is too short for the rows")?;
         Ok(ArraySpans { n_values, buffers: buffers.into() })
     }
 }
 
-/// Whether the buffers hold as many values as the node claims; None if not.
-fn is_long_enough(buffers: &[Span], n_values: u64, layout: &Layout) -> Option<()> {
+const TOO_FEW: Contradiction = "fewer buffers than the schema needs";
+
+/// Whether the buffers may hold as many values as the node claims; None if not.
+fn is_long_enough(
+    buffers: &[Span],
+    n_values: u64,
+    layout: &Layout,
+    most_held: &dyn Fn(u64) -> u64,
+) -> Option<()> {
     let bits = n_values.div_ceil(8);
     if let Some(validity) = buffers.first()
         && validity.len > 0
-        && validity.len < bits
+        && most_held(validity.len) < bits
     {
         return None;
     }
@@ -162,5 +168,5 @@ fn is_long_enough(buffers: &[Span], n_values: u64, layout: &Layout) -> Option<()
         Layout::Offsets { width } => n_values.checked_add(1)?.checked_mul(width as u64)?,
         Layout::Views => n_values.checked_mul(16)?,
     };
-    (buffers.get(1)?.len >= needed).then_some(())
+    (most_held(buffers.get(1)?.len) >= needed).then_some(())
 }

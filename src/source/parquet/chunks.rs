@@ -37,6 +37,8 @@ pub(super) const SMALL_BLOCK: u64 = 128 << 10;
 const GAP: u64 = 64 << 10;
 /// How much of a page's header is looked at first.
 const HEADER: u64 = 1 << 10;
+/// The longest header of a page: the smallest and the largest value may be part of it.
+const LONGEST_HEADER: u64 = 16 << 20;
 
 /// The column chunks of a row group; a handle.
 #[derive(Clone)]
@@ -180,10 +182,23 @@ impl Inner {
     fn header(&self, start: u64) -> Result<Bytes> {
         let holding = self.chunks.iter().find(|chunk| chunk.range.contains(&start));
         let left = holding.map_or(0, |chunk| chunk.range.end - start);
-        let bytes = self.at_least(start, left.clamp(1, HEADER))?;
-        let checked = holding.map_or(Ok(()), |chunk| chunk.check_header(&bytes));
-        checked.map_err(|error| self.state().error.insert(error.at_byte(start)).clone())?;
-        Ok(bytes)
+        let mut n = left.clamp(1, HEADER);
+        loop {
+            let bytes = self.at_least(start, n)?;
+            let checked = match holding.map_or(Ok(true), |chunk| chunk.check_header(&bytes)) {
+                Ok(true) => return Ok(bytes),
+                Ok(false) if n < left.min(LONGEST_HEADER) => {
+                    n = (n * 16).min(left).min(LONGEST_HEADER);
+                    continue;
+                }
+                Ok(false) => {
+                    let message = format!("the header of a page does not end within {n} bytes");
+                    Error::new(ErrorKind::Corrupt, message)
+                }
+                Err(error) => error,
+            };
+            return Err(self.state().error.insert(checked.at_byte(start)).clone());
+        }
     }
 
     fn move_window(&self, windows: &mut [(u64, Bytes)], start: u64, min: u64) -> Result<Bytes> {

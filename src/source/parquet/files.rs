@@ -11,7 +11,7 @@ use std::{
 
 use glob::Pattern;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,8 @@ pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<V
     let is_val: Vec<bool> = match val {
         None => (1..=files.len()).map(|n| n == files.len()).collect(),
         Some(patterns) => {
-            let mut is_val = vec![false; files.len()];
+            let mut is_val = Vec::new();
+            room::resize(&mut is_val, files.len(), false)?;
             for pattern in patterns {
                 let matches = matching(files, pattern)?;
                 if !matches.contains(&true) {

@@ -9,10 +9,10 @@ use ::parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
 
-use super::guard::guarded;
+use super::{guard::guarded, thrift::check_footer};
 use crate::{
-    Error, ErrorKind, Result,
-    source::{format, storage::StoredFile},
+    Error, ErrorKind, Result, room,
+    source::{format, shard::check_rows, storage::StoredFile},
 };
 
 /// How much of the end is read at once.
@@ -28,7 +28,7 @@ const LONGEST: u64 = 256 << 20;
 /// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
 pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
     let size = file.size();
-    let mut tail = vec![0; size.min(TAIL) as usize];
+    let mut tail = room::zero_bytes(size.min(TAIL) as usize)?;
     let tail_at = size - tail.len() as u64;
     file.read_exact(&mut tail, tail_at)?;
     let Some((rest, ending)) = tail.split_last_chunk::<ENDING>() else { return Err(not_parquet(file)) };
@@ -47,15 +47,16 @@ pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
     let metadata = match rest.len().checked_sub(len as usize) {
         Some(from) => parse(&rest[from..]),
         None => {
-            let mut bytes = vec![0; len as usize];
+            let mut bytes = room::zero_bytes(len as usize)?;
             file.read_exact(&mut bytes, at)?;
             parse(&bytes)
         }
     };
-    metadata.and_then(checked).map_err(|error| error.at_byte(at))
+    metadata.and_then(|metadata| checked(metadata, size)).map_err(|error| error.at_byte(at))
 }
 
 fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
+    check_footer(bytes)?;
     let options = ParquetMetaDataOptions::new()
         .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
@@ -65,13 +66,16 @@ fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
     parsed.map_err(|error| Error::new(ErrorKind::Format, "the footer cannot be read").because(error))
 }
 
-/// The metadata, if no row group claims a negative number of rows, and the sum is the file's.
-fn checked(metadata: ParquetMetaData) -> Result<ParquetMetaData> {
+/// The metadata of a file of `size` bytes, if no row group claims a negative number of rows, the sum is the file's, and the file backs it.
+fn checked(metadata: ParquetMetaData, size: u64) -> Result<ParquetMetaData> {
     let claimed = metadata.file_metadata().num_rows();
     let counts = metadata.row_groups().iter().map(|group| group.num_rows());
     let sum = counts.map(|n| u64::try_from(n).ok()).try_fold(0u64, |sum, n| sum.checked_add(n?));
     match sum {
-        Some(sum) if u64::try_from(claimed) == Ok(sum) => Ok(metadata),
+        Some(sum) if u64::try_from(claimed) == Ok(sum) => match check_rows(sum, size) {
+            Ok(()) => Ok(metadata),
+            Err(error) => Err(Error { kind: ErrorKind::Format, ..error }),
+        },
         _ => {
             let message = format!(
                 "the footer contradicts itself: it counts {claimed} rows, and its {} row groups have {}",

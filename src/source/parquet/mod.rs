@@ -26,6 +26,7 @@ mod guard;
 mod pages;
 mod plan;
 mod reader;
+mod thrift;
 mod values;
 
 use std::{
@@ -43,12 +44,14 @@ pub(crate) use self::guard::is_guarded;
 pub use self::{
     files::{Split, list_files, split},
     reader::ParquetReader,
+    thrift::check_footer,
 };
 
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
     columns::{FeatureCache, Payload, common_class_names},
+    linked::{AllowPaths, Linked},
     parallel,
     shard::{Shard, locate, shards_of},
     storage::{Counted, LocalFiles, Rooted, Storage, StoredFile, Version},
@@ -56,6 +59,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     record::{MAX_RECORD_BYTES, Source},
+    room,
     seed::mix,
 };
 
@@ -70,6 +74,8 @@ pub struct ParquetOptions {
     pub threads: usize,
     /// The most bytes of a record; of a page too, unless it is compressed to less than a 64th.
     pub max_record_bytes: u64,
+    /// Which files rows may name.
+    pub allow_paths: AllowPaths,
 }
 
 impl ParquetOptions {
@@ -85,12 +91,14 @@ impl ParquetOptions {
 
     /// As Arrow shards are opened.
     pub(super) fn recordings(options: &ArrowOptions) -> Self {
-        let ArrowOptions { audio_column, label_column, threads, max_record_bytes, .. } = options.clone();
-        Self { payload: Payload::Audio(audio_column), label_column, threads, max_record_bytes }
+        let ArrowOptions { audio_column, label_column, threads, max_record_bytes, allow_paths, .. } =
+            options.clone();
+        Self { payload: Payload::Audio(audio_column), label_column, threads, max_record_bytes, allow_paths }
     }
 
     fn of(payload: Payload) -> Self {
-        Self { payload, label_column: None, threads: 8, max_record_bytes: MAX_RECORD_BYTES }
+        let allow_paths = AllowPaths::default();
+        Self { payload, label_column: None, threads: 8, max_record_bytes: MAX_RECORD_BYTES, allow_paths }
     }
 }
 
@@ -115,6 +123,7 @@ pub struct ParquetSource {
     payload: Payload,
     label_column: Option<String>,
     max_record_bytes: u64,
+    linked: Linked,
     features: FeatureCache,
     shards: Vec<Shard>,
     versions: Vec<Version>,
@@ -187,7 +196,7 @@ impl ParquetSource {
         for (shard, index) in indexes.iter().enumerate() {
             let mut first_row = shards[shard].first_row;
             for (index, &n_rows) in index.group_rows.iter().enumerate() {
-                row_groups.push(RowGroup { shard, index, first_row, n_rows });
+                room::push(&mut row_groups, RowGroup { shard, index, first_row, n_rows })?;
                 first_row += n_rows;
             }
             group_starts.push(row_groups.len());
@@ -199,6 +208,7 @@ impl ParquetSource {
             payload: options.payload.clone(),
             label_column: options.label_column.clone(),
             max_record_bytes: options.max_record_bytes,
+            linked: Linked::new(options.allow_paths.clone()),
             features,
             versions: indexes.iter().map(|index| index.version).collect(),
             row_groups,

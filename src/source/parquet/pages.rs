@@ -1,8 +1,8 @@
 //! Looks at pages before the decoder does, where it would allocate by a number that nothing backs.
 //!
 //! Three numbers are of that kind: the size of a page when decompressed, the number of values of a dictionary, and the number of
-//! lengths of a delta encoding. A page that claims more than its bytes can hold is refused; all else about it
-//! is the decoder's to judge.
+//! lengths of a delta encoding. A page that claims more than its bytes can hold is refused, and so is a header that is none
+//! (`thrift`); all else about it is the decoder's to judge.
 //!
 //! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than their average, or
 //! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So what a batch of
@@ -20,8 +20,11 @@ use ::parquet::{
     file::metadata::ColumnChunkMetaData,
 };
 
-use super::chunks::Chunks;
-use crate::{Error, ErrorKind, Result, record::SMALL_READ};
+use super::{
+    chunks::Chunks,
+    thrift::{PageClaims, Wrong, page_claims},
+};
+use crate::{Error, ErrorKind, Result, record::SMALL_READ, room};
 
 /// What the pages of a batch of several rows may hold.
 const MAX_BATCH: u64 = 64 << 20;
@@ -56,12 +59,19 @@ impl Chunk {
         Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes }
     }
 
-    /// Looks at the header of a page, of which `bytes` are the first.
+    /// Looks at the header of a page, which `bytes` begin with; false if they end within it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a claim that cannot be, [`ErrorKind::TooLarge`] for one beyond the limit.
-    pub(super) fn check_header(&self, bytes: &[u8]) -> Result<()> {
-        let Claims { size, compressed, n_values } = Claims::of(bytes);
+    /// [`ErrorKind::Corrupt`] for what is no header or a claim that cannot be, [`ErrorKind::TooLarge`] for one beyond the limit.
+    pub(super) fn check_header(&self, bytes: &[u8]) -> Result<bool> {
+        let PageClaims { size, compressed, n_values } = match page_claims(bytes) {
+            Ok(claims) => claims,
+            Err(Wrong::Short) => return Ok(false),
+            Err(Wrong::Not(what)) => {
+                let message = format!("the header of a page cannot be read: {what}");
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+        };
         let by_bytes =
             self.ratio.map_or(u64::MAX, |ratio| compressed.saturating_mul(ratio).saturating_add(64));
         let most = by_bytes.min(self.size.max(USUAL_PAGE));
@@ -80,56 +90,17 @@ impl Chunk {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
+        if size > USUAL_PAGE {
+            // The decoder would end the process if the system refused it this much.
+            room::zero_bytes(size as usize)?;
+        }
         let held = size.max(compressed) / SMALLEST_VALUE;
         if n_values > held {
             let message =
                 format!("a dictionary claims to have {n_values} values, and its page holds at most {held}");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        Ok(())
-    }
-}
-
-/// What the header of a page claims; zero for what is not found.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Claims {
-    size: u64,
-    compressed: u64,
-    /// Of a dictionary.
-    n_values: u64,
-}
-
-impl Claims {
-    fn of(bytes: &[u8]) -> Self {
-        let mut claims = Self::default();
-        let _ = claims.read(&mut Varints(bytes));
-        claims
-    }
-
-    /// Reads until something else than an int32 follows. Negative numbers are the decoder's to refuse.
-    fn read(&mut self, input: &mut Varints<'_>) -> Option<()> {
-        const I32: u8 = 5;
-        const STRUCT: u8 = 12;
-        let mut id = 0;
-        loop {
-            let field = input.byte()?;
-            id += match field >> 4 {
-                0 => return None,
-                step => u64::from(step),
-            };
-            match (id, field & 15) {
-                (1 | 4, I32) => drop(input.signed()?),
-                (2, I32) => self.size = input.signed()?.max(0) as u64,
-                (3, I32) => self.compressed = input.signed()?.max(0) as u64,
-                (7, STRUCT) => {
-                    if input.byte()? == 1 << 4 | I32 {
-                        self.n_values = input.signed()?.max(0) as u64;
-                    }
-                    return None;
-                }
-                _ => return None,
-            }
-        }
+        Ok(true)
     }
 }
 
@@ -277,9 +248,10 @@ fn expanded(prefixes: &[u8], suffixes: &[u8], together: u64) -> u64 {
 /// Everything here that reads bytes, on any bytes.
 #[cfg(any(test, fuzzing))]
 pub(super) fn look_at(bytes: &[u8]) {
-    let Claims { size, compressed, .. } = Claims::of(bytes);
     let chunk = Chunk { range: 0..100, size: 1 << 30, ratio: Some(1), max_bytes: 1 << 20 };
-    if chunk.check_header(bytes).is_ok() {
+    if let (Ok(true), Ok(PageClaims { size, compressed, .. })) =
+        (chunk.check_header(bytes), page_claims(bytes))
+    {
         assert!(size <= (1 << 20).max(compressed.saturating_mul(USUAL_RATIO)));
     }
     let mut input = Varints(bytes);
@@ -430,28 +402,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_far_as_they_matter() {
-        // type 2 (a dictionary), 300 bytes, 200 compressed, CRC -1, struct 7 with 70 values.
-        let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x15, 1, 0x3c, 0x15, 0x8c, 1];
-        assert_eq!(Claims::of(&header), Claims { size: 300, compressed: 200, n_values: 70 });
-        for cut in 0..header.len() {
-            let _ = Claims::of(&header[..cut]);
-        }
-        assert_eq!(Claims::of(&[0xff; 20]), Claims::default());
-    }
-
-    #[test]
     fn claims_that_cannot_be() {
         let page = |bytes: &[u8], size, ratio| {
-            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30 }.check_header(bytes).is_ok()
+            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30 }
+                .check_header(bytes)
+                .is_ok_and(|whole| whole)
         };
-        let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x8c, 1];
+        let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x8c, 1, 0, 0];
         assert!(page(&header, 0, None) && page(&header, 0, Some(2)));
         assert!(!page(&header, 0, Some(1)));
-        let many = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x98, 1];
+        let many = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x98, 1, 0, 0];
         assert!(!page(&many, 0, None));
         // 1 GiB, as the footer says, or not.
-        let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3];
+        let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3, 0];
         assert!(page(&large, 1 << 30, None));
         assert!(!page(&large, 1 << 29, None) && !page(&large, 1 << 30, Some(255)));
         let bomb = Chunk { range: 0..100, size: 1 << 30, ratio: None, max_bytes: 1 << 29 };

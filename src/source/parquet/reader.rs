@@ -123,8 +123,7 @@ impl ParquetReader {
             (Some(bytes), _) if run > 1 => bytes,
             // A row that was wanted alone would hold on to all of its page.
             (Some(bytes), _) => {
-                let mut copy = room::zero_bytes(bytes.len())?;
-                copy.copy_from_slice(&bytes);
+                let copy = room::copy(&bytes)?;
                 drop(bytes);
                 if let Some(permit) = &permit {
                     permit.shrink(copy.len() as u64);
@@ -136,15 +135,8 @@ impl ParquetReader {
                 return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
             }
             (None, Some(name)) => {
-                let path = &self.source.shards[shard].path;
-                linked::read(
-                    &self.source.storage,
-                    &self.source.blocks,
-                    path,
-                    &name,
-                    max_record_bytes,
-                    &self.leave,
-                )?
+                let ParquetSource { storage, blocks, shards, linked, .. } = &*self.source;
+                linked.read(storage, blocks, &shards[shard].path, &name, max_record_bytes, &self.leave)?
             }
         };
         if bytes.is_empty() {
@@ -287,10 +279,7 @@ impl Current {
 
 /// A path as text; None for an empty one.
 fn text(path: Option<Bytes>) -> Result<Option<String>> {
-    let path = path.map(|path| String::from_utf8(path.to_vec())).transpose();
-    let path =
-        path.map_err(|error| Error::new(ErrorKind::Corrupt, "the path is not UTF-8").because(error))?;
-    Ok(path.filter(|path| !path.is_empty()))
+    path.map_or(Ok(None), |path| linked::name(&path))
 }
 
 impl ReadRecords for ParquetReader {

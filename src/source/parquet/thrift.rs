@@ -1,0 +1,634 @@
+//! Footers and page headers, walked within bounds before the `parquet` crate parses them.
+//!
+//! In go bytes, out comes whether every field has the type that `parquet.thrift` gives it, every list has as many elements as it
+//! claims, and nothing is nested deeper than [`MOST_DEPTH`]. The crate takes the type of a known field for granted, allocates for a list
+//! by its claimed length, builds the tree of columns by recursion, and passes over lists of booleans without taking bytes for
+//! them. What passes here can make it do none of that beyond the limits below.
+//!
+//! The tree of columns is checked too: `num_children` against the elements that there are, its depth, and what the paths of all
+//! columns come to, since each column keeps the names of those above it.
+//!
+//! Source: "Thrift compact protocol"; Parquet format, `parquet.thrift`; own for the limits.
+
+use crate::{Error, ErrorKind, Result};
+
+/// How deep structs and lists may lie within each other; `parquet.thrift` needs 8.
+const MOST_DEPTH: u32 = 32;
+/// How deep columns may be nested, the root not counted. Lists and maps take two levels of it, three in old files.
+const MOST_SCHEMA_DEPTH: usize = 64;
+/// The most elements of any list.
+const MOST_ELEMENTS: usize = 1 << 20;
+/// The most columns and groups of columns.
+const MOST_COLUMNS: usize = 1 << 17;
+/// The most row groups.
+const MOST_GROUPS: usize = 1 << 18;
+/// The most column chunks of all row groups.
+const MOST_CHUNKS: usize = 1 << 20;
+/// What the paths of all columns may come to, bytes.
+const MOST_PATH_BYTES: usize = 64 << 20;
+
+/// The type of a value.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    Double,
+    Binary,
+    List(&'static Kind),
+    Struct(&'static [(i16, Kind)]),
+}
+
+use Kind::{Binary, Bool, Double, I8, I16, I32, I64, List, Struct};
+
+/// A struct without fields.
+const EMPTY: Kind = Struct(&[]);
+const TIME: Kind = Struct(&[(1, Bool), (2, Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
+const LOGICAL_TYPE: Kind = Struct(&[
+    (1, EMPTY),
+    (2, EMPTY),
+    (3, EMPTY),
+    (4, EMPTY),
+    (5, Struct(&[(1, I32), (2, I32)])),
+    (6, EMPTY),
+    (7, TIME),
+    (8, TIME),
+    (10, Struct(&[(1, I8), (2, Bool)])),
+    (11, EMPTY),
+    (12, EMPTY),
+    (13, EMPTY),
+    (14, EMPTY),
+    (15, EMPTY),
+    (16, Struct(&[(1, I8)])),
+    (17, Struct(&[(1, Binary)])),
+    (18, Struct(&[(1, Binary), (2, I32)])),
+]);
+const SCHEMA_ELEMENT: Kind = Struct(&[
+    (1, I32),
+    (2, I32),
+    (3, I32),
+    (NAME, Binary),
+    (NUM_CHILDREN, I32),
+    (6, I32),
+    (7, I32),
+    (8, I32),
+    (9, I32),
+    (10, LOGICAL_TYPE),
+]);
+const KEY_VALUE: Kind = Struct(&[(1, Binary), (2, Binary)]);
+const STATISTICS: Kind = Struct(&[
+    (1, Binary),
+    (2, Binary),
+    (3, I64),
+    (4, I64),
+    (5, Binary),
+    (6, Binary),
+    (7, Bool),
+    (8, Bool),
+    (9, I64),
+]);
+const SIZE_STATISTICS: Kind = Struct(&[(1, I64), (2, List(&I64)), (3, List(&I64))]);
+const BOX: Kind = Struct(&[
+    (1, Double),
+    (2, Double),
+    (3, Double),
+    (4, Double),
+    (5, Double),
+    (6, Double),
+    (7, Double),
+    (8, Double),
+]);
+const COLUMN_META_DATA: Kind = Struct(&[
+    (1, I32),
+    (2, List(&I32)),
+    (3, List(&Binary)),
+    (4, I32),
+    (5, I64),
+    (6, I64),
+    (7, I64),
+    (8, List(&KEY_VALUE)),
+    (9, I64),
+    (10, I64),
+    (11, I64),
+    (12, STATISTICS),
+    (13, List(&Struct(&[(1, I32), (2, I32), (3, I32)]))),
+    (14, I64),
+    (15, I32),
+    (16, SIZE_STATISTICS),
+    (17, Struct(&[(1, BOX), (2, List(&I32))])),
+]);
+const COLUMN_CHUNK: Kind = Struct(&[
+    (1, Binary),
+    (2, I64),
+    (3, COLUMN_META_DATA),
+    (4, I64),
+    (5, I32),
+    (6, I64),
+    (7, I32),
+    (8, Struct(&[(1, EMPTY), (2, Struct(&[(1, List(&Binary)), (2, Binary)]))])),
+    (9, Binary),
+]);
+const ROW_GROUP: Kind = Struct(&[
+    (COLUMNS, List(&COLUMN_CHUNK)),
+    (2, I64),
+    (3, I64),
+    (4, List(&Struct(&[(1, I32), (2, Bool), (3, Bool)]))),
+    (5, I64),
+    (6, I64),
+    (7, I16),
+]);
+const ENCRYPTION: Kind = Struct(&[(1, Binary), (2, Binary), (3, Bool)]);
+const FILE_META_DATA: Kind = Struct(&[
+    (1, I32),
+    (SCHEMA, List(&SCHEMA_ELEMENT)),
+    (3, I64),
+    (ROW_GROUPS, List(&ROW_GROUP)),
+    (5, List(&KEY_VALUE)),
+    (6, Binary),
+    (7, List(&Struct(&[(1, EMPTY), (2, EMPTY)]))),
+    (8, Struct(&[(1, ENCRYPTION), (2, ENCRYPTION)])),
+    (9, Binary),
+]);
+/// Fields that are looked at once more.
+const SCHEMA: i16 = 2;
+const ROW_GROUPS: i16 = 4;
+const NAME: i16 = 4;
+const NUM_CHILDREN: i16 = 5;
+const COLUMNS: i16 = 1;
+
+const PAGE_HEADER: Kind = Struct(&[
+    (1, I32),
+    (SIZE, I32),
+    (COMPRESSED, I32),
+    (4, I32),
+    (5, Struct(&[(1, I32), (2, I32), (3, I32), (4, I32), (5, STATISTICS)])),
+    (6, EMPTY),
+    (DICTIONARY, Struct(&[(1, I32), (2, I32), (3, Bool)])),
+    (8, Struct(&[(1, I32), (2, I32), (3, I32), (4, I32), (5, I32), (6, I32), (7, Bool), (8, STATISTICS)])),
+]);
+const SIZE: i16 = 2;
+const COMPRESSED: i16 = 3;
+const DICTIONARY: i16 = 7;
+
+/// Checks the metadata of a file: the bytes before their length and the magic at its end.
+///
+/// # Errors
+/// [`ErrorKind::Format`] for what is no such metadata, or is beyond a limit.
+pub fn check_footer(bytes: &[u8]) -> Result<()> {
+    let walked = Input(bytes).value(FILE_META_DATA, MOST_DEPTH).and_then(|()| shape(bytes));
+    walked.map_err(|wrong| {
+        let what = match wrong {
+            Wrong::Short => "it ends within a value, or a list claims more elements than it has",
+            Wrong::Not(what) => what,
+        };
+        Error::new(ErrorKind::Format, format!("the footer cannot be read: {what}"))
+    })
+}
+
+/// Looks at the numbers of columns and row groups, and at the tree of columns, of a footer whose fields are of their types.
+fn shape(bytes: &[u8]) -> Result<(), Wrong> {
+    let mut n_chunks = 0;
+    Input(bytes).fields(|id, code, input| match id {
+        SCHEMA => schema(input),
+        ROW_GROUPS => {
+            let (element, n) = input.list()?;
+            if n > MOST_GROUPS {
+                return Err(Wrong::Not("it lists more row groups than are read, 262144"));
+            }
+            for _ in 0..n {
+                input.fields(|id, code, input| {
+                    if id == COLUMNS {
+                        n_chunks += Input(input.0).list()?.1;
+                    }
+                    input.skip(code, MOST_DEPTH)
+                })?;
+                if n_chunks > MOST_CHUNKS {
+                    return Err(Wrong::Not("it lists more column chunks than are read, 1048576"));
+                }
+            }
+            debug_assert!(n == 0 || element == 12, "row groups were found to be structs");
+            Ok(())
+        }
+        _ => input.skip(code, MOST_DEPTH),
+    })
+}
+
+/// Walks the tree of columns, which is a list in which each element says how many of those behind it are its children.
+fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
+    let (_, n) = input.list()?;
+    if n > MOST_COLUMNS {
+        return Err(Wrong::Not("it lists more columns than are read, 131072"));
+    }
+    // Of each group around the next element: how many of its children are to come, and the bytes of its path.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    let mut path_bytes = 0usize;
+    for at in 0..n {
+        let (mut name, mut children) = (0, 0);
+        input.fields(|id, code, input| match id {
+            NAME => Ok(name = input.binary()?.len()),
+            NUM_CHILDREN => Ok(children = input.int()?),
+            _ => input.skip(code, MOST_DEPTH),
+        })?;
+        let children = usize::try_from(children).map_err(|_| Wrong::Not("a negative number of columns"))?;
+        if children > n - at - 1 {
+            return Err(Wrong::Not("num_children is larger than the number of columns that follow"));
+        }
+        let above = match open.last_mut() {
+            None if at > 0 => return Err(Wrong::Not("num_children is smaller than the number of columns")),
+            None => 0,
+            Some((left, above)) => {
+                *left -= 1;
+                *above
+            }
+        };
+        let path = above + name + size_of::<String>();
+        if children == 0 {
+            path_bytes = path_bytes.saturating_add(path);
+        }
+        if path_bytes > MOST_PATH_BYTES {
+            return Err(Wrong::Not("the names of its nested columns are longer than is read, 64 MiB"));
+        }
+        if children > 0 {
+            open.push((children, path));
+            if open.len() > MOST_SCHEMA_DEPTH {
+                return Err(Wrong::Not("its columns are nested deeper than is read, 64 levels"));
+            }
+        }
+        while open.pop_if(|(left, _)| *left == 0).is_some() {}
+    }
+    if open.is_empty() {
+        Ok(())
+    } else {
+        Err(Wrong::Not("num_children is larger than the number of columns that follow"))
+    }
+}
+
+/// What the header of a page claims; zero for what is not there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PageClaims {
+    pub size: u64,
+    pub compressed: u64,
+    /// Values of a dictionary.
+    pub n_values: u64,
+}
+
+/// The claims of the page whose header `bytes` begin with. Negative numbers are the decoder's to refuse.
+pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
+    let mut walked = Input(bytes);
+    walked.value(PAGE_HEADER, MOST_DEPTH)?;
+    let mut claims = PageClaims::default();
+    // A field may be there several times; the decoder takes the last one, and any may be believed.
+    Input(bytes).fields(|id, code, input| {
+        let claim = match id {
+            SIZE => &mut claims.size,
+            COMPRESSED => {
+                claims.compressed = input.int()?.max(0) as u64;
+                return Ok(());
+            }
+            DICTIONARY => {
+                return input.fields(|id, code, input| match id {
+                    1 => {
+                        claims.n_values = claims.n_values.max(input.int()?.max(0) as u64);
+                        Ok(())
+                    }
+                    _ => input.skip(code, MOST_DEPTH),
+                });
+            }
+            _ => return input.skip(code, MOST_DEPTH),
+        };
+        *claim = (*claim).max(input.int()?.max(0) as u64);
+        Ok(())
+    })?;
+    Ok(claims)
+}
+
+/// Why a walk ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// The bytes end before the value does.
+    Short,
+    /// What it is not, in words.
+    Not(&'static str),
+}
+
+/// Bytes that are yet to be walked.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn bytes(&mut self, n: usize) -> Result<&'a [u8], Wrong> {
+        let (bytes, rest) = self.0.split_at_checked(n).ok_or(Wrong::Short)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> Result<u8, Wrong> {
+        self.bytes(1).map(|byte| byte[0])
+    }
+
+    /// Seven bits a byte, the lowest first.
+    fn varint(&mut self) -> Result<u64, Wrong> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Wrong::Not("a number has more than 10 bytes"))
+    }
+
+    /// Zigzag: even numbers are positive.
+    fn int(&mut self) -> Result<i64, Wrong> {
+        self.varint().map(|value| (value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn binary(&mut self) -> Result<&'a [u8], Wrong> {
+        let n = self.varint()?;
+        self.bytes(usize::try_from(n).map_err(|_| Wrong::Short)?)
+    }
+
+    /// The type and number of the elements of a list or set. Each takes a byte at least.
+    fn list(&mut self) -> Result<(u8, usize), Wrong> {
+        let head = self.byte()?;
+        let n = match head >> 4 {
+            15 => usize::try_from(self.varint()?).map_err(|_| Wrong::Short)?,
+            n => n.into(),
+        };
+        self.check_number(n)?;
+        match head & 15 {
+            // Some writers give an empty list no type.
+            0 if n == 0 => Ok((3, 0)),
+            1 | 2 if n > 0 => Err(Wrong::Not("a list of booleans, which metadata have none of")),
+            code => Ok((code, n)),
+        }
+    }
+
+    fn check_number(&self, n: usize) -> Result<(), Wrong> {
+        match n {
+            _ if n > MOST_ELEMENTS => Err(Wrong::Not("a list has more elements than are read, 1048576")),
+            _ if n > self.0.len() => Err(Wrong::Short),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `take` with the number and type of each field of a struct; it must pass over the value.
+    fn fields(&mut self, mut take: impl FnMut(i16, u8, &mut Self) -> Result<(), Wrong>) -> Result<(), Wrong> {
+        let mut last = 0i16;
+        loop {
+            let head = self.byte()?;
+            if head & 15 == 0 {
+                return Ok(());
+            }
+            let id = match head >> 4 {
+                0 => i16::try_from(self.int()?).ok(),
+                step => last.checked_add(step.into()),
+            };
+            last = id.ok_or(Wrong::Not("a field has an impossible number"))?;
+            take(last, head & 15, self)?;
+        }
+    }
+
+    /// Passes over a value of a known type.
+    fn value(&mut self, kind: Kind, depth: u32) -> Result<(), Wrong> {
+        let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
+        match kind {
+            Struct(known) => {
+                self.fields(|id, code, input| match known.iter().find(|(known, _)| *known == id) {
+                    Some((_, kind)) if kind.is(code) => input.value(*kind, depth),
+                    Some(_) => Err(Wrong::Not("a field has another type than the format gives it")),
+                    None => input.skip(code, depth),
+                })
+            }
+            List(element) => {
+                let (code, n) = self.list()?;
+                if n > 0 && !element.is(code) {
+                    return Err(Wrong::Not("a list has elements of another type than the format gives it"));
+                }
+                (0..n).try_for_each(|_| self.value(*element, depth))
+            }
+            I16 | I32 => {
+                let value = self.int()?;
+                let fits = match kind {
+                    I16 => i16::try_from(value).is_ok(),
+                    _ => i32::try_from(value).is_ok(),
+                };
+                if fits { Ok(()) } else { Err(Wrong::Not("a number is beyond its type")) }
+            }
+            Bool => Ok(()),
+            I8 => self.byte().map(drop),
+            I64 => self.int().map(drop),
+            Double => self.bytes(8).map(drop),
+            Binary => self.binary().map(drop),
+        }
+    }
+
+    /// Passes over a value of the type `code`, of a field that is not known.
+    fn skip(&mut self, code: u8, depth: u32) -> Result<(), Wrong> {
+        let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
+        match code {
+            1 | 2 => Ok(()),
+            3 => self.byte().map(drop),
+            4..=6 => self.varint().map(drop),
+            7 => self.bytes(8).map(drop),
+            8 => self.binary().map(drop),
+            9 | 10 => {
+                let (code, n) = self.list()?;
+                (0..n).try_for_each(|_| self.skip(code, depth))
+            }
+            11 => {
+                let n = usize::try_from(self.varint()?).map_err(|_| Wrong::Short)?;
+                self.check_number(n)?;
+                if n == 0 {
+                    return Ok(());
+                }
+                let codes = self.byte()?;
+                let (key, value) = (codes >> 4, codes & 15);
+                if key <= 2 || value <= 2 {
+                    return Err(Wrong::Not("a map of booleans, which metadata have none of"));
+                }
+                (0..n).try_for_each(|_| {
+                    self.skip(key, depth)?;
+                    self.skip(value, depth)
+                })
+            }
+            12 => self.fields(|_, code, input| input.skip(code, depth)),
+            13 => self.bytes(16).map(drop),
+            _ => Err(Wrong::Not("a field has a type that there is not")),
+        }
+    }
+}
+
+const TOO_DEEP: Wrong = Wrong::Not("values are nested deeper than is read, 32 levels");
+
+impl Kind {
+    /// Whether a field or element of this type has the type `code` of the protocol.
+    fn is(self, code: u8) -> bool {
+        match self {
+            Bool => matches!(code, 1 | 2),
+            I8 => code == 3,
+            I16 => code == 4,
+            I32 => code == 5,
+            I64 => code == 6,
+            Double => code == 7,
+            Binary => code == 8,
+            List(_) => code == 9,
+            Struct(_) => code == 12,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn struct_field(step: u8) -> u8 {
+        step << 4 | 12
+    }
+
+    /// A footer with the elements `schema`, no rows and no row groups.
+    fn footer(schema: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = vec![0x15, 2, 0x19, 0xfc];
+        bytes.extend(varint(schema.len() as u64));
+        bytes.extend(schema.concat());
+        bytes.extend([0x16, 0, 0x19, 0x0c, 0]);
+        bytes
+    }
+
+    fn varint(mut value: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    }
+
+    fn group(name: &str, children: u32) -> Vec<u8> {
+        [
+            vec![0x35, 0, 0x18],
+            varint(name.len() as u64),
+            name.into(),
+            vec![0x15],
+            varint(2 * u64::from(children)),
+            vec![0],
+        ]
+        .concat()
+    }
+
+    fn leaf(name: &str) -> Vec<u8> {
+        [vec![0x15, 12, 0x25, 0, 0x18], varint(name.len() as u64), name.into(), vec![0]].concat()
+    }
+
+    fn nested(depth: usize) -> Vec<u8> {
+        footer(&[vec![group("g", 1); depth], vec![leaf("x")]].concat())
+    }
+
+    fn refused(bytes: &[u8]) -> String {
+        let error = check_footer(bytes).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Format);
+        error.message
+    }
+
+    #[test]
+    fn the_tree_of_columns_is_as_it_says() {
+        for depth in [1, 2, MOST_SCHEMA_DEPTH] {
+            check_footer(&nested(depth)).unwrap();
+        }
+        for depth in [MOST_SCHEMA_DEPTH + 1, 2000, 100_000] {
+            assert!(refused(&nested(depth)).contains("nested deeper"), "{depth}");
+        }
+        check_footer(&footer(&[group("root", 2), leaf("a"), group("b", 1), leaf("c")])).unwrap();
+        check_footer(&footer(&[group("root", 0)])).unwrap();
+        for children in [3, 1 << 30] {
+            let bytes = footer(&[group("root", children), leaf("a"), leaf("b")]);
+            assert!(refused(&bytes).contains("num_children is larger"), "{children}");
+        }
+        let bytes = footer(&[group("root", 2), group("a", 1), leaf("b")]);
+        assert!(refused(&bytes).contains("num_children is larger"));
+        let bytes = footer(&[group("root", 1), leaf("a"), leaf("b")]);
+        assert!(refused(&bytes).contains("num_children is smaller"));
+        let mut negative = group("root", 0);
+        negative[8 + 1] = 1;
+        assert!(refused(&footer(&[negative])).contains("negative"));
+    }
+
+    /// Each column would hold the long name of the group that it is in.
+    #[test]
+    fn names_are_not_multiplied_without_end() {
+        let columns = vec![leaf("x"); 3000];
+        let long = "n".repeat(30_000);
+        let bytes = footer(&[vec![group("root", 1), group(&long, 3000)], columns].concat());
+        assert!(refused(&bytes).contains("64 MiB"));
+    }
+
+    #[test]
+    fn lists_have_what_they_claim() {
+        let good = nested(1);
+        for cut in 0..good.len() {
+            refused(&good[..cut]);
+        }
+        // A schema of a million elements, then of 2^40, with a few bytes behind.
+        for n in [1 << 20, 1 << 40] {
+            let bytes = [vec![0x15, 2, 0x19, 0xfc], varint(n), vec![0; 40]].concat();
+            refused(&bytes);
+        }
+        // Empty structs back a list of as many, yet no element of a schema is empty for long.
+        let bytes = [vec![0x15, 2, 0x19, 0xfc], varint(1 << 19), vec![0; 1 << 20]].concat();
+        assert!(refused(&bytes).contains("more columns"));
+        let groups = [vec![0x16, 0, 0x19, 0xfc], varint(1 << 19), vec![0; 1 << 20]].concat();
+        let bytes = [&nested(1)[..nested(1).len() - 5], &groups].concat();
+        assert!(refused(&bytes).contains("more row groups"));
+    }
+
+    #[test]
+    fn fields_have_their_types() {
+        // The schema as a string, as a list of numbers, as a struct; the number of rows as a list.
+        for bad in [
+            vec![0x15, 2, 0x18, 1, 0, 0],
+            vec![0x15, 2, 0x19, 0x15, 0, 0],
+            vec![0x15, 2, struct_field(1), 0, 0],
+            vec![0x39, 0x15, 0, 0],
+        ] {
+            assert!(refused(&bad).contains("another type"), "{bad:x?}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_passed_over_within_bounds() {
+        let good = nested(1);
+        let end = good.len() - 1;
+        let with = |field: &[u8]| [&good[..end], field, &[0]].concat();
+        // Field 4 was the last one; 11 is not known: a map of numbers to lists of texts.
+        check_footer(&with(&[0x7b, 1, 0x59, 8, 0x28, 1, b'a', 0])).unwrap();
+        // Structs within each other.
+        let deep = |n| with(&[vec![struct_field(7)], vec![struct_field(1); n], vec![0; n + 1]].concat());
+        check_footer(&deep(20)).unwrap();
+        assert!(refused(&deep(100)).contains("nested deeper"));
+        assert!(refused(&deep(1 << 20)).contains("nested deeper"));
+        // 2^31 - 1 booleans of no bytes, in a list and a map.
+        let many = varint((1 << 31) - 1);
+        refused(&with(&[vec![0x79, 0xf2], many.clone(), vec![1; 8]].concat()));
+        assert!(refused(&with(&[0x79, 0x22, 1, 1])).contains("booleans"));
+        assert!(refused(&with(&[0x7b, 2, 0x22, 1, 1])).contains("booleans"));
+        assert!(refused(&with(&[0x7e])).contains("a type that there is not"));
+    }
+
+    #[test]
+    fn page_headers_are_read_in_any_order() {
+        // type 2 (a dictionary), 300 bytes, 200 compressed, CRC -1, struct 7 with 70 values.
+        let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x15, 1, 0x3c, 0x15, 0x8c, 1, 0, 0];
+        let expected = PageClaims { size: 300, compressed: 200, n_values: 70 };
+        assert_eq!(page_claims(&header).unwrap(), expected);
+        for cut in 0..header.len() {
+            assert_eq!(page_claims(&header[..cut]), Err(Wrong::Short), "{cut}");
+        }
+        // With the numbers of fields written out, last first; and a size that is given twice.
+        let header = [0x0c, 14, 0x15, 0x8c, 1, 0, 5, 6, 0x90, 3, 5, 4, 0xd8, 4, 5, 2, 4, 5, 4, 2, 0];
+        assert_eq!(page_claims(&header).unwrap(), expected);
+        assert!(matches!(page_claims(&[0xff; 20]), Err(Wrong::Not(_))));
+    }
+}
