@@ -2,9 +2,10 @@
 
 use super::{
     datatype::{self, DataType},
+    layout::MAX_RANK,
     reader::Field,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,8 +77,13 @@ impl Processed {
             if let Some(problem) = bad_name(name) {
                 return wrong(format!("a field cannot be called {name:?}: {problem}"));
             }
-            let values: u64 = lengths.iter().sum();
-            if lengths.len() as u64 != self.documents || data.len() as u64 != values * dtype.bytes() as u64 {
+            if *rank > MAX_RANK {
+                return wrong(format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}"));
+            }
+            let values = lengths.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
+            if lengths.len() as u64 != self.documents
+                || data.len() as u64 != values.saturating_mul(dtype.bytes() as u64)
+            {
                 return wrong(format!(
                     "field {name:?} has {} documents of {} bytes, expected {} of {values} values of {}",
                     lengths.len(),
@@ -87,11 +93,9 @@ impl Processed {
                 ));
             }
             if *rank > 1 {
+                let product = |shape: &[u64]| shape.iter().try_fold(1u64, |all, &axis| all.checked_mul(axis));
                 let fits = shapes.len() == lengths.len() * rank
-                    && shapes
-                        .chunks_exact(*rank)
-                        .zip(lengths)
-                        .all(|(shape, &n)| shape.iter().product::<u64>() == n);
+                    && shapes.chunks_exact(*rank).zip(lengths).all(|(shape, &n)| product(shape) == Some(n));
                 if !fits {
                     return wrong(format!("the shapes of field {name:?} don't fit its {values} values"));
                 }
@@ -108,7 +112,7 @@ impl Processed {
         if self.documents == 0 {
             return Ok(());
         }
-        let mut columns = Vec::with_capacity(fields.len());
+        let mut columns = room::with_room(fields.len())?;
         for (name, dtype) in fields {
             let Some(at) = self.columns.iter().position(|column| column.name == *name) else {
                 let names: Vec<_> = self.columns.iter().map(|column| &column.name[..]).collect();

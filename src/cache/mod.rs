@@ -23,6 +23,7 @@ mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod jagged;
+mod json;
 mod layout;
 mod ledger;
 mod reader;
