@@ -104,6 +104,33 @@ impl Processed {
         Ok(())
     }
 
+    /// Adds documents with the same fields behind those that are there; of none it may have no fields.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if they have others, [`ErrorKind::Memory`].
+    pub fn append(&mut self, more: Self) -> Result<()> {
+        if more.documents == 0 {
+            return Ok(());
+        }
+        if self.documents == 0 {
+            *self = more;
+            return Ok(());
+        }
+        let is_like = |(a, b): (&Column, &Column)| a.name == b.name && a.dtype == b.dtype && a.rank == b.rank;
+        if self.columns.len() != more.columns.len() || !self.columns.iter().zip(&more.columns).all(is_like) {
+            let message = "the documents of a batch have different fields; expected the same of all";
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        for (column, more) in self.columns.iter_mut().zip(more.columns) {
+            room::grow(&mut column.data, more.data.len())?;
+            column.data.extend_from_slice(&more.data);
+            column.lengths.extend(more.lengths);
+            column.shapes.extend(more.shapes);
+        }
+        self.documents += more.documents;
+        Ok(())
+    }
+
     /// Keeps these fields alone, and those with a type in that type.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
 /// More chunks in a shard are not believed: its index has 16 bytes for each.
 pub(super) const MAX_CHUNKS: u64 = 1 << 24;
 /// The most axes of a document: as many as numpy's arrays have.
-pub(super) const MAX_RANK: usize = 64;
+pub const MAX_RANK: usize = 64;
 /// Bytes of a shard before it is compressed: what a commit may have to write again.
 const SHARD_BYTES: u64 = 16 << 20;
 

@@ -168,6 +168,8 @@ class _Options(TypedDict, total=False):
     overwrite: bool
     on_error: OnError
     max_errors: int | None
+    max_record_bytes: int
+    max_decoded_seconds: float
     compression: str
     columns: Sequence[str] | None
     progress: bool | None
@@ -196,6 +198,8 @@ def build(
     wait: bool = True,
     on_error: OnError = "raise",
     max_errors: int | None = None,
+    max_record_bytes: int = 1 << 30,
+    max_decoded_seconds: float = 86400.0,
     compression: str = "none",
     columns: Sequence[str] | None = None,
     progress: bool | None = None,
@@ -222,6 +226,12 @@ def build(
     `errors()` of the cache lists them, and `max_errors` is how many there may be. What a system fails to read
     (`OSError`), and a shard that is damaged beyond a document, end the build all the same.
 
+    A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 - 1, and a recording of more than
+    `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a `Loader`; so is a line
+    of JSON whose values would take more than four times as much. A recording too short for a frame is followed by zeros.
+    Batches of large documents are read and processed in pieces of some 64 MiB, which changes no byte of the cache, so
+    that a worker holds that and one document. A function gets its batch whole: lower `batch_size` for large documents.
+
     A build that ended early, however it did, goes on where it last committed if it is called again with the same
     arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
     returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar: None if stderr is a terminal.
@@ -229,7 +239,8 @@ def build(
     folder = Path(path)
     workers = cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
-    kind = described(processor, shards, columns)
+    limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
+    kind = {**described(processor, shards, columns), **limits}
     given: Any = opened(shards)
     made_by = {
         "batch_size": str(batch_size),

@@ -115,10 +115,15 @@ impl Buffer {
 }
 
 /// How many times as large a buffer above the limit of a record may be decompressed.
-const USUAL_RATIO: u64 = 64;
+pub(crate) const USUAL_RATIO: u64 = 64;
 
 /// Reads and decompresses a whole buffer.
-fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>, max_record_bytes: u64) -> Result<Bytes> {
+pub(crate) fn decompress(
+    file: &StoredFile,
+    span: Span,
+    codec: Option<Codec>,
+    max_record_bytes: u64,
+) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
     }
