@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    cache::fuzz as cache,
+    cache::{build::inputs::fuzz as inputs, fuzz as cache},
     decode::{AudioDecoder, Planes, audio, tokenizer},
     record::{ReadRecords, Source},
     source::{
@@ -33,7 +33,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -46,6 +46,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("arrow", arrow),
     ("parquet", parquet_file),
     ("pages", parquet::pages),
+    ("inputs", inputs::inputs),
     ("ledger", cache::ledger),
     ("zarr", cache::zarr),
     ("shard", cache::shard),
@@ -75,7 +76,14 @@ fn decode(bytes: &[u8]) {
 
 /// A file in memory.
 #[derive(Debug, Clone)]
-struct InMemory(Bytes);
+pub(crate) struct InMemory(Bytes);
+
+impl InMemory {
+    /// A file of these bytes.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(Bytes::copy_from_slice(bytes))
+    }
+}
 
 impl Storage for InMemory {
     fn open(&self, _path: &Path) -> io::Result<Box<dyn ReadAt>> {
@@ -97,7 +105,7 @@ impl ReadAt for InMemory {
 }
 
 fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
-    (Arc::new(InMemory(Bytes::copy_from_slice(bytes))), [PathBuf::from("a")], AtomicBool::new(false))
+    (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
 }
 
 /// The limit of a record in the targets, so that memory shows what ignores it.

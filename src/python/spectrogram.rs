@@ -10,8 +10,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     config::shown,
-    float_mode,
-    room,
+    float_mode, room,
     transform::{self, SpectrogramConfig},
 };
 

@@ -251,11 +251,11 @@ impl SpectrogramTransform {
             Engine::Single(fft) => (0, Some(fft)),
         };
         Scratch {
-            frames: vec![Row::default(); rows],            // bounded: `n_fft` is at most 65 536.
-            spare: vec![Row::default(); rows],             // bounded: as above.
-            power: vec![Row::default(); n_fft / 2 + 1],    // bounded: as above.
+            frames: vec![Row::default(); rows], // bounded: `n_fft` is at most 65 536.
+            spare: vec![Row::default(); rows],  // bounded: as above.
+            power: vec![Row::default(); n_fft / 2 + 1], // bounded: as above.
             bands: vec![Row::default(); self.config.n_mels], // bounded: `n_mels` is at most 4096.
-            edges: vec![0.0; LANES * n_fft],               // bounded: as above.
+            edges: vec![0.0; LANES * n_fft],    // bounded: as above.
             single: single.map_or_else(Vec::new, |fft| fft.make_input_vec()),
             spectrum: single.map_or_else(Vec::new, |fft| fft.make_output_vec()),
             fft: single.map_or_else(Vec::new, |fft| fft.make_scratch_vec()),

@@ -33,6 +33,9 @@ use crate::{
     },
 };
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 /// Bytes at each end of a file that its fingerprint is made of.
 const ENDS: u64 = 64 << 10;
 
@@ -40,7 +43,7 @@ const ENDS: u64 = 64 << 10;
 pub const PIECE_BYTES: u64 = 64 << 20;
 /// A line that is longer is none, and what follows it is not looked for; so are as many bytes of blank lines.
 const LONGEST_LINE: u64 = 1 << 31;
-/// How many times `max_record_bytes` the values of a line of JSON may take.
+/// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than [`PIECE_BYTES`].
 const JSON_FACTOR: u64 = 4;
 
 /// What one record may have, and what is read at a time.
@@ -541,7 +544,7 @@ impl Lines {
 
     /// The value of a line, and the bytes that it may take.
     fn parse(&self, line: &str) -> Result<(Value, u64)> {
-        let most = self.at.limits.max_record_bytes.max(PIECE_BYTES).saturating_mul(JSON_FACTOR);
+        let most = self.at.limits.max_record_bytes.saturating_mul(JSON_FACTOR).max(PIECE_BYTES);
         json::parse(line.as_bytes(), most).map_err(|error| match error {
             NoValue::Wrong(error) => {
                 Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(error)

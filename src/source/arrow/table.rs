@@ -31,7 +31,7 @@ use crate::{
     Error, ErrorKind, Result, room,
     source::{
         parquet::guarded,
-        storage::{LocalFiles, Rooted, Storage, StoredFile, past_the_end},
+        storage::{Storage, StoredFile, past_the_end},
     },
 };
 
@@ -73,15 +73,6 @@ impl ArrowTable {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] if it is not Arrow, [`ErrorKind::Io`].
-    pub(crate) fn open(path: &Path, max_record_bytes: u64) -> Result<Self> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
-        Self::open_in(&storage, path, max_record_bytes)
-    }
-
-    /// The same in any storage.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub(crate) fn open_in(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let file = StoredFile::open(storage, &Arc::from(path))?;
         let mut start = [0; MAGIC.len()];

@@ -26,7 +26,7 @@ use crate::{
     Error, ErrorKind, Result,
     source::{
         block::BlockPool,
-        storage::{LocalFiles, Rooted, Storage, StoredFile},
+        storage::{Storage, StoredFile},
     },
 };
 
@@ -49,15 +49,6 @@ impl ParquetTable {
     ///
     /// # Errors
     /// As those of `footer::read`; [`ErrorKind::Schema`] for columns that cannot be decoded.
-    pub(crate) fn open(path: &Path, max_record_bytes: u64) -> Result<Self> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
-        Self::open_in(&storage, path, max_record_bytes)
-    }
-
-    /// The same in any storage.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub(crate) fn open_in(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let mut file = StoredFile::open(storage, &Arc::from(path))?;
         let metadata = footer::read(&mut file)?;
