@@ -1,7 +1,7 @@
 """Allocations whose size follows from data or arguments go through `src/room.rs`, which refuses where others abort.
 
-What asks the allocator without a way to say no ends the process when the system refuses. So each such call in `src/` either
-has a size that is written there, or a comment `// bounded: why` on its line or above it, or goes through `room`.
+What asks the allocator without a way to say no ends the process when the system refuses. So each such call in `src/`
+either has a size that is written there, or a comment `// bounded: why` on its line or above it, or goes through `room`.
 """
 
 import re
@@ -21,8 +21,30 @@ CALLS = re.compile(
 """Calls that allocate as much as they are told, with the size."""
 WRITTEN = re.compile(r"[0-9A-Z_\s+*<()-]+(?:as usize)?")
 """A size of numbers and constants."""
-ALLOWED: dict[str, int] = {}
-"""Files with calls that are yet to be looked at, and how many at most. No file of another folder may be added."""
+ALLOWED: dict[str, int] = {
+    "src/decode/audio/adpcm.rs": 2,
+    "src/decode/audio/flac_plain.rs": 1,
+    "src/decode/audio/ogg_flac.rs": 1,
+    "src/decode/tokenizer/batch.rs": 1,
+    "src/decode/tokenizer/classes.rs": 1,
+    "src/decode/tokenizer/hugging_face.rs": 2,
+    "src/decode/tokenizer/ranks.rs": 2,
+    "src/decode/tokenizer/table.rs": 3,
+    "src/pipeline/audio.rs": 1,
+    "src/pipeline/check.rs": 1,
+    "src/pipeline/collator.rs": 1,
+    "src/pipeline/consumer.rs": 1,
+    "src/source/arrow/index.rs": 1,
+    "src/source/arrow/message.rs": 1,
+    "src/source/arrow/reader.rs": 1,
+    "src/source/arrow/shard.rs": 1,
+    "src/source/arrow/walk.rs": 2,
+    "src/source/folder.rs": 2,
+    "src/source/parquet/chunks.rs": 1,
+    "src/source/parquet/files.rs": 1,
+    "src/source/parquet/footer.rs": 2,
+}
+"""Unreviewed: files with calls that are yet to be looked at, and how many at most. No other folder may be added."""
 FOREIGN = ("src/decode/", "src/source/", "src/pipeline/")
 
 
@@ -35,7 +57,7 @@ def code(path: Path) -> Iterator[tuple[int, str, str]]:
             if line in (f"{skipping}}}", f"{skipping}}};"):
                 skipping = None
             continue
-        if text.startswith("#[cfg(test)]") or text.startswith("#[cfg(any(test, fuzzing))]"):
+        if text.startswith(("#[cfg(test)]", "#[cfg(any(test, fuzzing))]")):
             comment = "test"
             continue
         if comment == "test":

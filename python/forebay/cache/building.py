@@ -227,8 +227,9 @@ def build(
     (`OSError`), and a shard that is damaged beyond a document, end the build all the same.
 
     A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 - 1, and a recording of more than
-    `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a `Loader`; so is a line
-    of JSON whose values would take more than four times as much memory, and more than 64 MiB. A recording too short for a frame is followed by zeros.
+    `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a `Loader`; so is a
+    line of JSON whose values would take more than four times as much memory, and more than 64 MiB. A recording too
+    short for a frame is followed by zeros.
     Batches of large documents are read and processed in pieces of some 64 MiB, which changes no byte of the cache, so
     that a worker holds that and one document. A function gets its batch whole: lower `batch_size` for large documents.
 
