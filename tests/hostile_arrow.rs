@@ -420,3 +420,39 @@ fn endless_lines() {
         assert!(cost.peak < 16 << 20, "{name}: {} bytes", cost.peak);
     }
 }
+
+/// However many recordings make a batch, those that are held at a time follow from their bytes, and from what their seconds become.
+#[cfg(feature = "cache")]
+#[test]
+fn recordings_of_a_batch_come_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    // Silence of 8 bits at 8 kHz.
+    let wav = |n: u32| {
+        let mut bytes = [b"RIFF", &(36 + n).to_le_bytes()[..], b"WAVEfmt \x10\0\0\0\x01\0\x01\0"].concat();
+        bytes.extend([8000u32.to_le_bytes(), 8000u32.to_le_bytes()].concat());
+        bytes.extend([b"\x01\0\x08\0data", &n.to_le_bytes()[..]].concat());
+        bytes.resize(44 + n as usize, 128);
+        bytes
+    };
+    for (n, second_bytes, pieces) in [
+        (8 << 20, 0.0, vec![(8, false), (8, true), (4, true)]),
+        (80_000, 1e6, vec![(7, false), (7, false), (2, true), (4, true)]),
+        (80_000, 0.0, vec![(16, true), (4, true)]),
+    ] {
+        let bytes = vec![Some(wav(n)); 20];
+        let paths = text_columns(&vec![None; 20]).remove(0);
+        let audio = source_common::audio_struct(byte_columns(&bytes).remove(3), paths);
+        write(&path, Format::default(), &[batch([("audio", audio)])]);
+        let limits = Limits { second_bytes, ..Limits::default() };
+        let files = Files::new(vec![path.clone()], Want::Recordings(None), limits).unwrap();
+        let mut reader = files.open(0, 0, 16).unwrap();
+        let policy = forebay::pipeline::Policy::default();
+        let (mut found, mut row) = (Vec::new(), 0);
+        while let Some(piece) = reader.next(&mut Skips::new(&policy, row)).unwrap() {
+            found.push((piece.rows, piece.ends_batch));
+            row += piece.rows;
+        }
+        assert_eq!(found, pieces);
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! In go paths, out come batches of rows: as tables, as JSON objects, as lines, or as recordings. The kind is told by the ending,
 //! or by the first bytes of a file without one. Recordings are read by the sources that a loader has, tables by their siblings, behind
-//! the same looks at what a file claims ([`crate::source::arrow::table`], [`crate::source::parquet::table`]).
+//! the same looks at what a file claims (`source/arrow/table.rs`, `source/parquet/table.rs`).
 //!
 //! A batch is read in pieces of some [`PIECE_BYTES`] where what makes documents of it looks at each alone. Nothing is held by a number in a
 //! file: a record, a line and what a line would come to are bounded by [`Limits`].
@@ -316,7 +316,7 @@ impl Table {
     ) -> Result<Self> {
         let max_record_bytes = at.limits.max_record_bytes;
         if kind == Kind::Parquet {
-            let mut table = ParquetTable::open_in(storage, path, max_record_bytes)?;
+            let mut table = ParquetTable::open(storage, path, max_record_bytes)?;
             if let Some(places) = places(table.schema(), columns)? {
                 table.select(places)?;
             }
@@ -331,7 +331,7 @@ impl Table {
                 at,
             });
         }
-        let mut table = ArrowTable::open_in(storage, path, max_record_bytes)?;
+        let mut table = ArrowTable::open(storage, path, max_record_bytes)?;
         table.select(places(table.schema(), columns)?);
         Ok(Self { batches: Batches::Arrow(Box::new(table)), rest: None, skip, read: 0, rows: None, at })
     }

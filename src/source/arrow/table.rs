@@ -73,7 +73,7 @@ impl ArrowTable {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] if it is not Arrow, [`ErrorKind::Io`].
-    pub(crate) fn open_in(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let file = StoredFile::open(storage, &Arc::from(path))?;
         let mut start = [0; MAGIC.len()];
         let n = file.read(&mut start, 0)?;

@@ -49,7 +49,7 @@ impl ParquetTable {
     ///
     /// # Errors
     /// As those of `footer::read`; [`ErrorKind::Schema`] for columns that cannot be decoded.
-    pub(crate) fn open_in(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let mut file = StoredFile::open(storage, &Arc::from(path))?;
         let metadata = footer::read(&mut file)?;
         let schema = guarded(|| {
