@@ -440,9 +440,9 @@ fn recordings_of_a_batch_come_in_pieces() {
         (80_000, 1e6, vec![(7, false), (7, false), (2, true), (4, true)]),
         (80_000, 0.0, vec![(16, true), (4, true)]),
     ] {
-        let bytes = vec![Some(wav(n)); 20];
-        let paths = text_columns(&vec![None; 20]).remove(0);
-        let audio = source_common::audio_struct(byte_columns(&bytes).remove(3), paths);
+        let bytes = wav(n);
+        let bytes: ArrayRef = Arc::new(BinaryArray::from_iter_values((0..20).map(|_| &bytes)));
+        let audio = source_common::audio_struct(bytes, text_columns(&vec![None; 20]).remove(0));
         write(&path, Format::default(), &[batch([("audio", audio)])]);
         let limits = Limits { second_bytes, ..Limits::default() };
         let files = Files::new(vec![path.clone()], Want::Recordings(None), limits).unwrap();
