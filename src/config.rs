@@ -5,12 +5,14 @@
 //! stand for everything beyond.
 //! `docs/tuning.md` says what each costs.
 
+mod limits;
 mod policy;
 #[cfg(feature = "cache")]
 mod rows;
 #[cfg(feature = "tokens")]
 mod tokens;
 
+pub use limits::LimitConfig;
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
@@ -23,7 +25,6 @@ use crate::{
     memory::{self, MOST_READERS, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stage, Stop},
     pipeline::{AUTO_PREFETCH, AudioPlan, Auto, MixturePlan, Plan, cores},
-    record::MAX_RECORD_BYTES,
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 
@@ -159,8 +160,8 @@ impl Default for LoaderConfig {
             cpu_budget: None,
             memory_budget: None,
             raw_channel_bytes: None,
-            max_record_bytes: MAX_RECORD_BYTES as i64,
-            max_decoded_seconds: 86_400.0,
+            max_record_bytes: LimitConfig::default().max_record_bytes,
+            max_decoded_seconds: LimitConfig::default().max_decoded_seconds,
             dtype: Dtype::default().name().into(),
             layout: Layout::default().name().into(),
             n_frames: None,
@@ -325,7 +326,6 @@ impl LoaderConfig {
         whole("prefetch_batches", prefetch_batches, 1, 1024);
         whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
         whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
-        whole("max_record_bytes", self.max_record_bytes, 1, i64::from(i32::MAX));
         whole("n_readers", self.n_readers, 1, MOST_READERS as i64);
         whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
         let form = self.form(&mut problems);
@@ -340,10 +340,8 @@ impl LoaderConfig {
                 shown(self.shuffle_buffer_size)
             ));
         }
-        if !(self.max_decoded_seconds > 0.0 && self.max_decoded_seconds <= 1e9) {
-            let found = self.max_decoded_seconds;
-            problems.push(format!("max_decoded_seconds is {found:?}, must be above 0 and at most 1e9"));
-        }
+        let Self { max_record_bytes, max_decoded_seconds, .. } = *self;
+        LimitConfig { max_record_bytes, max_decoded_seconds }.find(&mut problems);
         if !(self.clip_seconds > 0.0 && self.clip_seconds <= 3600.0) {
             problems
                 .push(format!("clip_seconds is {:?}, must be above 0 and at most 3600", self.clip_seconds));

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::{
     LoaderConfig,
-    cache::fuzz as cache,
+    cache::{build::inputs::fuzz as inputs, fuzz as cache},
     config::Count,
     decode::{AudioDecoder, Planes, audio, tokenizer},
     pipeline::{AudioTask, CheckTask, Engine, Plan, Step},
@@ -37,7 +37,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -52,6 +52,7 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("loader", loader),
     ("check", check),
     ("pages", parquet::pages),
+    ("inputs", inputs::inputs),
     ("ledger", cache::ledger),
     ("zarr", cache::zarr),
     ("shard", cache::shard),
@@ -81,7 +82,14 @@ fn decode(bytes: &[u8]) {
 
 /// A file in memory.
 #[derive(Debug, Clone)]
-struct InMemory(Bytes);
+pub(crate) struct InMemory(Bytes);
+
+impl InMemory {
+    /// A file of these bytes.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(Bytes::copy_from_slice(bytes))
+    }
+}
 
 impl Storage for InMemory {
     fn open(&self, _path: &Path) -> io::Result<Box<dyn ReadAt>> {
@@ -103,7 +111,7 @@ impl ReadAt for InMemory {
 }
 
 fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
-    (Arc::new(InMemory(Bytes::copy_from_slice(bytes))), [PathBuf::from("a")], AtomicBool::new(false))
+    (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
 }
 
 /// The limit of a record in the targets, so that memory shows what ignores it.

@@ -52,6 +52,36 @@ pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(copy)
 }
 
+/// A vector with room for `len` values.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    reserve(&mut values, len)?;
+    Ok(values)
+}
+
+/// `len` copies of `value`.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut values = with_room(len)?;
+    values.resize(len, value);
+    Ok(values)
+}
+
+/// Makes room for `more` values behind those that are there, with some to spare for what will be appended next.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+#[cfg(feature = "cache")]
+pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
+    let len = values.len().saturating_add(more);
+    values.try_reserve(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
+}
+
 /// `len` zero bytes, which the system hands out untouched where they are many.
 ///
 /// # Errors
@@ -73,7 +103,8 @@ pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
 /// The error for so many bytes that the system has not.
 pub(crate) fn refused(bytes: usize) -> Error {
     let message = format!(
-        "the system has no {} MiB for a record; lower n_workers, clip_seconds, raw_channel_bytes or max_record_bytes",
+        "the system has no {} MiB of memory left to give; ask for less at once, or lower n_workers, clip_seconds, \
+         raw_channel_bytes or max_record_bytes",
         bytes.div_ceil(1 << 20)
     );
     Error::new(ErrorKind::Memory, message)
@@ -92,6 +123,9 @@ mod tests {
             let mut values = vec![1.0f32; 3];
             assert_eq!(resize(&mut values, len, 0.0).unwrap_err().kind, ErrorKind::Memory);
             assert_eq!(values, [1.0; 3]);
+            assert_eq!(filled(len, 0.0).unwrap_err().kind, ErrorKind::Memory);
+            let error = with_room::<u64>(len).unwrap_err();
+            assert!(error.kind == ErrorKind::Memory && !error.message.contains("record;"), "{error}");
         }
     }
 
@@ -106,5 +140,12 @@ mod tests {
         assert_eq!(values, [7]);
         push(&mut values, 8).unwrap();
         assert_eq!(copy(&values).unwrap(), [7, 8]);
+        assert_eq!(filled(3, 2u16).unwrap(), [2; 3]);
+        #[cfg(feature = "cache")]
+        {
+            grow(&mut values, 100).unwrap();
+            assert!(values.capacity() >= 101 && grow(&mut values, usize::MAX).is_err());
+        }
+        assert!(with_room::<u16>(9).unwrap().capacity() >= 9);
     }
 }

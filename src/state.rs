@@ -170,6 +170,7 @@ impl Identity {
 /// first, a colon and that token. A list of pairs would take four times the memory and ten times the time, which counts where a state is taken
 /// with every batch.
 fn packer(at: &Standing) -> Value {
+    // bounded: some bytes for each row that is held.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
     for &Held { row, used } in &at.held {

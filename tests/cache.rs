@@ -10,7 +10,12 @@ use std::{fs, path::Path, sync::Arc};
 
 use forebay::{
     ErrorKind,
+    cache::build::{
+        Build, Order, Plan, Process, Processor, Skips,
+        inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
+    },
     cache::{CacheReader, CacheWriter, Column, Compression, DataType, Ledger, Processed, WriterOptions},
+    pipeline::Policy,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -430,5 +435,101 @@ proptest! {
         prop_assert_eq!(files(one.path()), files(many.path()));
         let ledger = Ledger::read(&many.path().join("train")).unwrap().unwrap();
         prop_assert_eq!((ledger.documents, ledger.shards["a"].documents), (1500, 1500));
+    }
+}
+
+/// Keeps lines as bytes, and refuses those with `bad` or, as the user's function may, one with `fail`.
+struct Lines(bool);
+
+impl Processor<Rows> for Lines {
+    fn worker(&self) -> Box<dyn Process<Rows>> {
+        Box::new(Self(self.0))
+    }
+}
+
+impl Process<Rows> for Lines {
+    fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> forebay::Result<Processed> {
+        let Rows::Text(lines) = rows else { panic!("lines") };
+        let mut column = Column::flat("bytes", DataType::Uint8, Vec::new(), Vec::new());
+        for (row, line) in lines.iter().enumerate() {
+            if line.contains("fail") && self.0 {
+                return Err(forebay::Error::new(ErrorKind::Io, "a disk that comes and goes"));
+            }
+            if line.contains("bad") {
+                skips.refused(row as u64, forebay::Error::new(ErrorKind::Corrupt, line.clone()))?;
+                continue;
+            }
+            column.data.extend_from_slice(line.as_bytes());
+            column.lengths.push(line.len() as u64);
+        }
+        Ok(Processed { documents: column.lengths.len() as u64, columns: vec![column] })
+    }
+}
+
+/// How much is read at a time changes no byte, nor which documents are left out, nor what a build that failed goes on from.
+#[test]
+fn pieces_of_batches_change_nothing() {
+    let folder = TempDir::new().unwrap();
+    let shards: Vec<_> = (0..3)
+        .map(|shard| {
+            let path = folder.path().join(format!("{shard}.txt"));
+            let line = |i: usize| {
+                let word = if i % 11 == 3 {
+                    "bad"
+                } else if (shard, i) == (1, 37) {
+                    "fail"
+                } else {
+                    "fine"
+                };
+                format!("{word} {shard} {i}{}\n", " word".repeat(i * 7 % 20))
+            };
+            // Of one the last batch is full, of another not; one has none.
+            fs::write(&path, (0..[60, 53, 0][shard]).map(line).collect::<String>()).unwrap();
+            path
+        })
+        .collect();
+    for order in [Order::RoundRobin, Order::Concat] {
+        let build = |name: &str, piece_bytes: u64, n_workers: usize, fails: bool| {
+            let path = folder.path().join(format!("{name}-{order:?}"));
+            let limits = Limits { piece_bytes, ..Limits::default() };
+            let files = Files::new(shards.clone(), Want::All, limits).unwrap();
+            let policy = Policy { skip_bad: true, ..Policy::default() };
+            let options = WriterOptions { shards: Vec::new(), ..options(Compression::None) };
+            let plan = Plan {
+                path: path.clone(),
+                split: "train".into(),
+                batch_size: 10,
+                order,
+                n_workers,
+                fields: None,
+                policy,
+                options,
+            };
+            let build = Build::start(plan, files, Lines(fails)).unwrap();
+            let ended = loop {
+                if let Some(ended) = build.wait(std::time::Duration::from_secs(1)) {
+                    break ended;
+                }
+            };
+            (path, ended)
+        };
+        let (whole, ended) = build("whole", u64::MAX, 1, false);
+        assert_eq!(ended.unwrap(), 113 - 11);
+        let ledger = |path: &Path| Ledger::read(&path.join("train")).unwrap().unwrap();
+        for (name, piece_bytes, n_workers) in
+            [("lines", 1, 1), ("some", 100, 3), ("more", 300, 2), ("usual", PIECE_BYTES, 3)]
+        {
+            let (path, ended) = build(name, piece_bytes, n_workers, true);
+            assert_eq!(ended.unwrap_err().kind, ErrorKind::Io);
+            // No batch is committed in part: batches have 10 rows, of which the bad ones are left out.
+            let failed = ledger(&path);
+            for standing in failed.shards.values().filter(|standing| !standing.is_finished) {
+                let bad = (0..standing.batches * 10).filter(|i| i % 11 == 3).count() as u64;
+                assert_eq!(standing.documents, standing.batches * 10 - bad, "{name}");
+            }
+            assert_eq!(build(name, piece_bytes, n_workers, false).1.unwrap(), 113 - 11);
+            assert!(files(&path) == files(&whole), "{name}, {order:?}");
+            assert_eq!(ledger(&path), ledger(&whole), "{name}, {order:?}");
+        }
     }
 }

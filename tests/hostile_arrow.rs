@@ -19,6 +19,11 @@ use std::{
 
 use arrow_array::{ArrayRef, BinaryArray, StringArray};
 use arrow_schema::DataType;
+#[cfg(feature = "cache")]
+use forebay::cache::build::{
+    Shards, Skips,
+    inputs::{Files, Limits, Want},
+};
 use forebay::{
     ErrorKind, Result,
     record::{ReadRecords, Source},
@@ -352,4 +357,161 @@ fn footers_that_lie() {
     let options = ParquetOptions { threads: 2, ..ParquetOptions::text("text") };
     let error = ParquetSource::open(&paths, &options, &AtomicBool::new(false)).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Schema, "{error}");
+}
+
+/// Reads some batches of a file as the build of a cache does.
+#[cfg(feature = "cache")]
+fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
+    let policy = forebay::pipeline::Policy { skip_bad: true, ..Default::default() };
+    let limits = Limits { max_record_bytes: 1 << 20, ..Limits::default() };
+    let files = Files::new(vec![path.into()], Want::All, limits).map_err(|error| error.kind)?;
+    let mut reader = files.open(0, 0, 128).map_err(|error| error.kind)?;
+    let mut rows = 0;
+    for _ in 0..20 {
+        let Some(piece) = reader.next(&mut Skips::new(&policy, rows)).map_err(|error| error.kind)? else {
+            break;
+        };
+        rows += piece.rows;
+    }
+    Ok(rows)
+}
+
+/// Tables and lines as the build of a cache reads them, damaged: the bounds of records hold there as well.
+#[cfg(feature = "cache")]
+#[test]
+fn inputs_of_caches() {
+    let folder = tempfile::tempdir().unwrap();
+    let arrow: Vec<_> = formats()
+        .into_iter()
+        .map(|format| written(|path| write(path, format, &[batch([("text", texts())])])))
+        .collect();
+    let parquet: Vec<_> = parquet_properties()
+        .iter()
+        .map(|properties| written(|path| write_parquet(path, properties, &[batch([("text", texts())])])))
+        .collect();
+    let line = |i: usize| format!("{{\"text\": \"line {i}\", \"n\": [{i}, {{\"a\": null}}]}}\n");
+    let lines: String = (0..200).map(line).collect();
+    let zst = zstd::encode_all(lines.as_bytes(), 1).unwrap();
+    let watchdog = Watchdog::new();
+    for (ending, bases) in [
+        ("arrow", arrow),
+        ("parquet", parquet),
+        ("jsonl", vec![lines.into_bytes()]),
+        ("jsonl.zst", vec![zst]),
+    ] {
+        let path = folder.path().join(format!("a.{ending}"));
+        let mut tally = Tally::default();
+        for trial in 0..trials() {
+            let mut rng = Rng(trial << 8 | ending.len() as u64);
+            let base = rng.below(bases.len());
+            fs::write(&path, mutate(&mut rng, &bases[base], &bases)).unwrap();
+            let what = format!("trial {trial} of {ending} (base {base})");
+            watchdog.begins(&what);
+            let (outcome, cost) =
+                metered(&what, || build_reads(&path).map_or_else(ErrorKind::name, |_| "ok"));
+            tally.count(&what, outcome, cost, MOST_BYTES);
+        }
+        println!("{ending}: {tally}; panics of libraries: {:?}", panics());
+        assert!(tally.n_good() < tally.trials() && tally.n_good() > 0, "{ending}: {tally}");
+    }
+    let ours: Vec<_> = panics().into_keys().filter(|place| place.starts_with("src/")).collect();
+    assert!(ours.is_empty(), "panics in {ours:?}");
+}
+
+/// A length that nothing backs, in front of a compressed buffer: 4 TB in a stream of some hundred bytes. And bodies that do expand.
+#[cfg(feature = "cache")]
+#[test]
+fn compressed_inputs_of_caches() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    for format in formats().into_iter().filter(|format| format.compression.is_some()) {
+        let text: ArrayRef = Arc::new(StringArray::from_iter_values(["x".repeat(5000)]));
+        write(&path, format, &[batch([("text", text)])]);
+        assert_eq!(build_reads(&path), Ok(1));
+        let mut bytes = fs::read(&path).unwrap();
+        // The last of them: offsets end with the same number.
+        let at = bytes.windows(8).rposition(|word| word == 5000i64.to_le_bytes()).unwrap();
+        bytes[at..at + 8].copy_from_slice(&(4i64 << 40).to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        let (found, cost) = metered("a length", || build_reads(&path));
+        assert_eq!(found, Err(ErrorKind::TooLarge));
+        assert!(cost.peak < 8 << 20, "{} bytes", cost.peak);
+        write(&path, format, &[batch([("audio", zeros())])]);
+        let (found, cost) = metered("a bomb", || build_reads(&path));
+        assert_eq!(found, Err(ErrorKind::TooLarge));
+        assert!(cost.peak < 8 << 20, "{} bytes", cost.peak);
+    }
+    // Values that have no bytes are believed up to a number.
+    for (n, found) in [(1usize << 16, Ok(128 * 20)), ((1 << 16) + 1, Err(ErrorKind::Corrupt))] {
+        let nulls: ArrayRef = Arc::new(arrow_array::NullArray::new(n));
+        write(&path, Format::default(), &[batch([("nothing", nulls)])]);
+        assert_eq!(build_reads(&path), found);
+    }
+    let parquet = folder.path().join("a.parquet");
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_dictionary_enabled(false)
+        .build();
+    write_parquet(&parquet, &properties, &[batch([("text", zeros())])]);
+    let (found, cost) = metered("a page", || build_reads(&parquet));
+    assert_eq!(found, Err(ErrorKind::TooLarge));
+    assert!(cost.peak < 8 << 20, "{} bytes", cost.peak);
+}
+
+/// Lines without end, and such as would take more than they have: each is left out alone.
+#[cfg(feature = "cache")]
+#[test]
+fn endless_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = [b"\"", vec![b'x'; 48 << 20].as_slice(), b"\"\n7\n"].concat();
+    let objects = [b"[", "{\"\":0},".repeat(140_000).as_bytes(), b"0]\n7\n"].concat();
+    let blank = [vec![b'\n'; 8 << 20].as_slice(), b"7\n7\n"].concat();
+    for (name, text) in [("long", long), ("objects", objects), ("blank", blank)] {
+        let path = folder.path().join(format!("{name}.jsonl.zst"));
+        fs::write(&path, zstd::encode_all(&text[..], 1).unwrap()).unwrap();
+        let (found, cost) = metered(name, || build_reads(&path));
+        assert_eq!(found, Ok(2), "{name}");
+        assert!(cost.peak < 16 << 20, "{name}: {} bytes", cost.peak);
+    }
+}
+
+/// However many recordings make a batch, those that are held at a time follow from their bytes, and from what their seconds become.
+#[cfg(feature = "cache")]
+#[test]
+fn recordings_of_a_batch_come_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    // Silence of 8 bits at 8 kHz.
+    let wav = |n: u32| {
+        let mut bytes = [b"RIFF", &(36 + n).to_le_bytes()[..], b"WAVEfmt \x10\0\0\0\x01\0\x01\0"].concat();
+        bytes.extend([8000u32.to_le_bytes(), 8000u32.to_le_bytes()].concat());
+        bytes.extend([b"\x01\0\x08\0data", &n.to_le_bytes()[..]].concat());
+        bytes.resize(44 + n as usize, 128);
+        bytes
+    };
+    for (n, second_bytes, pieces) in [
+        (8 << 20, 0.0, vec![(8, false), (8, true), (4, true)]),
+        (80_000, 1e6, vec![(7, false), (7, false), (2, true), (4, true)]),
+        (80_000, 0.0, vec![(16, true), (4, true)]),
+    ] {
+        let bytes = wav(n);
+        let bytes: ArrayRef = Arc::new(BinaryArray::from_iter_values((0..20).map(|_| &bytes)));
+        let audio = source_common::audio_struct(bytes, text_columns(&vec![None; 20]).remove(0));
+        write(&path, Format::default(), &[batch([("audio", audio)])]);
+        let limits = Limits { second_bytes, ..Limits::default() };
+        let files = Files::new(
+            vec![path.clone()],
+            Want::Recordings { column: None, allow_paths: Default::default() },
+            limits,
+        )
+        .unwrap();
+        let mut reader = files.open(0, 0, 16).unwrap();
+        let policy = forebay::pipeline::Policy::default();
+        let (mut found, mut row) = (Vec::new(), 0);
+        while let Some(piece) = reader.next(&mut Skips::new(&policy, row)).unwrap() {
+            found.push((piece.rows, piece.ends_batch));
+            row += piece.rows;
+        }
+        assert_eq!(found, pieces);
+    }
 }

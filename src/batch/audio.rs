@@ -133,6 +133,7 @@ pub struct SpareBuffers {
 impl SpareBuffers {
     /// At most `most` buffers; there are none yet.
     pub fn new(most: usize) -> Self {
+        // bounded: the pipeline keeps some hundred.
         Self { resting: Mutex::new(Vec::with_capacity(most)), most }
     }
 
@@ -173,6 +174,7 @@ pub struct AudioCollate {
 impl AudioCollate {
     /// Takes memory from `pool`, and gives the buffers of examples back to `spare`.
     pub fn new(pool: Arc<AudioPool>, spare: Arc<SpareBuffers>) -> Self {
+        // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.batch_size];
         Self { pool, spare, under_way: None, written }
     }

@@ -45,6 +45,7 @@ impl<T: Element> FieldPool<T> {
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
     pub fn acquire(&self) -> Result<Field<T>> {
         let memory = match &self.arenas {
+            // bounded: less than `SMALL` bytes.
             None => Memory::Vector(vec![T::default(); self.len]),
             Some(arenas) => Memory::Slot(arenas.acquire()?),
         };

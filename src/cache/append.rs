@@ -16,7 +16,7 @@ use super::{
     ledger::{replace, sync_folder},
     stored::Stored,
 };
-use crate::{Error, Result};
+use crate::{Error, Result, room};
 
 /// Appends to one array.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl ArrayWriter {
         let mut at = start;
         while at < end {
             let n = chunk.min(end - at);
-            chunks.tail.resize(n as usize * width, 0);
+            room::resize(&mut chunks.tail, n as usize * width, 0)?;
             stored.read(at, &mut chunks.tail, end)?;
             if n == chunk {
                 if let Some(head) = self.head.as_mut().filter(|_| at == 0) {

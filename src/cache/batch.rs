@@ -2,9 +2,10 @@
 
 use super::{
     datatype::{self, DataType},
+    layout::MAX_RANK,
     reader::Field,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,8 +77,13 @@ impl Processed {
             if let Some(problem) = bad_name(name) {
                 return wrong(format!("a field cannot be called {name:?}: {problem}"));
             }
-            let values: u64 = lengths.iter().sum();
-            if lengths.len() as u64 != self.documents || data.len() as u64 != values * dtype.bytes() as u64 {
+            if *rank > MAX_RANK {
+                return wrong(format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}"));
+            }
+            let values = lengths.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
+            if lengths.len() as u64 != self.documents
+                || data.len() as u64 != values.saturating_mul(dtype.bytes() as u64)
+            {
                 return wrong(format!(
                     "field {name:?} has {} documents of {} bytes, expected {} of {values} values of {}",
                     lengths.len(),
@@ -87,16 +93,41 @@ impl Processed {
                 ));
             }
             if *rank > 1 {
+                let product = |shape: &[u64]| shape.iter().try_fold(1u64, |all, &axis| all.checked_mul(axis));
                 let fits = shapes.len() == lengths.len() * rank
-                    && shapes
-                        .chunks_exact(*rank)
-                        .zip(lengths)
-                        .all(|(shape, &n)| shape.iter().product::<u64>() == n);
+                    && shapes.chunks_exact(*rank).zip(lengths).all(|(shape, &n)| product(shape) == Some(n));
                 if !fits {
                     return wrong(format!("the shapes of field {name:?} don't fit its {values} values"));
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Adds documents with the same fields behind those that are there; of none it may have no fields.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if they have others, [`ErrorKind::Memory`].
+    pub fn append(&mut self, more: Self) -> Result<()> {
+        if more.documents == 0 {
+            return Ok(());
+        }
+        if self.documents == 0 {
+            *self = more;
+            return Ok(());
+        }
+        let is_like = |(a, b): (&Column, &Column)| a.name == b.name && a.dtype == b.dtype && a.rank == b.rank;
+        if self.columns.len() != more.columns.len() || !self.columns.iter().zip(&more.columns).all(is_like) {
+            let message = "the documents of a batch have different fields; expected the same of all";
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        for (column, more) in self.columns.iter_mut().zip(more.columns) {
+            room::grow(&mut column.data, more.data.len())?;
+            column.data.extend_from_slice(&more.data);
+            column.lengths.extend(more.lengths);
+            column.shapes.extend(more.shapes);
+        }
+        self.documents += more.documents;
         Ok(())
     }
 
@@ -108,7 +139,7 @@ impl Processed {
         if self.documents == 0 {
             return Ok(());
         }
-        let mut columns = Vec::with_capacity(fields.len());
+        let mut columns = room::with_room(fields.len())?;
         for (name, dtype) in fields {
             let Some(at) = self.columns.iter().position(|column| column.name == *name) else {
                 let names: Vec<_> = self.columns.iter().map(|column| &column.name[..]).collect();

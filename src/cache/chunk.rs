@@ -20,7 +20,8 @@ pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
     match layout.compression {
         Compression::None => {
             out.extend_from_slice(raw);
-            out.resize(out.len() + missing, 0);
+            let len = out.len() + missing;
+            room::resize(out, len, 0)?;
         }
         Compression::Zstd(level) => {
             let mut filled = Vec::new();
@@ -28,7 +29,7 @@ pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
                 raw
             } else {
                 filled.extend_from_slice(raw);
-                filled.resize(layout.chunk_bytes(), 0);
+                room::resize(&mut filled, layout.chunk_bytes(), 0)?;
                 &filled
             };
             let packed = zstd::bulk::compress(raw, level)
@@ -142,8 +143,8 @@ impl Index {
             return Err(corrupt("the checksum of a shard's index is wrong: the file is damaged"));
         }
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
-        let table: Box<[_]> =
-            entries.chunks_exact(16).map(|entry| (number(&entry[..8]), number(&entry[8..]))).collect();
+        let mut table = room::with_room(entries.len() / 16)?;
+        table.extend(entries.chunks_exact(16).map(|entry| (number(&entry[..8]), number(&entry[8..]))));
         let outside = |&(offset, length): &(u64, u64)| {
             (offset, length) != (ABSENT, ABSENT) && offset.checked_add(length).is_none_or(|end| end > room)
         };
@@ -152,13 +153,15 @@ impl Index {
         }
         let chunks = table.iter().take_while(|&&(offset, _)| offset != ABSENT).count();
         let size = table.first().map_or(0, |&(_, size)| size);
-        let regular =
-            table[..chunks].iter().enumerate().all(|(at, &entry)| entry == (at as u64 * size, size))
-                && table[chunks..].iter().all(|&(offset, _)| offset == ABSENT);
+        let regular = table[..chunks]
+            .iter()
+            .enumerate()
+            .all(|(at, &entry)| entry == ((at as u64).saturating_mul(size), size))
+            && table[chunks..].iter().all(|&(offset, _)| offset == ABSENT);
         if regular && chunks > 0 {
             return Ok(Self::Regular { chunks: chunks as u64, size });
         }
-        Ok(Self::Table(table))
+        Ok(Self::Table(table.into()))
     }
 
     /// Offset and length of a chunk, if there is one.

@@ -15,6 +15,7 @@ use std::{
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use serde_json::Value;
 use zarrs::{
     array::{
         Array, ArrayBytes, ArrayShardedExt, ArrayShardedReadableExt, ArrayShardedReadableExtCache,
@@ -23,8 +24,11 @@ use zarrs::{
     filesystem::FilesystemStore,
 };
 
-use super::datatype::DataType;
-use crate::{Error, ErrorKind, Result};
+use super::{
+    datatype::DataType,
+    layout::{MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RANK},
+};
+use crate::{Error, ErrorKind, Result, source::parquet::guarded};
 
 /// An array that `zarrs` reads.
 pub struct Foreign {
@@ -84,11 +88,16 @@ impl fmt::Debug for Foreign {
 }
 
 impl Foreign {
-    /// Opens the array in `folder`, of the data type that its metadata name.
+    /// Opens the array in `folder`, whose metadata are `json`.
     ///
     /// # Errors
     /// [`ErrorKind::Format`] if `zarrs` cannot, or if it is not one of numbers on one or two axes.
-    pub fn open(folder: &Path, dtype: Option<&str>) -> Result<Self> {
+    pub fn open(folder: &Path, json: &Value) -> Result<Self> {
+        let dtype = json["data_type"].as_str();
+        check(json).map_err(|what| {
+            let message = format!("the Zarr array {} is not read: {what}", folder.display());
+            Error::new(ErrorKind::Format, message)
+        })?;
         let open = open(folder, 0)?;
         let array = &open.array;
         let (&[_, ref columns @ ..], Some(dtype)) = (array.shape(), dtype.and_then(DataType::from_name))
@@ -107,7 +116,8 @@ impl Foreign {
             return Err(Error::new(ErrorKind::Format, message));
         }
         let chunk = array.subchunk_shape().map(|shape| shape[0].get());
-        let whole = || array.chunk_shape(&vec![0; array.shape().len()]).map_or(1, |shape| shape[0].get());
+        let first = if columns.is_empty() { &[0][..] } else { &[0, 0] };
+        let whole = || array.chunk_shape(first).map_or(1, |shape| shape[0].get());
         Ok(Self {
             folder: folder.to_owned(),
             dtype,
@@ -163,7 +173,8 @@ impl Foreign {
                 &CodecOptions::default(),
             )
         };
-        let bytes = open.pool.threads.install(retrieve).map_err(|error| failed(error.to_string()))?;
+        let bytes =
+            guarded(|| open.pool.threads.install(retrieve))?.map_err(|error| failed(error.to_string()))?;
         let bytes = bytes.into_fixed().map_err(|error| failed(error.to_string()))?;
         if bytes.len() != out.len() {
             return Err(failed(format!("{} bytes came, expected {}", bytes.len(), out.len())));
@@ -173,14 +184,99 @@ impl Foreign {
     }
 }
 
+/// Shards in shards are not looked into further than this.
+const MAX_DEPTH: u32 = 4;
+
+/// Looks whether what is decoded at once, and what tells where it lies, can be held.
+fn check(json: &Value) -> Result<(), String> {
+    let numbers = |at: &Value, pointer: &str| -> Option<Vec<u64>> {
+        at.pointer(pointer)?.as_array()?.iter().map(Value::as_u64).collect()
+    };
+    let shape = numbers(json, "/shape").ok_or("it has no shape")?;
+    if !(1..=2).contains(&shape.len()) || shape.get(1).is_some_and(|&columns| columns >= MAX_RANK as u64) {
+        return Err(format!(
+            "its shape is {shape:?}, expected one axis, or two and less than {MAX_RANK} columns"
+        ));
+    }
+    let dtype = json["data_type"].as_str().and_then(DataType::from_name);
+    let dtype = dtype.ok_or_else(|| format!("its values are {}, expected numbers", json["data_type"]))?;
+    let extent = |shape: &[u64]| {
+        let values = shape.iter().try_fold(1u64, |values, &axis| values.checked_mul(axis));
+        values.filter(|&values| values > 0).ok_or_else(|| format!("its chunks are {shape:?}"))
+    };
+    let chunk =
+        numbers(json, "/chunk_grid/configuration/chunk_shape").filter(|chunk| chunk.len() == shape.len());
+    let (mut outer, mut codecs) =
+        (extent(&chunk.ok_or("its chunks have no shape of their own")?)?, &json["codecs"]);
+    for _ in 0..MAX_DEPTH {
+        let inner = codecs.as_array().into_iter().flatten().find(|codec| codec["name"] == "sharding_indexed");
+        let Some(inner) = inner else {
+            let bytes = outer.saturating_mul(dtype.bytes() as u64);
+            return if bytes <= MAX_CHUNK_BYTES {
+                Ok(())
+            } else {
+                Err(format!("a chunk of it has {bytes} bytes, at most {MAX_CHUNK_BYTES} are read"))
+            };
+        };
+        let chunk = numbers(inner, "/configuration/chunk_shape").filter(|chunk| chunk.len() == shape.len());
+        let chunk = extent(&chunk.ok_or("the chunks of its shards have no shape")?)?;
+        if outer / chunk > MAX_CHUNKS {
+            return Err(format!("a shard of it has {} chunks, at most {MAX_CHUNKS} are read", outer / chunk));
+        }
+        (outer, codecs) = (chunk, &inner["configuration"]["codecs"]);
+    }
+    Err("its shards are in each other too deep".into())
+}
+
 fn open(folder: &Path, committed: u64) -> Result<Open> {
     let failed = |reason: String| {
         Error::new(ErrorKind::Format, format!("cannot open the Zarr array {}: {reason}", folder.display()))
     };
     let store = FilesystemStore::new(folder).map_err(|error| failed(error.to_string()))?;
     let pool = Pool::get()?;
-    let array = pool.threads.install(|| Array::open(Arc::new(store), "/"));
+    let array = guarded(|| pool.threads.install(|| Array::open(Arc::new(store), "/")))?;
     let array = array.map_err(|error| failed(error.to_string()))?;
     let indices = ArrayShardedReadableExtCache::new(&array);
     Ok(Open { array, indices, committed, pool })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_held_is_refused_before_it_is_opened() {
+        let sharded = |shard: u64, chunk: u64| {
+            json!({"shape": [1u64 << 54], "data_type": "int32", "codecs": [{"name": "sharding_indexed",
+                "configuration": {"chunk_shape": [chunk], "codecs": [{"name": "bytes"}]}}],
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shard]}}})
+        };
+        let plain = |shape: Value, chunk: Value| {
+            json!({"shape": shape, "data_type": "int64", "codecs": [{"name": "blosc"}],
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}})
+        };
+        for fine in [
+            sharded(1 << 28, 1 << 18),
+            plain(json!([7]), json!([1 << 20])),
+            plain(json!([7, 3]), json!([64, 3])),
+        ] {
+            assert_eq!(check(&fine), Ok(()));
+        }
+        for (hostile, what) in [
+            (sharded(1 << 54, 1 << 20), "chunks, at most"),
+            (sharded(1 << 54, 1 << 50), "a chunk of it has"),
+            (sharded(1 << 20, 0), "its chunks are [0]"),
+            (plain(json!([7]), json!([1u64 << 60])), "a chunk of it has"),
+            (plain(json!([7, 1u64 << 27]), json!([1, 1u64 << 27])), "less than 64 columns"),
+            (plain(json!([7, 1, 1]), json!([1, 1, 1])), "its shape is"),
+            (plain(json!([7]), json!([1, 1])), "no shape of their own"),
+            (json!({}), "it has no shape"),
+            (Value::Null, "it has no shape"),
+        ] {
+            let found = check(&hostile).unwrap_err();
+            assert!(found.contains(what), "{hostile}: {found}");
+        }
+    }
 }

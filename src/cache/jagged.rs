@@ -18,7 +18,8 @@ use super::{
     append::{ArrayWriter, write_json},
     batch::Column,
     datatype::DataType,
-    layout::{Compression, Layout},
+    layout::{Compression, Layout, MAX_RANK},
+    ledger::MAX_COUNT,
     reader::Documents,
     stored::Stored,
 };
@@ -54,12 +55,13 @@ impl JaggedReader {
         let offsets = Stored::open(&folder.join("offsets"))?;
         let shapes = folder.join("shapes");
         let shapes = shapes.join("zarr.json").is_file().then(|| Stored::open(&shapes)).transpose()?;
-        let of_shapes = shapes.as_ref().map_or(1, |shapes| shapes.width() as usize + 1);
+        let of_shapes = shapes.as_ref().map_or(1, |shapes| shapes.width().saturating_add(1) as usize);
         let rank = rank.unwrap_or(of_shapes);
         let is_ends = |stored: &Stored| stored.dtype() == DataType::Int64;
         if data.width() != 1
             || offsets.width() != 1
             || rank.max(1) != of_shapes
+            || of_shapes > MAX_RANK
             || !is_ends(&offsets)
             || !shapes.as_ref().is_none_or(is_ends)
         {
@@ -134,8 +136,8 @@ impl JaggedReader {
         if let Some(chunk) = kept().get(&number).filter(|chunk| at - first < chunk.len() as u64) {
             return Ok((first, Arc::clone(chunk)));
         }
-        let n = rows.min(length + 1 - first);
-        let mut bytes = vec![0; n as usize * 8];
+        let n = rows.min((length + 1).saturating_sub(first));
+        let mut bytes = room::zero_bytes(n as usize * 8)?;
         self.offsets.read(first, &mut bytes, length + 1)?;
         let mut chunk: Vec<u64> = words(&bytes);
         if first == 0 {
@@ -176,12 +178,16 @@ impl JaggedReader {
                 let axes = self.rank - 1;
                 let mut bytes = room::zero_bytes(lengths.len().saturating_mul(axes).saturating_mul(8))?;
                 shapes.read(documents.start, &mut bytes, length)?;
-                let mut all = Vec::with_capacity(lengths.len() * self.rank);
+                let mut all = room::with_room(lengths.len().saturating_mul(self.rank))?;
                 for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
                     all.extend_from_slice(shape);
-                    // What is beyond 64 bits is beyond any length.
+                    // What is beyond 64 bits is beyond any length; no array has such axes, not even one without values.
                     let row = shape.iter().fold(1u64, |row, &axis| row.saturating_mul(axis));
-                    if length.checked_rem(row).is_some_and(|rest| rest != 0) || (row == 0 && length > 0) {
+                    let extent = shape.iter().fold(1u64, |all, &axis| all.saturating_mul(axis.max(1)));
+                    if length.checked_rem(row).is_some_and(|rest| rest != 0)
+                        || (row == 0 && length > 0)
+                        || extent > MAX_COUNT
+                    {
                         let message = format!(
                             "the shapes of {} are damaged: {length} values are no rows of {shape:?}",
                             self.folder.display()
@@ -201,9 +207,9 @@ impl JaggedReader {
     /// As [`Stored::read`].
     pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<Documents> {
         let bytes = self.data.dtype().bytes() as u64;
-        let mut shapes = Vec::with_capacity(indices.len() * self.rank);
+        let mut shapes = room::with_room(indices.len().saturating_mul(self.rank))?;
         let (mut spans, mut ends, mut total) =
-            (Vec::with_capacity(indices.len()), Vec::with_capacity(indices.len()), 0);
+            (room::with_room(indices.len())?, room::with_room(indices.len())?, 0);
         for (at, &index) in indices.iter().enumerate() {
             let (start, end) = match *self.offsets(index..index + 1, length)? {
                 [start, end] if end <= values => (start, end),
@@ -266,7 +272,7 @@ impl JaggedReader {
                 n => low = first + n,
             }
         }
-        Ok(low - 1)
+        Ok(low.saturating_sub(1))
     }
 }
 
@@ -330,13 +336,13 @@ impl JaggedWriter {
     /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be kept.
     pub fn append(&mut self, column: &Column, values: &[u8]) -> Result<()> {
         let mut end = self.values();
-        let mut ends = Vec::with_capacity(column.lengths.len() * 8);
+        let mut ends = room::with_room(column.lengths.len().saturating_mul(8))?;
         for length in &column.lengths {
             end += length;
             ends.extend_from_slice(&end.to_le_bytes());
         }
         if let Some(shapes) = &mut self.shapes {
-            let mut all = Vec::with_capacity(column.shapes.len() * 8);
+            let mut all = room::with_room(column.shapes.len().saturating_mul(8))?;
             for shape in column.shapes.chunks_exact(self.rank) {
                 let (last, axes) = shape.split_last().unwrap_or((&0, &[]));
                 if axes.contains(&0) && *last != 0 {

@@ -20,6 +20,10 @@ use crate::{Error, ErrorKind, Result};
 const CHUNK_BYTES: u64 = 16 << 10;
 /// A larger chunk is not believed: it is what a reader makes room for, whatever the file holds.
 pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
+/// More chunks in a shard are not believed: its index has 16 bytes for each.
+pub(super) const MAX_CHUNKS: u64 = 1 << 24;
+/// The most axes of a document: as many as numpy's arrays have.
+pub const MAX_RANK: usize = 64;
 /// Bytes of a shard before it is compressed: what a commit may have to write again.
 const SHARD_BYTES: u64 = 16 << 20;
 
@@ -188,7 +192,9 @@ impl Layout {
         let sound = layout.chunk_rows > 0
             && layout.shard_rows > 0
             && layout.shard_rows.is_multiple_of(layout.chunk_rows)
-            && layout.columns != Some(0)
+            && layout.columns.is_none_or(|columns| (1..MAX_RANK as u64).contains(&columns))
+            && shape.len() <= 2
+            && layout.chunks() <= MAX_CHUNKS
             && layout.shard_rows.checked_mul(layout.width()).is_some_and(|values| values <= 1 << 40)
             && layout.chunk_len() <= MAX_CHUNK_BYTES / layout.dtype.bytes() as u64;
         let rows = *shape.first()?;
@@ -225,10 +231,17 @@ mod tests {
             ("/fill_value", json!(1)),
             ("/shape", json!([3, 0])),
             ("/codecs/0/configuration/chunk_shape", json!([1u64 << 28])),
+            ("/chunk_grid/configuration/chunk_shape", json!([1u64 << 39])),
         ] {
             let mut other = json.clone();
             *other.pointer_mut(at).unwrap() = value;
             assert_eq!(Layout::from_zarr_json(&other), None, "{at}");
+        }
+        // Whole, but of more columns than a document can have axes.
+        for columns in [1u64 << 27, MAX_RANK as u64] {
+            let json = Layout { columns: Some(columns), chunk_rows: 1, shard_rows: 2, ..Layout::offsets() }
+                .zarr_json(3);
+            assert_eq!(Layout::from_zarr_json(&json), None, "{columns}");
         }
     }
 }

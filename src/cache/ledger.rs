@@ -8,7 +8,7 @@
 //! under `forebay`. Keys are sorted and nothing depends on time: equal caches have equal ledgers.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::Write,
     path::{Component, Path},
@@ -16,13 +16,13 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{datatype::DataType, reader::Field};
+use super::{datatype::DataType, json::read_metadata, layout::MAX_RANK, reader::Field};
 use crate::{Error, ErrorKind, Result, pipeline::LISTED};
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";
 /// More documents or values than this are not believed: offsets are int64, and sums of some stay within it.
-const MAX_COUNT: u64 = 1 << 48;
+pub(super) const MAX_COUNT: u64 = 1 << 48;
 /// The version of what is under `forebay`.
 const VERSION: u64 = 1;
 
@@ -87,8 +87,8 @@ impl Ledger {
     /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Format`] if it is none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
+        let json = match read_metadata(&path) {
+            Ok(json) => json,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(&path, "read the ledger", error)),
         };
@@ -99,8 +99,7 @@ impl Ledger {
             );
             Error::new(ErrorKind::Format, message)
         };
-        let json: Value =
-            serde_json::from_slice(&bytes).map_err(|error| damaged("it is not JSON").because(error))?;
+        let json = json.map_err(|what| damaged(&what))?;
         Self::from_json(&json).map(Some).map_err(damaged)
     }
 
@@ -121,12 +120,12 @@ impl Ledger {
         if own["version"].as_u64().is_some_and(|version| version > VERSION) {
             return Err("a newer version of forebay wrote it");
         }
-        let finished: Vec<&str> =
+        let finished: BTreeSet<&str> =
             json["finished_shards"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let batches = counts(&own["shard_batches"], "shard_batches has no number, or an absurd one")?;
         let shards = counts(&json["shard_rows"], "shard_rows has no number, or an absurd one")?;
         let standing = |(name, documents): (String, u64)| {
-            let is_finished = finished.contains(&&name[..]);
+            let is_finished = finished.contains(&name[..]);
             let batches = batches.get(&name).copied().unwrap_or(0);
             (name, Standing { documents, batches, is_finished })
         };
@@ -134,7 +133,7 @@ impl Ledger {
             Some(Field {
                 name: field["name"].as_str().filter(|name| is_inside(name))?.into(),
                 dtype: DataType::from_name(field["dtype"].as_str()?)?,
-                rank: usize::try_from(field["rank"].as_u64()?).ok()?,
+                rank: usize::try_from(field["rank"].as_u64()?).ok().filter(|&rank| rank <= MAX_RANK)?,
             })
         };
         let left_out = |one: &Value| {
@@ -155,7 +154,7 @@ impl Ledger {
             shards: shards.into_iter().map(standing).collect(),
             values: counts(&json["field_counts"], "field_counts has no number, or an absurd one")?,
             fields: fields.ok_or(
-                "a field lacks its name, a known dtype or its rank, or its name leads out of the cache",
+                "a field lacks its name, a known dtype or a rank of at most 64, or its name leads out of the cache",
             )?,
             made_by: json
                 .pointer("/metadata/preprocessor_metadata")
@@ -164,7 +163,7 @@ impl Ledger {
                 .unwrap_or_default(),
             failure: own["failure"].as_str().map(Into::into),
             skipped: Skipped {
-                documents: own["skipped"]["documents"].as_u64().unwrap_or(0),
+                documents: count(&own["skipped"]["documents"]).unwrap_or(0),
                 listed: listed.ok_or("a document that was left out lacks its shard, row, kind or reason")?,
             },
         })
@@ -325,6 +324,11 @@ mod tests {
         assert!(ledger(3, "prompt/ids").is_ok() && ledger(MAX_COUNT, "ids").is_ok());
         for n in [MAX_COUNT + 1, u64::MAX] {
             assert!(ledger(n, "ids").unwrap_err().contains("absurd"));
+        }
+        for rank in [MAX_RANK as u64 + 1, (1 << 27) + 1, u64::MAX] {
+            let field = json!({"name": "ids", "dtype": "uint16", "rank": rank});
+            let json = json!({"total_num_rows": 3, "forebay": {"fields": [field]}});
+            assert!(Ledger::from_json(&json).unwrap_err().contains("at most 64"), "{rank}");
         }
         for name in ["", "/etc", "../ids", "prompt/../../ids", "."] {
             assert!(ledger(3, name).unwrap_err().contains("leads out of the cache"), "{name}");

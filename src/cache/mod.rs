@@ -23,6 +23,7 @@ mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod jagged;
+mod json;
 mod layout;
 mod ledger;
 mod reader;
@@ -32,7 +33,7 @@ mod writer;
 pub use self::{
     batch::{Column, Processed},
     datatype::DataType,
-    layout::Compression,
+    layout::{Compression, MAX_RANK},
     ledger::{Ledger, LeftOut, Skipped, Standing},
     reader::{CacheReader, Documents, Field, Length},
     writer::{CacheWriter, WriterOptions},

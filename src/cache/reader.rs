@@ -16,7 +16,7 @@ use std::{
 use super::{
     datatype::DataType,
     jagged::JaggedReader,
-    ledger::{self, Ledger, Skipped},
+    ledger::{self, Ledger, MAX_COUNT, Skipped},
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -204,7 +204,7 @@ impl CacheReader {
                 let trusted = counted.filter(|_| !found.fields.is_empty());
                 values.push(match trusted {
                     Some(values) => values,
-                    None => array.end(found.documents)?,
+                    None => array.end(found.documents).and_then(|end| believed(folder, end))?,
                 });
             }
         }
@@ -351,15 +351,25 @@ fn mark_of(path: &Path) -> Result<Mark> {
 /// Opens the arrays of the fields that the ledger names, or of those that are found if another program wrote it.
 fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
     if !ledger.fields.is_empty() {
-        let arrays: Result<_> = ledger
-            .fields
-            .iter()
-            .map(|field| JaggedReader::open(&folder.join(&field.name), Some(field.rank)))
-            .collect();
+        let open = |field: &Field| {
+            let array = JaggedReader::open(&folder.join(&field.name), Some(field.rank))?;
+            if array.dtype() == field.dtype {
+                return Ok(array);
+            }
+            let message = format!(
+                "field {:?} of {} has values of {}, and the ledger says {}; build the cache again with overwrite=True",
+                field.name,
+                folder.display(),
+                array.dtype().name(),
+                field.dtype.name()
+            );
+            Err(Error::new(ErrorKind::Format, message))
+        };
+        let arrays: Result<_> = ledger.fields.iter().map(open).collect();
         return Ok((ledger.fields.clone(), arrays?));
     }
     let mut names = Vec::new();
-    find_fields(folder, "", &mut names)?;
+    find_fields(folder, "", &mut names, &mut 0)?;
     names.sort();
     let mut opened = (Vec::new(), Vec::new());
     for name in names {
@@ -370,9 +380,33 @@ fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<Jagged
     Ok(opened)
 }
 
+/// The number of values that offsets tell, if there can be so many.
+fn believed(folder: &Path, values: u64) -> Result<u64> {
+    if values <= MAX_COUNT {
+        return Ok(values);
+    }
+    let message = format!(
+        "the offsets of {} tell of {values} values, at most {MAX_COUNT} are believed",
+        folder.display()
+    );
+    Err(Error::new(ErrorKind::Corrupt, message))
+}
+
+/// Folders that are looked through for fields at most, and how deep: links may lead in circles.
+const MOST_FOLDERS: usize = 10_000;
+const DEEPEST: usize = 16;
+
 /// Adds the paths of the folders that have `data` and `offsets`.
-fn find_fields(folder: &Path, path: &str, names: &mut Vec<String>) -> Result<()> {
+fn find_fields(folder: &Path, path: &str, names: &mut Vec<String>, seen: &mut usize) -> Result<()> {
     let here = folder.join(path);
+    *seen += 1;
+    if *seen > MOST_FOLDERS || path.split('/').count() > DEEPEST {
+        let message = format!(
+            "{} has more than {MOST_FOLDERS} folders, or is deeper than {DEEPEST}: no cache has so many fields",
+            folder.display()
+        );
+        return Err(Error::new(ErrorKind::Format, message));
+    }
     if here.join("data/zarr.json").is_file() && here.join("offsets/zarr.json").is_file() {
         names.push(path.into());
         return Ok(());
@@ -382,7 +416,7 @@ fn find_fields(folder: &Path, path: &str, names: &mut Vec<String>) -> Result<()>
         let entry = entry.map_err(failed)?;
         if let (true, Ok(name)) = (entry.path().is_dir(), entry.file_name().into_string()) {
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-            find_fields(folder, &path, names)?;
+            find_fields(folder, &path, names, seen)?;
         }
     }
     Ok(())

@@ -10,18 +10,16 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    fs,
     ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
 };
 
-use serde_json::Value;
-
 use super::{
     chunk::{self, Index},
     datatype::DataType,
     foreign::Foreign,
+    json::read_metadata,
     layout::Layout,
 };
 use crate::{
@@ -67,11 +65,11 @@ impl Stored {
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("zarr.json");
-        let bytes = fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
-        let json: Value = serde_json::from_slice(&bytes).map_err(|error| {
-            Error::new(ErrorKind::Format, format!("{} is no metadata of a Zarr array", path.display()))
-                .because(error)
-        })?;
+        let json =
+            read_metadata(&path).map_err(|error| Error::io(&path, "read", error))?.map_err(|what| {
+                let message = format!("{} is no metadata of a Zarr array: {what}", path.display());
+                Error::new(ErrorKind::Format, message)
+            })?;
         match Layout::from_zarr_json(&json) {
             Some((layout, _)) => Ok(Self::Own(Own {
                 folder: folder.to_owned(),
@@ -79,7 +77,7 @@ impl Stored {
                 storage: Arc::new(LocalFiles),
                 shards: RwLock::default(),
             })),
-            None => Foreign::open(folder, json["data_type"].as_str()).map(Self::Foreign),
+            None => Foreign::open(folder, &json).map(Self::Foreign),
         }
     }
 
@@ -225,7 +223,8 @@ impl Own {
             let message = format!("the file has {} bytes, and the index of a shard {size}", file.size());
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
-        let mut bytes = vec![0; size as usize];
+        // The file's size backs the allocation, and a sparse file is none of ours.
+        let mut bytes = room::zero_bytes(size as usize)?;
         file.read_exact(&mut bytes, room)?;
         let index = Index::decode(&bytes, room)?;
         Ok(Shard { file, index, until: committed.min((shard + 1) * self.layout.shard_rows) })

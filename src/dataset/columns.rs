@@ -9,6 +9,7 @@ use super::{Field, Leaf, Pick};
 use crate::{
     Error, ErrorKind, Result,
     batch::{self, FieldPool},
+    room,
 };
 
 /// The values of one field of several rows.
@@ -95,7 +96,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         ));
     }
     let mut parts: Vec<Part<'_>> = Vec::new();
-    let mut part_of = vec![usize::MAX; leaves.len()];
+    let mut part_of = room::filled(leaves.len(), usize::MAX)?;
     for (slot, pick) in picks.iter().enumerate() {
         if part_of[pick.leaf] == usize::MAX {
             part_of[pick.leaf] = parts.len();
@@ -105,11 +106,11 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         part.rows.push(pick.row);
         part.slots.push(slot);
     }
-    let mut selections = Vec::with_capacity(parts.len());
+    let mut selections = room::with_room(parts.len())?;
     for part in &parts {
         selections.push((part.leaf.select(&part.rows)?, part, part.leaf.fields()?));
     }
-    let mut columns = Vec::with_capacity(pool.fields.len());
+    let mut columns = room::with_room(pool.fields.len())?;
     for (number, field) in pool.fields.iter().enumerate() {
         let number_in = |fields: &[Field]| {
             // Leaves that agree on their fields may have them in another order.
@@ -120,22 +121,26 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         let rows = picks.len();
         let size = field.dtype.bytes();
         let (mut shapes, mut offsets) = (Vec::new(), None);
-        let mut place = vec![0; rows + 1];
+        let mut place = room::filled(rows + 1, 0)?;
         match field.row_bytes() {
-            Some(bytes) => place.iter_mut().enumerate().for_each(|(row, place)| *place = row * bytes),
+            Some(bytes) => {
+                place.iter_mut().enumerate().for_each(|(row, place)| *place = row.saturating_mul(bytes))
+            }
             None => {
-                shapes = vec![0; rows * field.rank];
+                shapes = room::filled(rows.saturating_mul(field.rank), 0)?;
                 for (selection, part, fields) in &mut selections {
                     let found = selection.shapes(number_in(fields)?)?;
                     for (&slot, shape) in part.slots.iter().zip(found.chunks_exact(field.rank)) {
                         shapes[slot * field.rank..(slot + 1) * field.rank].copy_from_slice(shape);
                     }
                 }
-                let mut ends = Vec::with_capacity(rows + 1);
+                let mut ends = room::with_room(rows + 1)?;
                 ends.push(0);
                 for (row, shape) in shapes.chunks_exact(field.rank).enumerate() {
-                    let end = place[row] / size + shape.iter().product::<u64>() as usize;
-                    place[row + 1] = end * size;
+                    // What is beyond a word is beyond any memory.
+                    let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
+                    let end = (place[row] / size).saturating_add(values as usize);
+                    place[row + 1] = end.saturating_mul(size);
                     ends.push(end as i64);
                 }
                 offsets = Some(ends);

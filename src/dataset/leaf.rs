@@ -44,8 +44,10 @@ impl Field {
 
     /// Bytes of a row, if all have as many.
     pub fn row_bytes(&self) -> Option<usize> {
-        let numbers = self.shape.as_ref()?.iter().product::<u64>();
-        Some(numbers as usize * self.dtype.bytes())
+        // What is beyond a word is beyond any memory.
+        let numbers =
+            self.shape.as_ref()?.iter().fold(1, |numbers, &axis| u64::saturating_mul(numbers, axis));
+        Some((numbers as usize).saturating_mul(self.dtype.bytes()))
     }
 }
 
@@ -53,6 +55,7 @@ impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = match &self.shape {
             Some(shape) => shape.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            // bounded: a field has at most 64 axes.
             None => vec!["?".to_owned(); self.rank],
         };
         write!(f, "{:?} of {} [{}]", self.name, self.dtype.name(), shape.join(", "))

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Field, Length, Store};
-use crate::{Error, ErrorKind, Result, cache::DataType};
+use crate::{Error, ErrorKind, Result, cache::DataType, room};
 
 /// The longest that a wait goes without a look at who gave up.
 const SLICE: Duration = Duration::from_millis(20);
@@ -62,14 +62,21 @@ impl ListStore {
             if shape.len() != field.rank || !is_like_all {
                 return wrong(format!("the document has {shape:?} values in the field {field}"));
             }
-            let expected = shape.iter().product::<u64>() as usize * field.dtype.bytes();
-            if bytes.len() != expected {
+            let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
+            let expected = values.saturating_mul(field.dtype.bytes() as u64);
+            if bytes.len() as u64 != expected {
                 return wrong(format!("{} bytes for {expected} in the field {field}", bytes.len()));
             }
         }
         let mut held = self.lock();
         if held.is_final {
             return Err(Error::new(ErrorKind::State, "the list is finished, nothing can be added any more"));
+        }
+        // Room first: a document is added whole or not at all.
+        for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
+            room::grow(&mut column.data, bytes.len())?;
+            room::grow(&mut column.ends, 1)?;
+            room::grow(&mut column.shapes, shape.len())?;
         }
         for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
             column.data.extend_from_slice(bytes);
@@ -134,7 +141,7 @@ impl Store for ListStore {
     fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
         let held = self.lock();
         let rank = self.fields[field].rank;
-        let mut shapes = Vec::with_capacity(documents.len() * rank);
+        let mut shapes = room::with_room(documents.len().saturating_mul(rank))?;
         for &document in documents {
             held.span(field, document)?;
             let first = document as usize * rank;

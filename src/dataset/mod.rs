@@ -167,6 +167,7 @@ impl Dataset {
             if length.is_final || length.rows >= rows || give_up() {
                 return Ok(length);
             }
+            // bounded: a word for each leaf.
             let mut wanted = vec![0; self.leaves.len()];
             self.view.wanted(epoch, rows, &lengths, &mut wanted)?;
             for (leaf, wanted) in self.leaves.iter().zip(wanted) {

@@ -84,6 +84,7 @@ impl Leaf for DocumentLeaf {
         Ok(Box::new(Documents {
             store: &*self.0,
             rows: rows.to_vec(),
+            // bounded: as many as there are fields.
             spans: vec![None; fields.len()],
             fields,
         }))

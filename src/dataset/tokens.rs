@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{Field, Leaf, Length, Selection, Store, store::read_spans};
-use crate::{Error, ErrorKind, Result, cache::DataType};
+use crate::{Error, ErrorKind, Result, cache::DataType, room};
 
 /// Windows over a field of a store.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ struct Windows<'a> {
 
 impl Selection for Windows<'_> {
     fn shapes(&mut self, _field: usize) -> Result<Vec<u64>> {
-        Ok(vec![self.leaf.length; self.rows.len()])
+        room::filled(self.rows.len(), self.leaf.length)
     }
 
     fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {

@@ -108,6 +108,7 @@ impl View {
         let source = |(name, view, leaves): (String, _, _)| Source { name: name.into(), view, leaves };
         let mixed = Mixed { sources: views.into_iter().map(source).collect(), rules, recent: None };
         // What is wrong whatever there will be to mix is told at once.
+        // bounded: a word for each source.
         let (stages, known) = (&mixed.rules.stages, vec![1; mixed.sources.len()]);
         match mixed.rules.block {
             Some(block) => Mixture::new(0, stages, block, Stop::Restart, &known).map(drop),
@@ -251,6 +252,7 @@ impl View {
 impl Mixed {
     fn set_block(&mut self, block: u64) -> Result<()> {
         if self.rules.block.is_none() {
+            // bounded: a word for each source.
             let known = vec![1; self.sources.len()];
             Mixture::new(0, &self.rules.stages, block, Stop::Restart, &known)
                 .map_err(|error| self.named(error))?;
@@ -272,6 +274,7 @@ impl Mixed {
     /// While rows are still added it is that of sources that end with what they have, up to the last sample of the one that ends first;
     /// each position up to there is what it will be. A source that is through and begins anew ends nothing.
     fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut Made> {
+        // bounded: as many as there are sources.
         let mut own = Vec::with_capacity(self.sources.len());
         for source in &mut self.sources {
             // As far as it goes on from epoch to epoch, a source is as long in each; a mixture within is as in its first.
@@ -316,6 +319,7 @@ impl Mixed {
                 .collect();
             let mixture = new(Stop::FirstExhausted, &rows)?;
             let rows = if nothing_yet { 0 } else { mixture.len().unwrap_or(0) };
+            // bounded: a word for each source.
             let passes = vec![1; lengths.len()];
             return Ok(Made { epoch, length: Length { rows, is_final }, lengths, mixture, passes });
         }
@@ -328,6 +332,7 @@ impl Mixed {
             _ => Length::ENDLESS,
         };
         let passes = match length {
+            // bounded: a word for each source.
             Length::ENDLESS => vec![ENDLESS_PASSES; lengths.len()],
             Length { rows: end, .. } => mixture
                 .taken(end)
@@ -342,6 +347,7 @@ impl Mixed {
     fn wanted(&mut self, epoch: u64, rows: u64, lengths: &[Length], wanted: &mut [u64]) -> Result<()> {
         let made = self.made(epoch, lengths)?;
         let taken = match rows {
+            // bounded: a word for each source.
             u64::MAX => vec![u64::MAX; made.lengths.len()],
             rows => made.mixture.taken(rows),
         };
@@ -365,6 +371,7 @@ impl Mixed {
         let n_sources = self.sources.len();
         let made = self.made(epoch, lengths)?;
         // By source: epoch, place in the batch, row.
+        // bounded: as many as there are sources.
         let mut drawn: Vec<Vec<(u64, usize, u64)>> = vec![Vec::new(); n_sources];
         for (place, pick) in picks.iter().enumerate() {
             let (source, sample) = made.mixture.at(pick.row);

@@ -117,6 +117,7 @@ impl Mixture {
         }
         Self::check(stages, lengths)?;
         check_starts(stages, block)?;
+        // bounded: as many as there are stages.
         let mut made: Vec<Counts> = Vec::with_capacity(stages.len());
         for stage in stages {
             let first_block = stage.start / block;
@@ -124,6 +125,7 @@ impl Mixture {
             if let Some(source) = starved(&stage.weights, &counts) {
                 return Err(too_small(stages, stage, source, block));
             }
+            // bounded: a word for each source.
             let before = made.last().map_or(vec![0; lengths.len()], |last| last.taken(first_block));
             let ends = counts
                 .iter()
@@ -172,6 +174,7 @@ impl Mixture {
     /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until another takes its place.
     pub fn at(&mut self, position: u64) -> (usize, u64) {
         if self.recent.is_empty() {
+            // bounded: some blocks are kept, a constant.
             self.recent = vec![Block::default(); self.kept];
         }
         let number = position / self.block;
@@ -202,6 +205,7 @@ impl Mixture {
     fn spots(&self, number: u64) -> Vec<Spot> {
         let stage = self.stage(number);
         let places = Bijection::new(self.seed, Purpose::MixtureBlock, [number, 0], self.block);
+        // bounded: a word for each source.
         let mut ranks = vec![0; stage.counts.len()];
         let spot = |position| {
             let mut spot = Spot { place: places.at(position) as u16, rank: 0 };

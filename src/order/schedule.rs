@@ -176,6 +176,7 @@ impl Schedule {
         }
         let positions = sources.as_ref().and_then(|sources| sources.mixture.len()).unwrap_or(rows);
         let n_sources = sources.as_ref().map_or(0, |sources| sources.starts.len());
+        // bounded: as many as there are sources.
         let permutations = vec![None; n_sources + 1];
         Ok(Self { rules, positions, reading, dealt: Vec::new(), sources, permutations })
     }
@@ -290,6 +291,7 @@ impl Schedule {
 
     /// The draws of `batch` on this rank, in the order of its rows; batches are counted.
     pub fn draws(&self, batch: u64) -> Vec<Draw> {
+        // bounded: a batch has at most 2^20 rows.
         let mut draws = Vec::with_capacity(self.rules.layout.batch_size as usize);
         for (stream, mut window) in self.windows(batch).into_iter().enumerate() {
             let numbers = self.draws_before(stream, batch)..self.draws_before(stream, batch + 1);

@@ -40,6 +40,7 @@ impl Window {
         // While no slot has closed, draw k touches slot `slot(k, W)` only; what the last draw that met a slot left there, it holds.
         let open = end.map_or(draws, |end| draws.min(end - size));
         let mut left = size;
+        // bounded: an eighth of the window itself, which `shuffle_min_size` and the rows bound.
         let mut met = vec![false; size as usize];
         for k in (0..open).rev() {
             let slot = window.slot(k, size);

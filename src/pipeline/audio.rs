@@ -216,7 +216,7 @@ impl Cutter {
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`] for more than `limit` seconds.
-fn check_seconds(info: Info, limit: f64) -> Result<()> {
+pub(crate) fn check_seconds(info: Info, limit: f64) -> Result<()> {
     let seconds = info.n_samples as f64 / f64::from(info.sample_rate);
     if seconds <= limit {
         return Ok(());

@@ -55,10 +55,10 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "cache")]
-pub(crate) use audio::mean_of_channels;
 #[cfg(feature = "audio")]
 pub use audio::{AudioPlan, AudioStage, AudioTask};
+#[cfg(feature = "cache")]
+pub(crate) use audio::{check_seconds, mean_of_channels};
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use consumer::{SUBSTITUTES, Step};

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    cache::DataType,
+    cache::{DataType, MAX_RANK},
     dataset::{
         CacheStore, Column, ColumnPool, Columns, Dataset, DocumentLeaf, Field, Length, ListStore,
         MixtureRules, Store, TokenLeaf,
@@ -37,6 +37,10 @@ pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
         );
         return Err(PyTypeError::new_err(message));
     };
+    if rank > MAX_RANK {
+        let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
+        return Err(PyTypeError::new_err(message));
+    }
     // A number alone has the one shape that there is.
     let shape = if rank == 0 { Some(Vec::new()) } else { shape };
     Ok(Field { name, dtype: found, rank, shape })
@@ -59,6 +63,7 @@ impl _List {
 
     /// Adds a document: of each field its shape and its bytes.
     fn append(&self, py: Python<'_>, document: Vec<(Vec<u64>, PyReadonlyArray1<'_, u8>)>) -> PyResult<()> {
+        // bounded: as many as the document has fields.
         let mut parts = Vec::with_capacity(document.len());
         for (shape, bytes) in &document {
             parts.push((shape.clone(), bytes.as_slice()?));
@@ -230,6 +235,7 @@ impl _Dataset {
                 )));
             }
         };
+        // bounded: as many as there are stages.
         let mut made = Vec::with_capacity(stages.len());
         for (start, weights) in stages {
             let start = u64::try_from(start)

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     config::shown,
-    float_mode,
+    float_mode, room,
     transform::{self, SpectrogramConfig},
 };
 
@@ -106,7 +106,7 @@ impl SpectrogramTransform {
         let features = py
             .detach(|| {
                 let _mode = float_mode::Lent::new();
-                let mut features = vec![0.0; shape[0] * shape[1]];
+                let mut features = room::filled(shape[0].saturating_mul(shape[1]), 0.0)?;
                 self.0.transform(waveform, &mut self.0.scratch(), &mut features).map(|()| features)
             })
             .map_err(|error| to_python(py, &error))?;

@@ -493,6 +493,7 @@ impl TokenLoader {
             dict.set_item("cu_seqlens", PyArray1::from_vec(py, begins))?;
         }
         if self.extras.documents {
+            // bounded: six numbers for each part of a batch that is there.
             let mut documents = Vec::with_capacity(6 * parts.len());
             for part in &parts {
                 let group = self.source.row_groups()[self.source.row_group_of(part.document)];

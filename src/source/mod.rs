@@ -9,7 +9,7 @@
 //! system each fault costs a round trip for 4 KiB, while a large `pread` streams, and a file that shrinks under a map may
 //! kill the process.
 
-mod arrow;
+pub(crate) mod arrow;
 mod block;
 mod columns;
 mod folder;

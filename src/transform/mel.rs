@@ -39,6 +39,7 @@ impl MelBank {
         let (low, high) = (hz_to_mel(f_min), hz_to_mel(f_max));
         let corner = |i: usize| mel_to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64);
         let bin_hz = f64::from(sample_rate) / n_fft as f64;
+        // bounded: `n_mels` is at most 4096.
         let (mut bands, mut weights) = (Vec::with_capacity(n_mels), Vec::new());
         for mel in 0..n_mels {
             let (left, peak, right) = (corner(mel), corner(mel + 1), corner(mel + 2));

@@ -145,6 +145,7 @@ impl SpectrogramConfig {
     fn window(&self) -> Vec<f64> {
         let length = self.win_length();
         let front = (self.n_fft - length) / 2;
+        // bounded: `n_fft` is at most 65 536.
         let mut window = vec![0.0; self.n_fft];
         for (n, value) in window[front..front + length].iter_mut().enumerate() {
             *value = 0.5 - 0.5 * (TAU * n as f64 / length as f64).cos();
@@ -237,6 +238,11 @@ impl SpectrogramTransform {
         self.config.n_frames(n_samples)
     }
 
+    /// The fewest samples that [`Self::transform`] takes: reflection needs more than `n_fft / 2`; without centring, `n_fft`.
+    pub fn least_samples(&self) -> usize {
+        if self.config.center { self.config.n_fft / 2 + 1 } else { self.config.n_fft }
+    }
+
     /// New working memory; keep one per thread.
     pub fn scratch(&self) -> Scratch {
         let n_fft = self.config.n_fft;
@@ -245,11 +251,11 @@ impl SpectrogramTransform {
             Engine::Single(fft) => (0, Some(fft)),
         };
         Scratch {
-            frames: vec![Row::default(); rows],
-            spare: vec![Row::default(); rows],
-            power: vec![Row::default(); n_fft / 2 + 1],
-            bands: vec![Row::default(); self.config.n_mels],
-            edges: vec![0.0; LANES * n_fft],
+            frames: vec![Row::default(); rows], // bounded: `n_fft` is at most 65 536.
+            spare: vec![Row::default(); rows],  // bounded: as above.
+            power: vec![Row::default(); n_fft / 2 + 1], // bounded: as above.
+            bands: vec![Row::default(); self.config.n_mels], // bounded: `n_mels` is at most 4096.
+            edges: vec![0.0; LANES * n_fft],    // bounded: as above.
             single: single.map_or_else(Vec::new, |fft| fft.make_input_vec()),
             spectrum: single.map_or_else(Vec::new, |fft| fft.make_output_vec()),
             fft: single.map_or_else(Vec::new, |fft| fft.make_scratch_vec()),
@@ -285,7 +291,7 @@ impl SpectrogramTransform {
     ) -> Result<()> {
         let shape = |message: String| Err(Error::new(ErrorKind::Shape, message));
         let n_fft = self.config.n_fft;
-        let at_least = if self.config.center { n_fft / 2 + 1 } else { n_fft };
+        let at_least = self.least_samples();
         if waveform.len() < at_least {
             return shape(format!(
                 "the waveform has {} samples, n_fft {n_fft} needs at least {at_least}; lengthen the clip or lower n_fft",

@@ -117,5 +117,5 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (0, "")
     first, second, rows = process.stdout.splitlines()
     assert first == second
-    assert "the system has no 586 MiB for a record" in first
+    assert "the system has no 586 MiB of memory left to give" in first
     assert rows == "1"

@@ -168,6 +168,8 @@ class _Options(TypedDict, total=False):
     overwrite: bool
     on_error: OnError
     max_errors: int | None
+    max_record_bytes: int
+    max_decoded_seconds: float
     compression: str
     columns: Sequence[str] | None
     progress: bool | None
@@ -197,6 +199,8 @@ def build(
     wait: bool = True,
     on_error: OnError = "raise",
     max_errors: int | None = None,
+    max_record_bytes: int = 1 << 30,
+    max_decoded_seconds: float = 86400.0,
     compression: str = "none",
     columns: Sequence[str] | None = None,
     progress: bool | None = None,
@@ -227,6 +231,12 @@ def build(
     A row may hold the path of a recording and no bytes. `allow_paths` says which files are read then: None or False
     those below the folder of their shard, a folder or several those below these as well, True any that this process
     may open. Symbolic links and `..` are resolved first. A build may go on with another one.
+    A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 - 1, and a recording of more than
+    `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a `Loader`; so is a
+    line of JSON whose values would take more than four times as much memory, and more than 64 MiB. A recording too
+    short for a frame is followed by zeros.
+    Batches of large documents are read and processed in pieces of some 64 MiB, which changes no byte of the cache, so
+    that a worker holds that and one document. A function gets its batch whole: lower `batch_size` for large documents.
 
     A build that ended early, however it did, goes on where it last committed if it is called again with the same
     arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
@@ -235,8 +245,8 @@ def build(
     folder = Path(path)
     workers = cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
-    kind = described(processor, shards, columns)
-    kind["allow_paths"] = listed(allow_paths)
+    limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
+    kind = {**described(processor, shards, columns), **limits, "allow_paths": listed(allow_paths)}
     given: Any = opened(shards)
     made_by = {
         "batch_size": str(batch_size),

@@ -79,6 +79,20 @@ def add(subparsers: "Subparsers") -> None:
         default="raise",
         help="skip: leave out documents that cannot be had, and list them in the ledger (%(default)s)",
     )
+    parser.add_argument(
+        "--max-record-bytes",
+        type=int,
+        default=1 << 30,
+        metavar="N",
+        help="a line or text of more bytes is too large (%(default)s)",
+    )
+    parser.add_argument(
+        "--max-decoded-seconds",
+        type=float,
+        default=86400.0,
+        metavar="S",
+        help="a recording of more seconds is too long (%(default)s)",
+    )
     parser.add_argument("--max-errors", type=int, metavar="N", help="how many documents may be left out")
     parser.set_defaults(run=run, parser=parser)
 
@@ -109,6 +123,8 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             on_error=options.on_error,
             max_errors=options.max_errors,
+            max_record_bytes=options.max_record_bytes,
+            max_decoded_seconds=options.max_decoded_seconds,
         )
     except (ForebayError, OSError, TypeError) as error:
         sys.stderr.write(f"forebay build: {error}\n")

@@ -1,8 +1,11 @@
 //! Shards in files: Parquet, Arrow, JSON lines and text, plain or (lines) as `.gz` and `.zst`.
 //!
 //! In go paths, out come batches of rows: as tables, as JSON objects, as lines, or as recordings. The kind is told by the ending,
-//! or by the first bytes of a file without one. Tables are decoded by `parquet` and `arrow-ipc` behind the guard of
-//! [`crate::source::parquet`]; recordings are read by the sources that a loader has.
+//! or by the first bytes of a file without one. Recordings are read by the sources that a loader has, tables by their siblings, behind
+//! the same looks at what a file claims (`source/arrow/table.rs`, `source/parquet/table.rs`).
+//!
+//! A batch is read in pieces of some [`PIECE_BYTES`] where what makes documents of it looks at each alone. Nothing is held by a number in a
+//! file: a record, a line and what a line would come to are bounded by [`Limits`].
 
 use std::{
     fs,
@@ -11,25 +14,55 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::{ArrowError, SchemaRef};
-use parquet::arrow::{ProjectionMask, arrow_reader::ParquetRecordBatchReaderBuilder};
+use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
+use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
 
-use super::{ReadShard, Shards, Skips};
+use super::{Piece, ReadShard, Shards, Skips};
 use crate::{
     Error, ErrorKind, Result,
-    record::{RawRecord, ReadRecords},
+    cache::json::{self, NoValue},
+    decode::AudioDecoder,
+    record::{MAX_RECORD_BYTES, RawRecord, ReadRecords},
+    room,
     seed::mix,
     source::{
-        AllowPaths, ArrowOptions, ArrowSource,
-        parquet::{ParquetOptions, ParquetSource, guarded},
+        AllowPaths, ArrowOptions, ArrowSource, LocalFiles, Storage,
+        arrow::table::ArrowTable,
+        parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
     },
 };
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 /// Bytes at each end of a file that its fingerprint is made of.
 const ENDS: u64 = 64 << 10;
+
+/// Bytes of records, and of what is made of them, after which a batch goes on in another piece.
+pub const PIECE_BYTES: u64 = 64 << 20;
+/// A line that is longer is none, and what follows it is not looked for; so are as many bytes of blank lines.
+const LONGEST_LINE: u64 = 1 << 31;
+/// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than [`PIECE_BYTES`].
+const JSON_FACTOR: u64 = 4;
+
+/// What one record may have, and what is read at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// The most bytes of a record: of a recording, of a line. Of a compressed buffer or a page too, unless it is compressed to less
+    /// than a 64th.
+    pub max_record_bytes: u64,
+    /// A batch goes on in another piece after so many bytes; `u64::MAX` where it is wanted whole.
+    pub piece_bytes: u64,
+    /// Bytes that a second of a recording becomes.
+    pub second_bytes: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_record_bytes: MAX_RECORD_BYTES, piece_bytes: PIECE_BYTES, second_bytes: 0.0 }
+    }
+}
 
 /// Some rows of a file.
 #[derive(Debug)]
@@ -76,6 +109,7 @@ pub struct Files {
     names: Vec<String>,
     kinds: Vec<Kind>,
     want: Want,
+    limits: Limits,
 }
 
 impl Files {
@@ -83,13 +117,13 @@ impl Files {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] for no files, or one of no kind that is read.
-    pub fn new(paths: Vec<PathBuf>, want: Want) -> Result<Self> {
+    pub fn new(paths: Vec<PathBuf>, want: Want, limits: Limits) -> Result<Self> {
         if paths.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no shards; name at least one file"));
         }
         let kinds = paths.iter().map(|path| kind_of(path)).collect::<Result<_>>()?;
         let names = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        Ok(Self { paths, names, kinds, want })
+        Ok(Self { paths, names, kinds, want, limits })
     }
 
     /// What tells each file from another of the same name: its size, and a hash of its ends.
@@ -111,17 +145,21 @@ impl Shards for Files {
 
     fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Rows>>> {
         let path = &self.paths[shard];
-        let skip = skip * size;
+        // What a ledger tells may be beyond any file.
+        let skip = skip.saturating_mul(size);
+        let at = Place { size, row: 0, limits: self.limits };
         let wrong = |what: &str| {
             let message =
                 format!("{} has {what}, and recordings are in columns of Parquet or Arrow", path.display());
             Err(Error::new(ErrorKind::Config, message))
         };
+        let max_record_bytes = self.limits.max_record_bytes;
         match (self.kinds[shard], &self.want) {
             (Kind::Parquet, Want::Recordings { column, allow_paths }) => {
                 let options = ParquetOptions {
                     payload: crate::source::Payload::Audio(column.clone()),
                     allow_paths: allow_paths.clone(),
+                    max_record_bytes,
                     ..ParquetOptions::audio()
                 };
                 let source = Arc::new(ParquetSource::open(
@@ -130,13 +168,14 @@ impl Shards for Files {
                     &AtomicBool::new(false),
                 )?);
                 let rows = source.n_rows();
-                Ok(Box::new(Recordings { reader: source.reader(), next: skip, rows, size }))
+                Ok(Recordings::over(source.reader(), rows, skip, at))
             }
             (Kind::Arrow, Want::Recordings { column, allow_paths }) => {
                 let options = ArrowOptions {
                     audio_column: column.clone(),
                     allow_paths: allow_paths.clone(),
                     threads: 1,
+                    max_record_bytes,
                     ..ArrowOptions::default()
                 };
                 let source = Arc::new(ArrowSource::open(
@@ -148,13 +187,17 @@ impl Shards for Files {
                     return Err(damage);
                 }
                 let rows = source.n_rows();
-                Ok(Box::new(Recordings { reader: source.reader(), next: skip, rows, size }))
+                Ok(Recordings::over(source.reader(), rows, skip, at))
             }
             (Kind::Json, Want::Recordings { .. }) => wrong("JSON"),
             (Kind::Text, Want::Recordings { .. }) => wrong("lines"),
-            (Kind::Parquet, _) => Table::parquet(path, self.columns(), skip, size),
-            (Kind::Arrow, _) => Table::arrow(path, self.columns(), skip, size),
-            (kind, _) => Lines::open(path, kind, skip, size),
+            (kind @ (Kind::Parquet | Kind::Arrow), _) => {
+                let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+                Ok(Box::new(Table::open(&storage, path, kind, self.columns(), skip, at)?))
+            }
+            (kind @ (Kind::Json | Kind::Text), _) => {
+                Ok(Box::new(Lines::open(Box::new(open(path)?), path, kind, skip, at)?))
+            }
         }
     }
 }
@@ -165,6 +208,33 @@ impl Files {
             Want::Columns(columns) => Some(columns),
             _ => None,
         }
+    }
+}
+
+/// Where a reader is in its batch, and what it may read at a time.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Rows of a batch.
+    size: u64,
+    /// Rows of it that were read.
+    row: u64,
+    limits: Limits,
+}
+
+impl Place {
+    /// Rows that the batch lacks.
+    fn missing(&self) -> u64 {
+        self.size.saturating_sub(self.row)
+    }
+
+    /// A piece of so many rows; the last one of its batch if that is full, or if there are no more.
+    fn piece(&mut self, documents: Rows, rows: u64, is_last: bool) -> Piece<Rows> {
+        self.row += rows;
+        let ends_batch = is_last || self.row >= self.size;
+        if ends_batch {
+            self.row = 0;
+        }
+        Piece { documents, rows, ends_batch }
     }
 }
 
@@ -224,71 +294,97 @@ fn fingerprint(path: &Path) -> Result<String> {
     Ok(format!("{size} bytes, {hash:016x}"))
 }
 
-/// Batches as a file has them.
-type Tables = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
+/// The batches of a table as its file has them.
+enum Batches {
+    Parquet(Box<ParquetTable>),
+    Arrow(Box<ArrowTable>),
+}
 
 /// Reads a table.
 struct Table {
-    tables: Tables,
+    batches: Batches,
     /// What is left of the batch that was read last.
     rest: Option<RecordBatch>,
-    size: u64,
     /// Rows that are yet to be passed over.
     skip: u64,
     read: u64,
     rows: Option<u64>,
+    at: Place,
 }
 
 impl Table {
-    fn parquet(
+    fn open(
+        storage: &Arc<dyn Storage>,
         path: &Path,
+        kind: Kind,
         columns: Option<&[String]>,
         skip: u64,
-        size: u64,
-    ) -> Result<Box<dyn ReadShard<Rows>>> {
-        let damaged =
-            |error| Error::new(ErrorKind::Format, format!("cannot read {}", path.display())).because(error);
-        let file = open(path)?;
-        let builder = guarded(|| ParquetRecordBatchReaderBuilder::try_new(file))?.map_err(damaged)?;
-        let places = places(builder.schema(), columns)?;
-        let rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
-        let mask = ProjectionMask::roots(
-            builder.parquet_schema(),
-            places.unwrap_or_else(|| (0..builder.schema().fields().len()).collect()),
-        );
-        let builder = builder.with_projection(mask).with_batch_size(size as usize).with_offset(skip as usize);
-        let tables: Tables = Box::new(guarded(|| builder.build())?.map_err(damaged)?);
-        Ok(Box::new(Self { tables, rest: None, size, skip: 0, read: skip, rows: Some(rows) }))
+        at: Place,
+    ) -> Result<Self> {
+        let max_record_bytes = at.limits.max_record_bytes;
+        if kind == Kind::Parquet {
+            let mut table = ParquetTable::open(storage, path, max_record_bytes)?;
+            if let Some(places) = places(table.schema(), columns)? {
+                table.select(places)?;
+            }
+            table.skip(skip);
+            let rows = Some(table.n_rows());
+            return Ok(Self {
+                batches: Batches::Parquet(Box::new(table)),
+                rest: None,
+                skip: 0,
+                read: skip,
+                rows,
+                at,
+            });
+        }
+        let mut table = ArrowTable::open(storage, path, max_record_bytes)?;
+        table.select(places(table.schema(), columns)?);
+        Ok(Self { batches: Batches::Arrow(Box::new(table)), rest: None, skip, read: 0, rows: None, at })
     }
 
-    fn arrow(
-        path: &Path,
-        columns: Option<&[String]>,
-        skip: u64,
-        size: u64,
-    ) -> Result<Box<dyn ReadShard<Rows>>> {
-        let damaged =
-            |error| Error::new(ErrorKind::Format, format!("cannot read {}", path.display())).because(error);
-        let is_file = {
-            let mut start = [0; 6];
-            open(path)?.read_exact(&mut start).is_ok() && &start == b"ARROW1"
-        };
-        let tables = |places| -> Result<(SchemaRef, Tables), ArrowError> {
-            let file = BufReader::with_capacity(1 << 20, fs::File::open(path)?);
-            Ok(if is_file {
-                let reader = FileReader::try_new(file, places)?;
-                (reader.schema(), Box::new(reader) as Tables)
-            } else {
-                let reader = StreamReader::try_new(file, places)?;
-                (RecordBatchReader::schema(&reader), Box::new(reader) as Tables)
-            })
-        };
-        let (schema, all) = guarded(|| tables(None))?.map_err(damaged)?;
-        let tables = match places(&schema, columns)? {
-            None => all,
-            some => guarded(|| tables(some))?.map_err(damaged)?.1,
-        };
-        Ok(Box::new(Self { tables, rest: None, size, skip, read: 0, rows: None }))
+    fn next_table(&mut self) -> Result<Option<RecordBatch>> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(Some(rest));
+        }
+        match &mut self.batches {
+            Batches::Parquet(table) => table.next(),
+            Batches::Arrow(table) => table.next(),
+        }
+    }
+}
+
+/// The most rows of a table, of `n` from `from` on, that hold `bytes` at most; one at least.
+fn rows_within(table: &RecordBatch, from: usize, n: usize, bytes: u64) -> usize {
+    let held = |n: usize| -> u64 {
+        table.columns().iter().map(|column| bytes_of(&column.slice(from, n))).fold(0, u64::saturating_add)
+    };
+    if bytes == u64::MAX || held(n) <= bytes {
+        return n;
+    }
+    // The number of rows that fit is at least `low` and less than `high`.
+    let (mut low, mut high) = (1, n.max(1));
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        if held(middle) <= bytes {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// What the values of an array come to, those of a view each for itself.
+fn bytes_of(array: &ArrayRef) -> u64 {
+    match array.data_type() {
+        DataType::Utf8View => {
+            array.as_string_view().views().iter().map(|&view| u64::from(view as u32) + 16).sum()
+        }
+        DataType::BinaryView => {
+            array.as_binary_view().views().iter().map(|&view| u64::from(view as u32) + 16).sum()
+        }
+        _ => array.to_data().get_slice_memory_size().unwrap_or(usize::MAX) as u64,
     }
 }
 
@@ -306,32 +402,36 @@ fn places(schema: &SchemaRef, columns: Option<&[String]>) -> Result<Option<Vec<u
 }
 
 impl ReadShard<Rows> for Table {
-    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Rows>> {
-        let (mut batch, mut missing) = (Vec::new(), self.size as usize);
-        while missing > 0 {
-            let table = match self.rest.take() {
-                Some(table) => table,
-                None => match guarded(|| self.tables.next())? {
-                    Some(table) => table.map_err(|error| {
-                        Error::new(ErrorKind::Corrupt, "the shard is damaged").because(error)
-                    })?,
-                    None => break,
-                },
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Piece<Rows>>> {
+        let (mut piece, mut rows, mut room) = (Vec::new(), 0, self.at.limits.piece_bytes);
+        let mut is_last = false;
+        while rows < self.at.missing() && room > 0 {
+            let Some(table) = self.next_table()? else {
+                is_last = true;
+                break;
             };
             let passed = self.skip.min(table.num_rows() as u64) as usize;
             self.skip -= passed as u64;
-            let n = (table.num_rows() - passed).min(missing);
+            let n = (table.num_rows() - passed).min((self.at.missing() - rows) as usize);
+            let n = if n > 0 { rows_within(&table, passed, n, room) } else { 0 };
             self.read += (passed + n) as u64;
             let behind = table.num_rows() - passed - n;
             if behind > 0 {
                 self.rest = Some(table.slice(passed + n, behind));
             }
             if n > 0 {
-                batch.push(table.slice(passed, n));
-                missing -= n;
+                let part = table.slice(passed, n);
+                if room < u64::MAX {
+                    let held = part.columns().iter().map(bytes_of).fold(1, u64::saturating_add);
+                    room = room.saturating_sub(held);
+                }
+                piece.push(part);
+                rows += n as u64;
             }
         }
-        Ok((!batch.is_empty()).then_some(Rows::Table(batch)))
+        // Where a batch was cut and the file ends there is a piece without rows: it ends the batch.
+        let goes_on = !piece.is_empty() || self.at.row > 0;
+        Ok(goes_on.then(|| self.at.piece(Rows::Table(piece), rows, is_last)))
     }
 
     fn part(&self) -> Option<f64> {
@@ -343,50 +443,46 @@ impl ReadShard<Rows> for Table {
 struct Lines {
     lines: Box<dyn BufRead + Send>,
     is_json: bool,
-    size: u64,
     line: u64,
+    at: Place,
 }
 
 impl Lines {
-    fn open(path: &Path, kind: Kind, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Rows>>> {
-        let file = open(path)?;
+    /// Those of the file at `path`, whose bytes are `file`.
+    fn open(file: Box<dyn Read + Send>, path: &Path, kind: Kind, skip: u64, at: Place) -> Result<Self> {
         let bytes: Box<dyn Read + Send> = match split_packing(path).1 {
             Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),
             Some(_) => {
                 let reader = zstd::stream::read::Decoder::new(file);
                 Box::new(reader.map_err(|error| Error::io(path, "decompress", error))?)
             }
-            None => Box::new(file),
+            None => file,
         };
+        // bounded: a constant.
         let lines = Box::new(BufReader::with_capacity(1 << 20, bytes));
-        let mut lines = Self { lines, is_json: kind == Kind::Json, size, line: 0 };
+        let mut lines = Self { lines, is_json: kind == Kind::Json, line: 0, at };
         for _ in 0..skip {
             if lines.read()?.is_none() {
                 break;
             }
         }
-        Ok(Box::new(lines))
+        Ok(lines)
     }
 
     /// The next line without its end, or what is wrong with it alone; of JSON the next that is not blank.
     fn read(&mut self) -> Result<Option<Result<String>>> {
+        let mut blank = 0;
         loop {
             let mut line = Vec::new();
-            let n = self.lines.read_until(b'\n', &mut line).map_err(|error| {
-                let kind = match error.kind() {
-                    io::ErrorKind::InvalidData
-                    | io::ErrorKind::UnexpectedEof
-                    | io::ErrorKind::InvalidInput => ErrorKind::Corrupt,
-                    _ => ErrorKind::Io,
-                };
-                Error::new(kind, format!("line {} cannot be read", self.line + 1)).because(error)
-            })?;
+            let n = self.read_line(&mut line)?;
             if n == 0 {
                 return Ok(None);
             }
             self.line += 1;
-            if line.pop_if(|byte| *byte == b'\n').is_some() {
-                line.pop_if(|byte| *byte == b'\r');
+            let limit = self.at.limits.max_record_bytes;
+            if n > limit && line.len() as u64 > limit {
+                let message = format!("line {} has {n} bytes, max_record_bytes allows {limit}", self.line);
+                return Ok(Some(Err(Error::new(ErrorKind::TooLarge, message))));
             }
             if !self.is_json || !line.trim_ascii().is_empty() {
                 return Ok(Some(String::from_utf8(line).map_err(|error| {
@@ -394,26 +490,103 @@ impl Lines {
                     Error::new(ErrorKind::Corrupt, message).because(error.utf8_error())
                 })));
             }
+            blank += n;
+            if blank > LONGEST_LINE {
+                return Err(self.endless("blank lines"));
+            }
         }
     }
 
-    fn parse(&self, line: &str) -> Result<Value> {
-        serde_json::from_str(line).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(error)
+    /// Reads to the end of a line: of one within the limit all of it but its end, of any other a byte more than that; how many bytes
+    /// there were, the end included.
+    fn read_line(&mut self, line: &mut Vec<u8>) -> Result<u64> {
+        // A line of just the limit may be followed by its end.
+        let most = self.at.limits.max_record_bytes.saturating_add(2);
+        let mut n = 0u64;
+        loop {
+            let found = match self.lines.fill_buf() {
+                Ok(found) => found,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.unreadable(error)),
+            };
+            // A slice reads itself, and finds a byte quicker than we would.
+            let part = (&found[..]).skip_until(b'\n').unwrap_or(found.len());
+            let has_end = found[..part].ends_with(b"\n");
+            let kept = part.min(most.saturating_sub(line.len() as u64) as usize);
+            room::grow(line, kept)?;
+            line.extend_from_slice(&found[..kept]);
+            self.lines.consume(part);
+            n += part as u64;
+            if has_end || part == 0 {
+                break;
+            }
+            if n > LONGEST_LINE {
+                return Err(self.endless("one line"));
+            }
+        }
+        if line.len() as u64 == n && line.pop_if(|byte| *byte == b'\n').is_some() {
+            line.pop_if(|byte| *byte == b'\r');
+        }
+        Ok(n)
+    }
+
+    fn unreadable(&self, error: io::Error) -> Error {
+        let kind = match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
+                ErrorKind::Corrupt
+            }
+            io::ErrorKind::OutOfMemory => ErrorKind::Memory,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, format!("line {} cannot be read", self.line + 1)).because(error)
+    }
+
+    fn endless(&self, of: &str) -> Error {
+        let message = format!(
+            "from line {} on there are more than {LONGEST_LINE} bytes of {of}: the file does not hold lines of documents",
+            self.line
+        );
+        Error::new(ErrorKind::Format, message)
+    }
+
+    /// The value of a line, and the bytes that it may take.
+    fn parse(&self, line: &str) -> Result<(Value, u64)> {
+        let most = self.at.limits.max_record_bytes.saturating_mul(JSON_FACTOR).max(PIECE_BYTES);
+        json::parse(line.as_bytes(), most).map_err(|error| match error {
+            NoValue::Wrong(error) => {
+                Error::new(ErrorKind::Corrupt, format!("line {} is not JSON", self.line)).because(error)
+            }
+            NoValue::TooLarge(bytes) => {
+                let message = format!(
+                    "the values of line {} would take {bytes} bytes of memory; with max_record_bytes={} at most {most} are allowed",
+                    self.line, self.at.limits.max_record_bytes
+                );
+                Error::new(ErrorKind::TooLarge, message)
+            }
         })
     }
 }
 
 impl ReadShard<Rows> for Lines {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Rows>> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Rows>>> {
         let mut rows = if self.is_json { Rows::Json(Vec::new()) } else { Rows::Text(Vec::new()) };
-        let mut n = 0;
-        while n < self.size {
-            let Some(line) = self.read()? else { break };
+        let (mut n, mut held, mut is_last) = (0, 0u64, false);
+        while n < self.at.missing() && held < self.at.limits.piece_bytes {
+            let Some(line) = self.read()? else {
+                is_last = true;
+                break;
+            };
             let kept = line.and_then(|line| {
                 match &mut rows {
-                    Rows::Json(values) => values.push(self.parse(&line)?),
-                    Rows::Text(lines) => lines.push(line),
+                    Rows::Json(values) => {
+                        let (value, bytes) = self.parse(&line)?;
+                        held = held.saturating_add(bytes);
+                        values.push(value);
+                    }
+                    Rows::Text(lines) => {
+                        held = held.saturating_add(line.len() as u64);
+                        lines.push(line);
+                    }
                     _ => {}
                 }
                 Ok(())
@@ -421,7 +594,8 @@ impl ReadShard<Rows> for Lines {
             kept.or_else(|error| skips.unread(n, error))?;
             n += 1;
         }
-        Ok((n > 0).then_some(rows))
+        let goes_on = n > 0 || self.at.row > 0;
+        Ok(goes_on.then(|| self.at.piece(rows, n, is_last)))
     }
 }
 
@@ -430,21 +604,44 @@ struct Recordings<R> {
     reader: R,
     next: u64,
     rows: u64,
-    size: u64,
+    at: Place,
+    /// Tells how long a recording is, before others are read.
+    decoder: AudioDecoder,
+}
+
+impl<R: ReadRecords + 'static> Recordings<R> {
+    fn over(reader: R, rows: u64, skip: u64, at: Place) -> Box<dyn ReadShard<Rows>> {
+        Box::new(Self { reader, next: skip, rows, at, decoder: AudioDecoder::new() })
+    }
 }
 
 impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Rows>> {
-        let n = self.size.min(self.rows.saturating_sub(self.next));
-        let mut records = Vec::with_capacity(n as usize);
-        for row in self.next..self.next + n {
-            match self.reader.read(row, self.rows - row, &|_, _| None) {
-                Ok(record) => records.push(record),
-                Err(error) => skips.unread(row - self.next, error)?,
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Rows>>> {
+        let limits = self.at.limits;
+        let begin = self.next;
+        let end = begin.saturating_add(self.at.missing()).min(self.rows);
+        let (mut records, mut held) = (Vec::new(), 0u64);
+        while self.next < end && held < limits.piece_bytes {
+            match self.reader.read(self.next, self.rows - self.next, &|_, _| None) {
+                Ok(record) => {
+                    held = held.saturating_add(record.bytes.len() as u64);
+                    // What cannot be decoded takes nothing; whoever decodes it says why.
+                    if limits.second_bytes > 0.0
+                        && let Ok(recording) = self.decoder.open(&record.bytes)
+                    {
+                        let info = recording.info();
+                        let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));
+                        held = held.saturating_add((seconds * limits.second_bytes) as u64);
+                    }
+                    records.push(record);
+                }
+                Err(error) => skips.unread(self.next - begin, error)?,
             }
+            self.next += 1;
         }
-        self.next += n;
-        Ok((n > 0).then_some(Rows::Recordings(records)))
+        let n = self.next.saturating_sub(begin);
+        let is_last = self.next >= self.rows;
+        Ok((n > 0).then(|| self.at.piece(Rows::Recordings(records), n, is_last)))
     }
 
     fn part(&self) -> Option<f64> {

@@ -7,6 +7,7 @@ use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
+    room,
 };
 
 /// Keeps columns as they are: numbers become fields without an axis, lists of numbers fields with one.
@@ -29,10 +30,10 @@ impl Process<Rows> for Keep {
         let mut columns: Vec<Column> = Vec::new();
         let (mut row, mut documents) = (0, 0);
         for table in &tables {
-            let nulls: Vec<_> = if table.columns().iter().any(may_have_nulls) {
+            let nulls = if table.columns().iter().any(may_have_nulls) {
                 (0..table.num_rows()).map(|at| null_of(table, at)).collect()
             } else {
-                vec![None; table.num_rows()]
+                room::filled(table.num_rows(), None)?
             };
             for (at, field) in table.schema_ref().fields().iter().enumerate() {
                 let (dtype, rank) = kind(field.data_type()).ok_or_else(|| {
@@ -51,7 +52,7 @@ impl Process<Rows> for Keep {
                 let mut rest = 0;
                 for run in nulls.chunk_by(|a, b| a.is_none() && b.is_none()) {
                     if run[0].is_none() {
-                        append(&table.column(at).slice(rest, run.len()), &mut columns[at]);
+                        append(&table.column(at).slice(rest, run.len()), &mut columns[at])?;
                     }
                     rest += run.len();
                 }
@@ -125,7 +126,7 @@ fn null_of(table: &RecordBatch, row: usize) -> Option<String> {
 }
 
 /// Appends rows without nulls.
-fn append(array: &ArrayRef, column: &mut Column) {
+fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
     let lengths: Vec<u64>;
     let values: ArrayRef = match array.data_type() {
         ArrowType::List(_) => {
@@ -141,18 +142,22 @@ fn append(array: &ArrayRef, column: &mut Column) {
             list.values().slice(ends[0] as usize, (ends[ends.len() - 1] - ends[0]) as usize)
         }
         ArrowType::FixedSizeList(_, n) => {
-            lengths = vec![*n as u64; array.len()];
+            lengths = room::filled(array.len(), *n as u64)?;
             let list = array.as_fixed_size_list();
             list.values().slice(0, list.len() * *n as usize)
         }
         _ => {
-            lengths = vec![1; array.len()];
+            lengths = room::filled(array.len(), 1)?;
             array.clone()
         }
     };
     let data = values.to_data();
     let width = column.dtype.bytes();
     let bytes = data.buffers()[0].as_slice();
-    column.data.extend_from_slice(&bytes[data.offset() * width..(data.offset() + data.len()) * width]);
+    let values = &bytes[data.offset() * width..(data.offset() + data.len()) * width];
+    room::grow(&mut column.data, values.len())?;
+    column.data.extend_from_slice(values);
+    room::grow(&mut column.lengths, lengths.len())?;
     column.lengths.extend(lengths);
+    Ok(())
 }

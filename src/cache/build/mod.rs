@@ -11,6 +11,10 @@
 //! next, a *batch processor* is what each worker has of its own, and the *ordered writer* takes batches in an order that
 //! follows from the shards alone. So number and speed of workers change no byte. Readers are held back when three commits
 //! of documents, or `BACKLOG_BYTES`, wait to be written; only the batch that the writer waits for is always read.
+//!
+//! What is read and processed at a time is a [`Piece`]: a batch, or a part of one where its documents are large and the processor
+//! looks at each alone. So memory follows from bytes, while order, and what a build that goes on passes over, follow from batches: there
+//! is no commit within one.
 
 pub mod inputs;
 pub mod keep;
@@ -67,13 +71,32 @@ pub trait Shards: Send + Sync + 'static {
     fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Self::Batch>>>;
 }
 
+/// Documents that are read and processed together: a batch, or a part of one.
+#[derive(Debug)]
+pub struct Piece<B> {
+    /// The documents.
+    pub documents: B,
+    /// How many there are, with those that the reader left out.
+    pub rows: u64,
+    /// Whether it is the last one of its batch.
+    pub ends_batch: bool,
+}
+
+impl<B> Piece<B> {
+    /// All of a batch.
+    pub fn whole(documents: B, rows: u64) -> Self {
+        Self { documents, rows, ends_batch: true }
+    }
+}
+
 /// Reads a shard from front to back.
 pub trait ReadShard<B>: Send {
-    /// The next documents: as many as were asked for but for those that are left out, less at the end, None behind it.
+    /// The next documents. The pieces of a batch have together as many rows as were asked for, less at the end of the shard; None behind
+    /// it. Where a batch is cut changes no document.
     ///
     /// # Errors
     /// As [`Shards::open`].
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<B>>;
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<B>>>;
 
     /// The part of the shard that has been read, if that is known.
     fn part(&self) -> Option<f64> {
@@ -324,37 +347,39 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
                 .unwrap_or_else(|_| Err(panicked("a worker")))
                 .unwrap_or_else(Outcome::Failed)
         };
-        let mut skips = Skips::new(&shared.policy, turn.batch * size);
-        let mut batch = None;
+        let mut skips = Skips::new(&shared.policy, turn.batch.saturating_mul(size).saturating_add(turn.row));
+        let mut piece = None;
         let read = guarded(&mut || {
             let reader = match &mut turn.reader {
                 Some(reader) => reader,
                 None => turn.reader.insert(shards.open(turn.shard, turn.batch, size)?),
             };
-            batch = reader.next(&mut skips)?;
+            piece = reader.next(&mut skips)?;
             Ok(Outcome::End)
         });
-        let (shard, number) = (turn.shard, turn.batch);
-        let Some(batch) = batch else {
-            shared.turns.give_back(turn, false);
+        let (shard, batch, number) = (turn.shard, turn.batch, turn.piece);
+        let Some(Piece { documents, rows, ends_batch }) = piece else {
+            shared.turns.give_back(turn, None);
             shared.turns.answer(shard, number, in_shard(read, &shards.names()[shard]));
             continue;
         };
-        shared.turns.give_back(turn, true);
-        let mut batch = Some(batch);
+        shared.turns.give_back(turn, Some((rows, ends_batch)));
+        let mut documents = Some(documents);
         let made = guarded(&mut || {
             let process = process.get_or_insert_with(|| processor.worker());
-            let Some(batch) = batch.take() else { return Ok(Outcome::End) };
-            let mut processed = process.process(batch, &mut skips)?;
+            let Some(documents) = documents.take() else { return Ok(Outcome::End) };
+            let mut processed = process.process(documents, &mut skips)?;
             if let Some(fields) = &shared.fields {
                 processed.select(fields)?;
             }
             processed.check()?;
-            Ok(Outcome::Done(processed, Vec::new()))
+            Ok(Outcome::Done { processed, left_out: Vec::new(), ends_batch })
         });
         let made = match made {
-            Outcome::Done(processed, _) => Outcome::Done(processed, skips.into_errors()),
-            ended => in_batch(in_shard(ended, &shards.names()[shard]), number, size),
+            Outcome::Done { processed, .. } => {
+                Outcome::Done { processed, left_out: skips.into_errors(), ends_batch }
+            }
+            ended => in_batch(in_shard(ended, &shards.names()[shard]), batch, size),
         };
         shared.turns.answer(shard, number, made);
     }
@@ -373,8 +398,9 @@ fn in_shard(outcome: Outcome, name: &str) -> Outcome {
 fn in_batch(outcome: Outcome, batch: u64, size: u64) -> Outcome {
     match outcome {
         Outcome::Failed(mut error) if error.place.row.is_none() => {
-            error.message =
-                format!("{} (documents {} to {})", error.message, batch * size, (batch + 1) * size - 1);
+            let begin = batch.saturating_mul(size);
+            let last = begin.saturating_add(size - 1);
+            error.message = format!("{} (documents {begin} to {last})", error.message);
             Outcome::Failed(error)
         }
         outcome => outcome,
@@ -398,12 +424,16 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
     let mut committed = (writer.documents(), Instant::now());
     let (mut account, before) = (Account::new(0, LISTED), writer.ledger().skipped.documents);
     let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
+    // Whether there is a part of a batch behind the last commit, of which a build that goes on would know nothing.
+    let mut is_torn = false;
     loop {
-        let is_new = writer.documents() > committed.0;
+        let is_new = !is_torn && writer.documents() > committed.0;
         let due = is_new.then(|| committed.1 + COMMIT_TIME);
         let Some((shard, outcome)) = shared.turns.next(due) else {
             if shared.turns.is_stopped() {
-                writer.commit()?;
+                if !is_torn {
+                    writer.commit()?;
+                }
                 return Err(Error::new(ErrorKind::Closed, "the build was cancelled; build again to go on"));
             }
             if shared.turns.is_finished() {
@@ -416,7 +446,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
         };
         let name = &names[shard];
         match outcome {
-            Outcome::Done(processed, left_out) => {
+            Outcome::Done { processed, left_out, ends_batch } => {
                 let numbered = |(error, number): (Error, u64)| {
                     let mut error = error.in_shard(PathBuf::from(name));
                     error.place.index = Some(number);
@@ -425,19 +455,31 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
                 let left_out: Vec<_> =
                     left_out.into_iter().zip(writer.ledger().skipped.documents..).map(numbered).collect();
                 if let Some(too_many) = left_out.iter().find_map(|error| tally.bad(error, false).err()) {
-                    writer.commit()?;
+                    if !is_torn {
+                        writer.commit()?;
+                    }
                     return Err(too_many);
                 }
+                if !is_torn && !ends_batch {
+                    // What comes before the batch; the next commit is behind all of it.
+                    writer.commit()?;
+                    committed = (writer.documents(), Instant::now());
+                }
+                is_torn = !ends_batch;
                 for error in left_out {
                     writer.leave_out(name, &error);
                     account.enter(error, true);
                 }
                 writer.append(name, Some(processed))?;
-                writer.advance(name, false);
+                if ends_batch {
+                    writer.advance(name, false);
+                }
             }
             Outcome::End => writer.advance(name, true),
             Outcome::Failed(error) => {
-                writer.commit()?;
+                if !is_torn {
+                    writer.commit()?;
+                }
                 return Err(error);
             }
         }
@@ -445,7 +487,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
         shared.skipped.store(writer.ledger().skipped.documents, Ordering::Relaxed);
         shared.values.store(writer.values(), Ordering::Relaxed);
         let is_late = is_new && committed.1.elapsed() >= COMMIT_TIME;
-        if writer.documents() - committed.0 >= COMMIT_DOCUMENTS || is_late {
+        if !is_torn && (writer.documents() - committed.0 >= COMMIT_DOCUMENTS || is_late) {
             writer.commit()?;
             committed = (writer.documents(), Instant::now());
         }

@@ -1,7 +1,8 @@
 //! The processor of recordings: features of the whole recording, made once.
 //!
 //! Channels are averaged, then resampled to the transform's rate, as in a loader's pipeline; the spectrogram is of the whole
-//! recording, `[n_mels, n_frames]`.
+//! recording, `[n_mels, n_frames]`. As in a loader, a recording longer than `max_decoded_seconds` is refused before a sample is decoded, and
+//! one that is too short for a frame is followed by zeros.
 
 use std::sync::Arc;
 
@@ -9,9 +10,10 @@ use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
-    decode::{AudioDecoder, Planes},
-    pipeline::mean_of_channels,
+    decode::{AudioDecoder, KEPT_SAMPLES, Planes},
+    pipeline::{check_seconds, mean_of_channels},
     record::RawRecord,
+    room,
     transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
 };
 
@@ -22,12 +24,27 @@ pub struct Features {
     pub transform: Arc<SpectrogramTransform>,
     /// Shared by workers.
     pub resamplers: Arc<Resamplers>,
+    /// The most seconds that a recording may have.
+    pub max_decoded_seconds: f64,
 }
+
+/// Recordings that become longer than this by resampling, and more than [`MOST_STRETCHED`] times as long, are not believed: their
+/// header tells a rate at which nobody records.
+const LONGEST_STRETCHED: u64 = 1 << 28;
+const MOST_STRETCHED: u64 = 32;
 
 impl Features {
     /// The features that `transform` makes.
-    pub fn new(transform: SpectrogramTransform) -> Self {
-        Self { transform: Arc::new(transform), resamplers: Arc::new(Resamplers::new(Quality::default())) }
+    pub fn new(transform: SpectrogramTransform, max_decoded_seconds: f64) -> Self {
+        let resamplers = Arc::new(Resamplers::new(Quality::default()));
+        Self { transform: Arc::new(transform), resamplers, max_decoded_seconds }
+    }
+
+    /// Bytes that a second of a recording becomes.
+    pub fn second_bytes(&self) -> f64 {
+        let config = self.transform.config();
+        let frames = f64::from(config.sample_rate) / config.hop_length as f64;
+        frames * (config.n_mels * size_of::<f32>()) as f64
     }
 }
 
@@ -79,21 +96,38 @@ impl Worker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
-        self.decoder.read(&recording, 0..info.n_samples, &mut self.planes)?;
-        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
+        check_seconds(info, self.what.max_decoded_seconds)?;
         let transform = &self.what.transform;
         let rate = transform.config().sample_rate;
-        let waveform = if info.sample_rate == rate {
+        let n = target_len(info.n_samples, info.sample_rate, rate);
+        if n > LONGEST_STRETCHED && n / info.n_samples.max(1) > MOST_STRETCHED {
+            let message = format!(
+                "the recording has {} samples at {} Hz, and {n} at the transform's {rate} Hz: no more than {LONGEST_STRETCHED} are made \
+                 of a recording by resampling it to more than {MOST_STRETCHED} times its rate",
+                info.n_samples, info.sample_rate
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        self.decoder.read(&recording, 0..info.n_samples, &mut self.planes)?;
+        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
+        let n = usize::try_from(n).unwrap_or(usize::MAX);
+        let least = transform.least_samples();
+        let waveform = if info.sample_rate == rate && n >= least {
             mono
         } else {
-            let n = target_len(info.n_samples, info.sample_rate, rate);
-            self.waveform.resize(n as usize, 0.0);
-            self.what.resamplers.get(info.sample_rate, rate)?.resample(mono, 0, 0, &mut self.waveform)?;
+            if self.waveform.capacity() > KEPT_SAMPLES && n <= KEPT_SAMPLES {
+                self.waveform = Vec::new();
+            }
+            room::resize(&mut self.waveform, n.max(least), 0.0)?;
+            let (samples, silence) = self.waveform.split_at_mut(n);
+            silence.fill(0.0);
+            self.what.resamplers.get(info.sample_rate, rate)?.resample(mono, 0, 0, samples)?;
             &self.waveform[..]
         };
         let shape = [transform.n_mels(), transform.n_frames(waveform.len())];
-        let mut out = vec![0.0; shape[0] * shape[1]];
+        let mut out = room::filled(shape[0].saturating_mul(shape[1]), 0.0f32)?;
         transform.transform(waveform, &mut self.scratch, &mut out)?;
+        room::grow(&mut features.data, size_of_val(&out[..]))?;
         features.data.extend(out.iter().flat_map(|value| value.to_le_bytes()));
         features.lengths.push(out.len() as u64);
         features.shapes.extend(shape.map(|axis| axis as u64));

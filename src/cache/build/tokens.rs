@@ -9,6 +9,7 @@ use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
     decode::tokenizer::{Encoder, Tokenizer},
+    record::check_record_bytes,
 };
 
 /// Turns texts into ids.
@@ -22,6 +23,8 @@ pub struct Tokenize {
     pub has_bos: bool,
     /// The field that the ids become.
     pub field: String,
+    /// The most bytes of a text.
+    pub max_record_bytes: u64,
 }
 
 /// One worker's part of [`Tokenize`].
@@ -86,6 +89,7 @@ impl<'a> Ids<'a> {
     }
 
     fn add(&mut self, text: &str) -> Result<()> {
+        check_record_bytes(text.len() as u64, self.worker.what.max_record_bytes)?;
         let begin = self.all.len();
         if self.worker.what.has_bos {
             self.all.push(self.worker.what.tokenizer.bos_id());

@@ -2,7 +2,8 @@
 //!
 //! The order of batches is a pure function of the shards. *Round robin*: the shards in the order given, a batch of each, and again;
 //! who has no more drops out. *Concat*: one shard behind the other. A worker takes what the writer will need soonest of those
-//! shards that nobody reads at the moment, so that several are read at a time.
+//! shards that nobody reads at the moment, so that several are read at a time. A batch may come in pieces; then the writer stays with its
+//! shard until the last one.
 //!
 //! Nothing can deadlock: the batch that the writer waits for is read whatever waits already, and it waits for nothing else.
 //!
@@ -31,21 +32,31 @@ pub enum Order {
     Concat,
 }
 
-/// What became of a batch.
+/// What became of a piece of a batch.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Documents, and why others were left out.
-    Done(Processed, Vec<Error>),
-    /// There is no such batch: the shard has no more.
+    /// Documents.
+    Done {
+        processed: Processed,
+        /// Why others were left out.
+        left_out: Vec<Error>,
+        /// Whether it is the last piece of its batch.
+        ends_batch: bool,
+    },
+    /// There is no such piece: the shard has no more.
     End,
     /// The build ends with it.
     Failed(Error),
 }
 
-/// A shard's reader, lent to a worker, and which batch is next.
+/// A shard's reader, lent to a worker, and what it reads next.
 pub struct Turn<B> {
     pub shard: usize,
     pub batch: u64,
+    /// Rows of the batch that were read before.
+    pub row: u64,
+    /// The number of the piece among those of the shard that this build reads.
+    pub piece: u64,
     pub reader: Option<Box<dyn ReadShard<B>>>,
 }
 
@@ -69,7 +80,7 @@ impl<B> std::fmt::Debug for Turns<B> {
 
 struct State<B> {
     shards: Vec<Shard<B>>,
-    /// Batches that are read and not yet written.
+    /// Pieces that are read and not yet written.
     under_way: u64,
     /// Bytes of those that are processed.
     bytes: usize,
@@ -79,12 +90,15 @@ struct State<B> {
 struct Shard<B> {
     reader: Option<Box<dyn ReadShard<B>>>,
     is_taken: bool,
-    /// The next batch to be read.
+    /// The batch that is read next, the row of it, and the number of the piece.
     next: u64,
+    next_row: u64,
+    next_piece: u64,
     /// Whether the reader has come to its end, or failed.
     has_ended: bool,
-    /// Batches that are written.
+    /// Batches that are written, and pieces.
     written: u64,
+    written_pieces: u64,
     is_finished: bool,
     outcomes: BTreeMap<u64, Outcome>,
     part: f64,
@@ -97,8 +111,11 @@ impl<B> Turns<B> {
             reader: None,
             is_taken: false,
             next: standing.batches,
+            next_row: 0,
+            next_piece: 0,
             has_ended: standing.is_finished,
             written: standing.batches,
+            written_pieces: 0,
             is_finished: standing.is_finished,
             outcomes: BTreeMap::new(),
             part: if standing.is_finished { 1.0 } else { 0.0 },
@@ -148,26 +165,32 @@ impl<B> Turns<B> {
             let room = state.under_way < self.most_batches && state.bytes < self.most_bytes;
             let found = self.first(&state, free, |shard| shard.next).filter(|&at| {
                 let shard = &state.shards[at];
-                room || (self.needed(&state) == Some(at) && shard.next == shard.written)
+                room || (self.needed(&state) == Some(at) && shard.next_piece == shard.written_pieces)
             });
             if let Some(at) = found {
                 state.under_way += 1;
                 let shard = &mut state.shards[at];
                 shard.is_taken = true;
-                return Some(Turn { shard: at, batch: shard.next, reader: shard.reader.take() });
+                let (batch, row, piece) = (shard.next, shard.next_row, shard.next_piece);
+                return Some(Turn { shard: at, batch, row, piece, reader: shard.reader.take() });
             }
             state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Gives a reader back; `goes_on` if it gave a batch.
-    pub fn give_back(&self, turn: Turn<B>, goes_on: bool) {
+    /// Gives a reader back that read so many rows, and whether they end a batch; None if there were no more.
+    pub fn give_back(&self, turn: Turn<B>, read: Option<(u64, bool)>) {
+        let goes_on = read.is_some();
         let part = turn.reader.as_ref().and_then(|reader| reader.part());
         let mut state = self.lock();
         let shard = &mut state.shards[turn.shard];
         shard.is_taken = false;
         shard.has_ended |= !goes_on;
-        shard.next = turn.batch + 1;
+        (shard.next, shard.next_row) = match read {
+            Some((rows, false)) => (turn.batch, turn.row.saturating_add(rows)),
+            _ => (turn.batch.saturating_add(1), 0),
+        };
+        shard.next_piece = turn.piece + 1;
         shard.part = if goes_on { part.unwrap_or(0.0) } else { 1.0 };
         let reader = turn.reader.filter(|_| goes_on);
         shard.reader = reader;
@@ -175,16 +198,16 @@ impl<B> Turns<B> {
         self.free.notify_all();
     }
 
-    /// Hands over what became of a batch.
-    pub fn answer(&self, shard: usize, batch: u64, outcome: Outcome) {
+    /// Hands over what became of a piece.
+    pub fn answer(&self, shard: usize, piece: u64, outcome: Outcome) {
         let mut state = self.lock();
         state.bytes += bytes(&outcome);
-        state.shards[shard].outcomes.insert(batch, outcome);
+        state.shards[shard].outcomes.insert(piece, outcome);
         drop(state);
         self.ready.notify_all();
     }
 
-    /// The next batch of the order, and its shard; waits for it, until `due`. None then, when stopped, or when all is done.
+    /// The next piece of the order, and its shard; waits for it, until `due`. None then, when stopped, or when all is done.
     pub fn next(&self, due: Option<Instant>) -> Option<(usize, Outcome)> {
         let mut state = self.lock();
         loop {
@@ -193,10 +216,11 @@ impl<B> Turns<B> {
             }
             let at = self.needed(&state)?;
             let shard = &mut state.shards[at];
-            let written = shard.written;
+            let written = shard.written_pieces;
             if let Some(outcome) = shard.outcomes.remove(&written) {
+                shard.written_pieces += 1;
                 match outcome {
-                    Outcome::Done(..) => shard.written += 1,
+                    Outcome::Done { ends_batch, .. } => shard.written += u64::from(ends_batch),
                     _ => shard.is_finished = true,
                 }
                 state.under_way -= 1;
@@ -247,7 +271,7 @@ impl<B> Turns<B> {
 
 fn bytes(outcome: &Outcome) -> usize {
     match outcome {
-        Outcome::Done(processed, _) => processed.columns.iter().map(|column| column.data.len()).sum(),
+        Outcome::Done { processed, .. } => processed.columns.iter().map(|column| column.data.len()).sum(),
         _ => 0,
     }
 }
@@ -259,13 +283,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cache::build::Piece;
 
     /// A shard of so many batches; nothing here looks into them.
     struct Batches(u64);
 
     impl ReadShard<()> for Batches {
-        fn next(&mut self, _skips: &mut super::super::Skips<'_>) -> crate::Result<Option<()>> {
-            Ok(self.0.checked_sub(1).map(|left| self.0 = left))
+        fn next(&mut self, _skips: &mut super::super::Skips<'_>) -> crate::Result<Option<Piece<()>>> {
+            Ok(self.0.checked_sub(1).map(|left| Piece::whole(self.0 = left, 1)))
         }
     }
 
@@ -280,25 +305,41 @@ mod tests {
     /// A batch of so many bytes, with its number as the number of documents.
     fn done(number: u64, bytes: usize) -> Outcome {
         let column = crate::cache::Column::flat("x", crate::cache::DataType::Uint8, vec![0; bytes], vec![]);
-        Outcome::Done(Processed { documents: number, columns: vec![column] }, Vec::new())
+        let processed = Processed { documents: number, columns: vec![column] };
+        Outcome::Done { processed, left_out: Vec::new(), ends_batch: true }
     }
 
-    /// What a worker does: takes turns until there are none, and answers them; a shard has `batches` of them.
+    /// In how many pieces a batch is read.
+    fn pieces(shard: usize, batch: u64) -> u64 {
+        1 + (shard as u64 + batch) % 3
+    }
+
+    /// What a worker does: takes turns until there are none, and answers them; a shard has `batches`, each of some pieces of 5 rows.
     fn work(turns: &Turns<()>, batches: &[u64]) {
         while let Some(turn) = turns.take() {
-            let (shard, number) = (turn.shard, turn.batch);
-            let goes_on = number < batches[shard];
-            turns.give_back(turn, goes_on);
-            if number % 3 == 1 {
+            let Turn { shard, batch, row, piece, .. } = turn;
+            let goes_on = batch < batches[shard];
+            let ends = row / 5 + 1 == pieces(shard, batch);
+            turns.give_back(turn, goes_on.then_some((5, ends)));
+            if batch % 3 == 1 {
                 thread::yield_now();
             }
-            turns.answer(shard, number, if goes_on { done(number, 8) } else { Outcome::End });
+            let done = match done(batch, 8) {
+                Outcome::Done { processed, left_out, .. } => {
+                    Outcome::Done { processed, left_out, ends_batch: ends }
+                }
+                other => other,
+            };
+            turns.answer(shard, piece, if goes_on { done } else { Outcome::End });
         }
     }
 
     /// The order, slow and plain: batches of each shard from where it stands, with its end.
     fn expected(order: Order, begun: &[u64], batches: &[u64]) -> Vec<(usize, Option<u64>)> {
-        let numbers = |shard: usize| (begun[shard]..batches[shard]).map(Some).chain([None]);
+        let again = |shard: usize, batch: u64| (0..pieces(shard, batch)).map(move |_| Some(batch));
+        let numbers = |shard: usize| {
+            (begun[shard]..batches[shard]).flat_map(move |batch| again(shard, batch)).chain([None])
+        };
         let mut all: Vec<(usize, Option<u64>)> =
             (0..batches.len()).flat_map(|shard| numbers(shard).map(move |number| (shard, number))).collect();
         if order == Order::RoundRobin {
@@ -325,7 +366,7 @@ mod tests {
                 let mut found = Vec::new();
                 while let Some((shard, outcome)) = turns.next(None) {
                     found.push((shard, match outcome {
-                        Outcome::Done(processed, _) => Some(processed.documents),
+                        Outcome::Done { processed, .. } => Some(processed.documents),
                         _ => None,
                     }));
                 }
@@ -357,7 +398,7 @@ mod tests {
                 }
                 let turn = turns.take().unwrap();
                 assert_eq!((turn.shard, turn.batch), (shard, 0));
-                turns.give_back(turn, true);
+                turns.give_back(turn, Some((1, true)));
                 turns.answer(shard, 0, done(0, 8));
             }
             let (shards, held) = {
@@ -371,11 +412,11 @@ mod tests {
             });
             assert!(turns.next(Some(Instant::now() + Duration::from_millis(5))).is_none());
             assert_eq!(turns.lock().under_way, shards, "nobody reads ahead");
-            turns.give_back(first, true);
+            turns.give_back(first, Some((1, true)));
             turns.answer(0, 0, done(0, 8));
             for shard in 0..shards as usize {
                 let next = turns.next(None);
-                assert!(matches!(next, Some((at, Outcome::Done(..))) if at == shard));
+                assert!(matches!(next, Some((at, Outcome::Done { .. })) if at == shard));
             }
             assert!(waiter.join().unwrap().is_some());
         }
@@ -387,10 +428,10 @@ mod tests {
         let mut turn = turns.take().unwrap();
         assert!(turn.reader.is_none(), "nobody opened it yet");
         turn.reader = Some(Box::new(Batches(1)));
-        turns.give_back(turn, true);
+        turns.give_back(turn, Some((1, true)));
         let turn = turns.take().unwrap();
         assert!(turn.batch == 1 && turn.reader.is_some());
-        turns.give_back(turn, false);
+        turns.give_back(turn, None);
         assert!(turns.take().is_none(), "it has no more");
     }
 

@@ -18,17 +18,23 @@ use crate::{
     cache::{
         Compression, DataType, Processed, WriterOptions,
         build::{
-            Build, Order, Plan, Process, Processor, ReadShard, Shards, Skips,
-            inputs::{Files, Want},
+            Build, Order, Piece, Plan, Process, Processor, ReadShard, Shards, Skips,
+            inputs::{Files, Limits, Want},
             recordings::Features,
             tokens::Tokenize,
         },
     },
-    config::PolicyConfig,
+    config::{LimitConfig, PolicyConfig},
     pipeline::{MaxErrors, Policy},
     python::{
-        allow_paths, calls::expect_calls, errors::to_python, logging::EmitAtEnd, side::on_the_side,
-        spectrogram::SpectrogramTransform, tokenizer::Tokenizer, whole::max_errors,
+        allow_paths,
+        calls::expect_calls,
+        errors::to_python,
+        logging::EmitAtEnd,
+        side::on_the_side,
+        spectrogram::SpectrogramTransform,
+        tokenizer::Tokenizer,
+        whole::{int64, max_errors},
     },
 };
 
@@ -45,13 +51,32 @@ fn policy(on_error: String, max_errors: Option<MaxErrors>) -> Result<Policy> {
     if problems.is_empty() { Ok(policy) } else { Err(Error::new(ErrorKind::Config, problems.join("; "))) }
 }
 
-/// What `forebay.cache` says of a processor: its kind, and what that kind needs.
-fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want)> {
+/// What `forebay.cache` says of a processor: its kind, what that kind needs, and how much of it at a time.
+fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, Limits)> {
+    let (processor, want, max_record_bytes) = kind(given)?;
+    let limits = match &processor {
+        // A function is called with a batch.
+        AnyProcessor::Callable(_) => Limits { piece_bytes: u64::MAX, ..Limits::default() },
+        AnyProcessor::Features(features) => {
+            Limits { second_bytes: features.second_bytes(), ..Limits::default() }
+        }
+        _ => Limits::default(),
+    };
+    Ok((processor, want, Limits { max_record_bytes, ..limits }))
+}
+
+fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
     let item = |name: &str| given.as_any().get_item(name);
     let columns = item("columns")?.extract::<Option<Vec<String>>>()?;
     let want = columns.map_or(Want::All, Want::Columns);
+    let limits = LimitConfig {
+        max_record_bytes: int64(&item("max_record_bytes")?)?,
+        max_decoded_seconds: item("max_decoded_seconds")?.extract()?,
+    };
+    let (max_record_bytes, max_decoded_seconds) =
+        limits.check().map_err(|error| to_python(given.py(), &error))?;
     let kind: String = item("kind")?.extract()?;
-    Ok(match &kind[..] {
+    let (processor, want) = match &kind[..] {
         "tokenize" => {
             let text_column: String = item("text_column")?.extract()?;
             let tokenize = Tokenize {
@@ -59,13 +84,14 @@ fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want)> {
                 text_column: text_column.clone(),
                 has_bos: item("bos")?.extract()?,
                 field: item("field")?.extract()?,
+                max_record_bytes,
             };
             (AnyProcessor::Tokenize(tokenize), Want::Columns(vec![text_column]))
         }
         "features" => {
             let transform = item("transform")?.cast::<SpectrogramTransform>()?.get().core().clone();
             (
-                AnyProcessor::Features(Features::new(transform)),
+                AnyProcessor::Features(Features::new(transform, max_decoded_seconds)),
                 Want::Recordings {
                     column: item("audio_column")?.extract()?,
                     allow_paths: allow_paths::extract(given.get_item("allow_paths")?.as_ref())?,
@@ -82,7 +108,8 @@ fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want)> {
             (AnyProcessor::Columns(Arc::new(item("to_columns")?.unbind())), want)
         }
         _ => (AnyProcessor::Keep, want),
-    })
+    };
+    Ok((processor, want, max_record_bytes))
 }
 
 /// Files, or functions that open iterators.
@@ -93,9 +120,9 @@ enum Given {
 }
 
 impl Given {
-    fn shards(self, want: Want, is_processed: bool) -> Result<AnyShards> {
+    fn shards(self, want: Want, limits: Limits, is_processed: bool) -> Result<AnyShards> {
         match self {
-            Self::Paths(paths) => Ok(AnyShards::Files(Files::new(paths, want)?)),
+            Self::Paths(paths) => Ok(AnyShards::Files(Files::new(paths, want, limits)?)),
             Self::Open(shards) => {
                 expect_calls();
                 let (names, open) = shards.into_iter().unzip();
@@ -136,7 +163,7 @@ impl _CacheBuild {
         is_processed: bool,
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
-        let (processor, want) = self::processor(processor)?;
+        let (processor, want, limits) = self::processor(processor)?;
         let given: Given = shards.extract()?;
         let made_by: Map<String, Value> = serde_json::from_str(made_by).map_err(|error| {
             to_python(Error::new(ErrorKind::Config, "made_by is no JSON object").because(error))
@@ -157,7 +184,7 @@ impl _CacheBuild {
             },
         };
         let build = on_the_side(py, "forebay-build", move |_| {
-            let shards = given.shards(want, is_processed)?;
+            let shards = given.shards(want, limits, is_processed)?;
             let options = WriterOptions { made_by, ..plan.options.clone() };
             Build::start(Plan { options, ..plan }, shards, processor)
         })?;
@@ -171,13 +198,13 @@ impl _CacheBuild {
         processor: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = shards.py();
-        let (processor, want) = self::processor(processor)?;
+        let (processor, want, limits) = self::processor(processor)?;
         let given: Given = shards.extract()?;
         let dict = PyDict::new(py);
         if let Some(what) = processor.describe() {
             dict.set_item("processor", what)?;
         }
-        let found = on_the_side(py, "forebay-shards", move |_| match given.shards(want, false)? {
+        let found = on_the_side(py, "forebay-shards", move |_| match given.shards(want, limits, false)? {
             AnyShards::Files(files) => files.fingerprints().map(Some),
             _ => Ok(None),
         });
@@ -191,7 +218,7 @@ impl _CacheBuild {
 
     /// The number of documents once it has ended, or None after `seconds`; raises what ended it.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
-        let most = Duration::from_secs_f64(seconds.clamp(0.0, 1.0));
+        let most = Duration::from_secs_f64(seconds.max(0.0).min(1.0));
         let ended = py.detach(|| self.0.as_ref().and_then(|build| build.wait(most)));
         let _emit = EmitAtEnd(py);
         ended.transpose().map_err(|error| to_python(py, &error))
@@ -248,7 +275,6 @@ struct Work {
     policy: Policy,
     /// The row of the shard that the next batch begins with.
     begin: u64,
-    batch_size: u64,
 }
 
 #[pymethods]
@@ -262,25 +288,41 @@ impl _ShardWork {
         batch_size: u64,
         on_error: &str,
     ) -> PyResult<Self> {
-        let (processor, want) = self::processor(processor)?;
+        let (processor, want, limits) = self::processor(processor)?;
         let policy = policy(on_error.to_owned(), None).map_err(|error| to_python(py, &error))?;
         let given: Given = shard.extract()?;
-        let opened = py.detach(|| given.shards(want, false)?.open(0, skip_batches, batch_size));
+        let opened = py.detach(|| given.shards(want, limits, false)?.open(0, skip_batches, batch_size));
         let reader = opened.map_err(|error| to_python(py, &error))?;
-        let begin = skip_batches * batch_size;
-        Ok(Self(Mutex::new(Work { reader, process: processor.worker(), policy, begin, batch_size })))
+        let begin = skip_batches.saturating_mul(batch_size);
+        Ok(Self(Mutex::new(Work { reader, process: processor.worker(), policy, begin })))
     }
 
     /// The next batch, processed, and what was left out of it; None behind the last.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOut>)>> {
         let made = py.detach(|| -> Result<Option<(Processed, Vec<Error>)>> {
             let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Work { reader, process, policy, begin, batch_size } = &mut *work;
-            let mut skips = Skips::new(policy, *begin);
-            let Some(batch) = reader.next(&mut skips)? else { return Ok(None) };
-            *begin += *batch_size;
-            let processed = process.process(batch, &mut skips)?;
-            Ok(Some((processed, skips.into_errors())))
+            let Work { reader, process, policy, begin } = &mut *work;
+            // A batch goes to another process whole, though it is read in pieces.
+            let mut all: Option<(Processed, Vec<Error>)> = None;
+            loop {
+                let mut skips = Skips::new(policy, *begin);
+                let Some(Piece { documents, rows, ends_batch }) = reader.next(&mut skips)? else {
+                    return Ok(all);
+                };
+                *begin += rows;
+                let processed = process.process(documents, &mut skips)?;
+                let errors = skips.into_errors();
+                match &mut all {
+                    None => all = Some((processed, errors)),
+                    Some((before, left_out)) => {
+                        before.append(processed)?;
+                        left_out.extend(errors);
+                    }
+                }
+                if ends_batch {
+                    return Ok(all);
+                }
+            }
         });
         let Some((processed, left_out)) = made.map_err(|error| to_python(py, &error))? else {
             return Ok(None);

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use numpy::{PyArray1, PyArrayMethods};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 
 use crate::{
     Error, ErrorKind,
     cache::CacheReader,
     python::{SLICE, errors::to_python, side::on_the_side},
+    room,
 };
 
 /// An open split of a cache.
@@ -83,18 +84,21 @@ impl _CacheReader {
     ) -> PyResult<Bound<'py, PyArray1<u8>>> {
         self.check(py, field)?;
         let bytes = self.0.fields()[field].dtype.bytes() as u64;
-        let n = stop.saturating_sub(start);
-        if start + n > self.0.flat_len(field) {
+        if start > stop || stop > self.0.flat_len(field) {
             let message =
                 format!("values {start} to {stop} are asked for, and there are {}", self.0.flat_len(field));
             return Err(to_python(py, &Error::new(ErrorKind::Index, message)));
         }
-        let out = PyArray1::<u8>::zeros(py, (n * bytes) as usize, false);
-        let mut lent = out.readwrite();
-        let slice = lent.as_slice_mut()?;
-        py.detach(|| self.0.read_flat(field, start, slice)).map_err(|error| to_python(py, &error))?;
-        drop(lent);
-        Ok(out)
+        let read = || {
+            // What numpy cannot have, it tells by a panic.
+            let mut out = room::zero_bytes(
+                usize::try_from((stop - start).saturating_mul(bytes)).unwrap_or(usize::MAX),
+            )?;
+            self.0.read_flat(field, start, &mut out)?;
+            Ok(out.into_vec())
+        };
+        let out = py.detach(read).map_err(|error: Error| to_python(py, &error))?;
+        Ok(PyArray1::from_vec(py, out))
     }
 
     /// Documents of a field.

@@ -15,7 +15,7 @@ use crate::{
     cache::{
         Processed,
         build::{
-            Process, Processor, ReadShard, Shards, Skips,
+            Piece, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Rows},
             keep::Keep,
             recordings::Features,
@@ -76,8 +76,13 @@ impl Shards for AnyShards {
 struct FileShard(Box<dyn ReadShard<Rows>>);
 
 impl ReadShard<Batch> for FileShard {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Batch>> {
-        Ok(self.0.next(skips)?.map(Batch::Rows))
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
+        let piece = self.0.next(skips)?;
+        Ok(piece.map(|Piece { documents, rows, ends_batch }| Piece {
+            documents: Batch::Rows(documents),
+            rows,
+            ends_batch,
+        }))
     }
 
     fn part(&self) -> Option<f64> {
@@ -91,7 +96,7 @@ struct Iterable {
 }
 
 impl ReadShard<Batch> for Iterable {
-    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Batch>> {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
         call("the shard's iterator raised an exception", |py| {
             let mut iterator = self.iterator.bind(py).try_iter()?;
             let list = PyList::empty(py);
@@ -99,7 +104,8 @@ impl ReadShard<Batch> for Iterable {
                 let Some(document) = iterator.next() else { break };
                 list.append(document?)?;
             }
-            Ok((!list.is_empty()).then(|| Batch::Objects(list.unbind())))
+            let rows = list.len() as u64;
+            Ok((rows > 0).then(|| Piece::whole(Batch::Objects(list.unbind()), rows)))
         })
     }
 }
@@ -109,7 +115,7 @@ struct Elsewhere {
 }
 
 impl ReadShard<Batch> for Elsewhere {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Batch>> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
         let next = call("a batch could not be processed elsewhere", |py| {
             let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
             let (batch, left_out): (Bound<'_, PyAny>, Vec<convert::LeftOut>) = next?.extract()?;
@@ -117,7 +123,8 @@ impl ReadShard<Batch> for Elsewhere {
         })?;
         let Some((processed, left_out)) = next else { return Ok(None) };
         left_out.into_iter().try_for_each(|one| skips.leave_out(convert::error(one)))?;
-        Ok(Some(Batch::Processed(processed)))
+        // Its rows are told by none but the worker that read them; nothing counts them here.
+        Ok(Some(Piece::whole(Batch::Processed(processed), 0)))
     }
 }
 
@@ -137,7 +144,7 @@ impl AnyProcessor {
     /// What tells it from others of ours; the user's tell it themselves.
     pub fn describe(&self) -> Option<String> {
         match self {
-            Self::Tokenize(Tokenize { tokenizer, text_column, has_bos, field }) => Some(format!(
+            Self::Tokenize(Tokenize { tokenizer, text_column, has_bos, field, .. }) => Some(format!(
                 "{field} = tokenizer {:016x} of {text_column}, {} BOS",
                 tokenizer.fingerprint(),
                 if *has_bos { "with" } else { "without" }

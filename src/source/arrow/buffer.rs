@@ -165,7 +165,7 @@ fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
 }
 
 /// How many times as large a buffer above the limit of a record may be decompressed.
-const USUAL_RATIO: u64 = 64;
+pub(crate) const USUAL_RATIO: u64 = 64;
 
 /// What a compressed buffer of `len` bytes may come to.
 ///
@@ -175,7 +175,12 @@ pub(crate) fn most_decompressed(len: u64, max_record_bytes: u64) -> u64 {
 }
 
 /// Reads and decompresses a whole buffer.
-fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>, max_record_bytes: u64) -> Result<Bytes> {
+pub(crate) fn decompress(
+    file: &StoredFile,
+    span: Span,
+    codec: Option<Codec>,
+    max_record_bytes: u64,
+) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
     }

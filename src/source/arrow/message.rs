@@ -143,6 +143,12 @@ impl Scanner {
         })
     }
 
+    /// The metadata of that message.
+    #[cfg(feature = "cache")]
+    pub(crate) fn metadata(&self) -> &[u8] {
+        &self.bytes[self.metadata.clone()]
+    }
+
     fn fill(&mut self, file: &StoredFile, at: u64, len: usize) -> Result<()> {
         room::resize(&mut self.bytes, len, 0)?;
         let n = file.read(&mut self.bytes, at)?;

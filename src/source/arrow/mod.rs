@@ -22,6 +22,8 @@ mod index;
 mod message;
 mod reader;
 mod shard;
+#[cfg(feature = "cache")]
+pub(crate) mod table;
 mod walk;
 
 use std::{

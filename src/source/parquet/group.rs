@@ -20,6 +20,7 @@ use ::parquet::{
         serialized_reader::SerializedPageReader,
     },
 };
+use arrow_array::RecordBatch;
 
 use super::{
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
@@ -78,7 +79,12 @@ impl Decoder {
 
     /// The values of one row, which somebody else asks for.
     pub(super) fn one(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Values> {
-        Self::new(open, blocks, &Leave::default(), group, row..row + 1, 1, SMALL_BLOCK)?.next(open, group)
+        Self::alone(open, blocks, group, row)?.next(open, group)
+    }
+
+    /// A decoder of one row.
+    pub(super) fn alone(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Self> {
+        Self::new(open, blocks, &Leave::default(), group, row..row + 1, 1, SMALL_BLOCK)
     }
 
     fn new(
@@ -99,6 +105,7 @@ impl Decoder {
             plan: &open.plan,
             chunks: &chunks,
             batch_rows,
+            max_record_bytes: open.max_record_bytes,
         };
         let selection = (rows.start > 0).then(|| {
             let [skipped, selected] = [rows.start, rows.end - rows.start].map(|n| n as usize);
@@ -130,12 +137,19 @@ impl Decoder {
     /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before the footer says;
     /// [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
     pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
+        let batch = self.next_batch(group)?;
+        let permits = self.chunks.permits();
+        Values::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
+    }
+
+    /// The same as the decoder has it.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) fn next_batch(&mut self, group: usize) -> Result<RecordBatch> {
         self.chunks.begin_batch();
         match guarded(|| self.reader.next()).map_err(|error| named(error, group))? {
-            Some(Ok(batch)) => {
-                let permits = self.chunks.permits();
-                Values::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
-            }
+            Some(Ok(batch)) => Ok(batch),
             Some(Err(error)) => Err(failed(&self.chunks, error, group)),
             None => {
                 let error = Error::new(ErrorKind::Corrupt, "it has fewer rows than the footer says");
@@ -206,6 +220,7 @@ struct GroupChunks<'a> {
     plan: &'a Plan,
     chunks: &'a Chunks,
     batch_rows: u64,
+    max_record_bytes: u64,
 }
 
 impl RowGroups for GroupChunks<'_> {
@@ -218,10 +233,12 @@ impl RowGroups for GroupChunks<'_> {
         let found = self.row_group.columns().get(leaf);
         let chunk = found.ok_or(ParquetError::IndexOutOfBound(leaf, self.row_group.num_columns()))?;
         let pages = SerializedPageReader::new(Arc::new(self.chunks.clone()), chunk, self.num_rows(), None)?;
-        let is_nullable = chunk.column_descr().max_def_level() > 0;
+        let levels = chunk.column_descr();
         let checked = Checked {
             pages: Box::new(pages),
-            is_nullable,
+            is_nullable: levels.max_def_level() > 0,
+            is_repeated: levels.max_rep_level() > 0,
+            max_bytes: self.max_record_bytes,
             batch_rows: self.batch_rows,
             chunks: self.chunks.clone(),
             column,

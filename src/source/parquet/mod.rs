@@ -26,6 +26,8 @@ mod guard;
 mod pages;
 mod plan;
 mod reader;
+#[cfg(feature = "cache")]
+pub(crate) mod table;
 mod thrift;
 mod values;
 

@@ -34,6 +34,8 @@ const USUAL_PAGE: u64 = 8 << 20;
 const USUAL_RATIO: u64 = 64;
 /// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
+/// What a value of a list takes at most, once decoded: a number, or a view of bytes.
+const LIST_VALUE: u64 = 16;
 
 /// Where a column chunk lies, and how large its pages may be.
 #[derive(Debug, Clone)]
@@ -269,6 +271,10 @@ pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has levels that tell nulls.
     pub is_nullable: bool,
+    /// Whether rows are lists, so that each page has levels that tell where these begin.
+    pub is_repeated: bool,
+    /// The most bytes that the values of a page of lists may come to, unless they are encoded to a 64th.
+    pub max_bytes: u64,
     /// How many rows are decoded at a time.
     pub batch_rows: u64,
     pub chunks: Chunks,
@@ -282,7 +288,23 @@ pub(super) struct Checked {
 
 impl Checked {
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
-        let held = self.size(page)?;
+        let mut held = self.size(page)?;
+        if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
+            // A run of equal values takes some bytes, however many there are; of rows that are lists one may have all of them.
+            let values = u64::from(page.num_values()).saturating_mul(LIST_VALUE);
+            let limit =
+                self.max_bytes.max(MAX_BATCH).max((page.buffer().len() as u64).saturating_mul(USUAL_RATIO));
+            if values > limit {
+                let message = format!(
+                    "a page of {} bytes has {} values of lists; with max_record_bytes={} at most {limit} bytes are allowed",
+                    page.buffer().len(),
+                    page.num_values(),
+                    self.max_bytes
+                );
+                return Err(self.chunks.refuse(Error::new(ErrorKind::TooLarge, message)));
+            }
+            held = held.max(values);
+        }
         // A row alone holds what it must.
         match self.chunks.hold(held) {
             sum if sum > MAX_BATCH && self.batch_rows > 1 => {
@@ -297,12 +319,16 @@ impl Checked {
     fn size(&self, page: &Page) -> Result<u64, ParquetError> {
         let size = page.buffer().len() as u64;
         let (values, encoding) = match page {
-            Page::DataPage { buf, encoding, .. } if self.is_nullable => {
-                // The levels come first, behind their length.
-                let levels = buf.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
-                (buf.get(levels.saturating_add(4)..), *encoding)
+            Page::DataPage { buf, encoding, .. } => {
+                // The levels come first, each kind behind its length.
+                let n_levels = usize::from(self.is_repeated) + usize::from(self.is_nullable);
+                let behind = |buf: &'_ [u8]| {
+                    let levels = buf.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
+                    levels.saturating_add(4)
+                };
+                let values = (0..n_levels).try_fold(&buf[..], |buf, _| buf.get(behind(buf)..));
+                (values, *encoding)
             }
-            Page::DataPage { buf, encoding, .. } => (Some(&buf[..]), *encoding),
             Page::DataPageV2 { buf, encoding, def_levels_byte_len, rep_levels_byte_len, .. } => {
                 let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
                 (buf.get(levels..), *encoding)

@@ -74,7 +74,7 @@ fn schema_of(metadata: &ParquetMetaData) -> Schema {
 }
 
 /// The schema of some columns.
-fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescriptor, ParquetError> {
+pub(super) fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescriptor, ParquetError> {
     let root = Type::group_type_builder(root.name()).with_fields(columns).build()?;
     Ok(SchemaDescriptor::new(Arc::new(root)))
 }

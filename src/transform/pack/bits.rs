@@ -16,6 +16,7 @@ impl Bits {
         let mut top = max;
         loop {
             top /= 64;
+            // bounded: a bit for each length of a row, which `TokenConfig` bounds.
             levels.push(vec![0; top + 1]);
             if top == 0 {
                 return Self { levels };

@@ -16,6 +16,7 @@ pub struct Queues {
 impl Queues {
     /// Empty queues for lengths up to `longest`.
     pub fn new(longest: usize) -> Self {
+        // bounded: a pair for each length of a row, which `TokenConfig` bounds.
         Self { ends: vec![(NONE, NONE); longest + 1], next: Vec::new(), filled: Bits::new(longest) }
     }
 
@@ -27,6 +28,7 @@ impl Queues {
     /// Puts a slot at the end of its queue.
     pub fn push(&mut self, len: usize, slot: u32) {
         if self.next.len() <= slot as usize {
+            // bounded: a word for each document that is held.
             self.next.resize(slot as usize + 1, NONE);
         }
         self.next[slot as usize] = NONE;

@@ -118,6 +118,7 @@ impl Block {
     pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: i128, out: &mut [f32]) {
         let (hop_out, pair_len) = (self.hop_out as usize, self.pair_len());
         SCRATCH.with_borrow_mut(|scratch| {
+            // bounded: a method of its own, by the plan.
             scratch.reserve(self);
             let (mut at, mut rest) = (target_start, out);
             while !rest.is_empty() {
@@ -167,6 +168,7 @@ impl Scratch {
     fn reserve(&mut self, plan: &Block) {
         fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
             if buffer.len() < len {
+                // bounded: by the plan, about 100 KB.
                 buffer.resize(len, T::default());
             }
         }

@@ -57,6 +57,7 @@ impl Direct {
         let taps = (2 * half).next_multiple_of(SUMS);
         let kernel = if taps <= MAX_TAPS {
             let rows = (POINTS * scale).ceil() as usize;
+            // bounded: by the rates; the table stays near 100 KB.
             let mut table = Vec::with_capacity((rows + 3) * taps);
             for row in 0..rows + 3 {
                 let phase = (row as f64 - 1.0) / rows as f64;
@@ -99,6 +100,7 @@ impl Direct {
                             usize::try_from(first).ok().and_then(|at| source.get(at..)?.get(..*taps));
                         let samples = inside.unwrap_or_else(|| {
                             if edge.len() < *taps {
+                                // bounded: by the plan, whose filters are some hundred taps long.
                                 edge.resize(*taps, 0.0);
                             }
                             fill(&mut edge[..*taps], source, first);

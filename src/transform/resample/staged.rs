@@ -143,6 +143,7 @@ impl Staged {
         FINE.with_borrow_mut(|fine| {
             let len = TAPS + pair_len;
             if fine.len() < len {
+                // bounded: by the plan.
                 fine.resize(len, 0.0);
             }
             let fine = &mut fine[..len];

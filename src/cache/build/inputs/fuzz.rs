@@ -1,0 +1,84 @@
+//! Whole files as the build reads them; see [`crate::fuzz`].
+
+use std::{io::Cursor, path::Path, sync::Arc};
+
+use super::*;
+use crate::{fuzz::InMemory, pipeline::Policy};
+
+/// The most rows that a target looks at: some bytes may stand for any number of equal ones.
+const ROWS: u64 = 5000;
+/// The limit of a record, so that memory shows what ignores it.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
+
+/// The bytes as a file of each kind, read in batches that are whole and in pieces: the same rows, or the same end.
+pub(crate) fn inputs(bytes: &[u8]) {
+    for kind in [Kind::Parquet, Kind::Arrow] {
+        let table = |at| {
+            let storage: Arc<dyn Storage> = Arc::new(InMemory::new(bytes));
+            Ok(Box::new(Table::open(&storage, Path::new("a"), kind, None, 0, at)?)
+                as Box<dyn ReadShard<Rows>>)
+        };
+        both(&table);
+    }
+    for (kind, name) in [
+        (Kind::Text, "a.txt"),
+        (Kind::Json, "a.jsonl"),
+        (Kind::Text, "a.txt.gz"),
+        (Kind::Json, "a.jsonl.zst"),
+    ] {
+        let lines = |at| {
+            let file = Box::new(Cursor::new(bytes.to_vec()));
+            Ok(Box::new(Lines::open(file, Path::new(name), kind, 0, at)?) as Box<dyn ReadShard<Rows>>)
+        };
+        both(&lines);
+    }
+}
+
+fn both(open: &dyn Fn(Place) -> Result<Box<dyn ReadShard<Rows>>>) {
+    let [whole, pieces] = [u64::MAX, 50].map(|piece_bytes| {
+        let limits = Limits { max_record_bytes: MAX_RECORD_BYTES, piece_bytes, second_bytes: 0.0 };
+        all(open(Place { size: 7, row: 0, limits }))
+    });
+    assert_eq!(whole, pieces);
+}
+
+/// The texts and values of all rows, with the numbers of those that were left out; then how reading ended.
+fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64>>, Option<ErrorKind>) {
+    let policy = Policy { skip_bad: true, ..Policy::default() };
+    let (mut found, mut left_out, mut begin, mut in_batch) = (Vec::new(), Vec::new(), 0, 0);
+    let mut reader = match reader {
+        Ok(reader) => reader,
+        Err(error) => return (found, left_out, Some(error.kind)),
+    };
+    while begin < ROWS {
+        let mut skips = Skips::new(&policy, begin);
+        let Piece { documents, rows, ends_batch } = match reader.next(&mut skips) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => {
+                assert_eq!(in_batch, 0, "a batch that does not end");
+                return (found, left_out, None);
+            }
+            Err(error) => {
+                // Of the batch that fails some pieces may have come, and rows left out.
+                left_out.retain(|row| row.is_some_and(|row| row < begin - in_batch));
+                return (Vec::new(), left_out, Some(error.kind));
+            }
+        };
+        let errors = skips.into_errors();
+        assert_eq!(documents.len() as u64 + errors.len() as u64, rows);
+        left_out.extend(errors.iter().map(|error| error.place.row));
+        match documents {
+            Rows::Text(lines) => found.extend(lines),
+            Rows::Json(values) => found.extend(values.iter().map(Value::to_string)),
+            Rows::Table(tables) => found.extend(tables.iter().flat_map(|table| {
+                (0..table.num_rows()).map(|row| format!("{:?}", table.slice(row, 1).columns()))
+            })),
+            Rows::Recordings(_) => {}
+        }
+        begin += rows;
+        in_batch = if ends_batch { 0 } else { in_batch + rows };
+        assert!(in_batch < 7, "a batch that is too large");
+    }
+    // Where it was cut off depends on the pieces.
+    (Vec::new(), Vec::new(), None)
+}

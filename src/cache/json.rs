@@ -1,0 +1,116 @@
+//! JSON that others wrote: metadata of a cache, and lines that become documents. Looked at before memory is made for it.
+//!
+//! A value takes far more than its text: an object with one name some 640 bytes, `{"":0}` has six. So what a text would come to is
+//! counted first, by its brackets and commas outside of strings, and a text beyond the limit is refused. Source: own.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, Read},
+    path::Path,
+};
+
+use serde_json::Value;
+
+/// What an object takes: a node of the map, whatever is in it.
+const OBJECT: u64 = 640;
+/// What a list takes at least.
+const LIST: u64 = 160;
+/// What one more value takes, in a list or a map.
+const VALUE: u64 = 128;
+/// The most that the metadata of a cache may come to: those of some million shards.
+const METADATA: u64 = 1 << 30;
+/// The longest file of metadata.
+const METADATA_FILE: u64 = 256 << 20;
+
+/// Why there is no value.
+#[derive(Debug)]
+pub enum NoValue {
+    /// It would take so many bytes.
+    TooLarge(u64),
+    /// The text is not JSON.
+    Wrong(serde_json::Error),
+}
+
+/// The value of a text, if it takes `most` bytes at most, and how many it may take.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
+    match bytes_of(text) {
+        bytes if bytes > most => Err(NoValue::TooLarge(bytes)),
+        bytes => serde_json::from_slice(text).map(|value| (value, bytes)).map_err(NoValue::Wrong),
+    }
+}
+
+/// The JSON in a file of metadata; within, what is wrong with the text.
+///
+/// # Errors
+/// What the system says.
+pub fn read_metadata(path: &Path) -> io::Result<Result<Value, String>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut text = Vec::new();
+    File::open(path)?.take(METADATA_FILE + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > METADATA_FILE {
+        return Ok(Err(format!("it has more than {METADATA_FILE} bytes")));
+    }
+    Ok(parse(&text, METADATA).map(|(value, _)| value).map_err(|error| match error {
+        NoValue::TooLarge(bytes) => format!("its values would take {bytes} bytes of memory"),
+        NoValue::Wrong(error) => format!("it is not JSON ({error})"),
+    }))
+}
+
+/// What the values of a text take at most, with the text itself.
+fn bytes_of(text: &[u8]) -> u64 {
+    let (mut bytes, mut at) = (text.len() as u64, 0);
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'{' => bytes += OBJECT,
+            b'[' => bytes += LIST,
+            b',' => bytes += VALUE,
+            b'"' => at = end_of_string(text, at),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// Where the string that begins at `at` ends.
+fn end_of_string(text: &[u8], mut at: usize) -> usize {
+    while at < text.len() {
+        let begin = at;
+        // A slice reads itself, and finds a byte quicker than we would.
+        at += (&text[at..]).skip_until(b'"').unwrap_or(text.len() - at);
+        let within = text[begin..at].strip_suffix(b"\"").unwrap_or_default();
+        let escapes = within.iter().rev().take_while(|&&byte| byte == b'\\').count();
+        if escapes % 2 == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_before_they_are_made() {
+        assert_eq!(bytes_of(b"7"), 1);
+        assert_eq!(bytes_of(br#"[1,2]"#), 5 + LIST + VALUE);
+        assert_eq!(bytes_of(br#"{"a":"[,{\"[","b":[]}"#), 21 + OBJECT + VALUE + LIST);
+        for text in [&b"\"no end"[..], b"\"no end\\", b"\"no end\\\"", b""] {
+            assert_eq!(bytes_of(text), text.len() as u64);
+        }
+        // A megabyte that would take eighty.
+        let bomb = format!("[{}0]", "{\"\":0},".repeat(150_000));
+        assert!(matches!(parse(bomb.as_bytes(), 64 << 20), Err(NoValue::TooLarge(_))));
+        assert!(
+            parse(bomb.as_bytes(), u64::MAX)
+                .is_ok_and(|(value, _)| value.as_array().unwrap().len() == 150_001)
+        );
+        assert!(matches!(parse(b"{", 1 << 20), Err(NoValue::Wrong(_))));
+    }
+}

@@ -1,0 +1,46 @@
+//! What a record may have: the same limits wherever records are read.
+
+use super::shown;
+use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
+
+/// The limits of a record, as the user said them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LimitConfig {
+    /// The most bytes of a record; larger ones are bad.
+    pub max_record_bytes: i64,
+    /// The most seconds of a recording; longer ones are bad.
+    pub max_decoded_seconds: f64,
+}
+
+impl Default for LimitConfig {
+    fn default() -> Self {
+        Self { max_record_bytes: MAX_RECORD_BYTES as i64, max_decoded_seconds: 86_400.0 }
+    }
+}
+
+impl LimitConfig {
+    /// Adds what is out of range to `problems`.
+    pub(super) fn find(&self, problems: &mut Vec<String>) {
+        let (bytes, most) = (self.max_record_bytes, i64::from(i32::MAX));
+        if !(1..=most).contains(&bytes) {
+            problems.push(format!("max_record_bytes is {}, must be 1 to {most}", shown(bytes)));
+        }
+        let seconds = self.max_decoded_seconds;
+        if !(seconds > 0.0 && seconds <= 1e9) {
+            problems.push(format!("max_decoded_seconds is {seconds:?}, must be above 0 and at most 1e9"));
+        }
+    }
+
+    /// Bytes and seconds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names every limit out of range.
+    pub fn check(&self) -> Result<(u64, f64)> {
+        let mut problems = Vec::new();
+        self.find(&mut problems);
+        if problems.is_empty() {
+            return Ok((self.max_record_bytes as u64, self.max_decoded_seconds));
+        }
+        Err(Error::new(ErrorKind::Config, problems.join("; ")))
+    }
+}

@@ -1,0 +1,473 @@
+//! The batches of a shard with all their columns, or some, as `arrow-ipc` decodes them: for what is no recording.
+//!
+//! `arrow-ipc` makes room for whatever a header claims. So it sees no header as it is in the file: messages are found as
+//! those of recordings are, the buffers of the wanted columns are read or decompressed here, within limits, and one after the other
+//! put into a body of ours; the header is then mended to name these. What it may still claim is the number of values of
+//! arrays, which is looked at too.
+//!
+//! Invariant: what is held for a batch is at most what its buffers have in the file, or, if they are compressed, the larger of
+//! `max_record_bytes` and 64 times that.
+//!
+//! Source: Arrow columnar format, "Buffer flattening", "Compression", "IPC file format", "IPC streaming format".
+
+use std::{collections::HashMap, path::Path, sync::Arc};
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_ipc::{
+    Endianness, Message, MetadataVersion,
+    convert::try_fb_to_schema,
+    reader::{RecordBatchDecoder, read_dictionary},
+    root_as_footer, root_as_message,
+};
+use arrow_schema::{ArrowError, DataType, Field, SchemaRef, UnionMode};
+
+use super::{
+    buffer::{USUAL_RATIO, decompress},
+    index::Span,
+    message::{Codec, Head, MAGIC, Scanner, Step},
+};
+use crate::{
+    Error, ErrorKind, Result, room,
+    source::{
+        parquet::guarded,
+        storage::{Storage, StoredFile, past_the_end},
+    },
+};
+
+/// Values that an array may have although it has no byte for them: nulls, or lists of none.
+const FREE_VALUES: u64 = 1 << 16;
+/// Additions to dictionaries that are read: each costs all that was there before.
+const MOST_DELTAS: u32 = 1 << 12;
+/// Where buffers begin in a body, a multiple of this.
+const ALIGNMENT: usize = 64;
+/// The length in front of a compressed buffer, and the one that says that it is not.
+const PREFIX: usize = 8;
+const NOT_COMPRESSED: i64 = -1;
+
+/// Reads the batches of one shard in order.
+pub(crate) struct ArrowTable {
+    file: StoredFile,
+    scanner: Scanner,
+    schema: SchemaRef,
+    /// The places of the columns that are read, ascending.
+    columns: Vec<usize>,
+    dictionaries: HashMap<i64, ArrayRef>,
+    /// Whether a column that is read has a dictionary.
+    has_dictionaries: bool,
+    deltas: u32,
+    rest: Rest,
+    max_record_bytes: u64,
+}
+
+/// Where the messages are that are still to come.
+enum Rest {
+    /// One behind the other from there.
+    Stream(u64),
+    /// At these places, which a footer names, and what of the file they may still take: blocks do not overlap.
+    Blocks(std::vec::IntoIter<u64>, u64),
+}
+
+impl ArrowTable {
+    /// Opens a shard; reads its schema, and of a file the footer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] if it is not Arrow, [`ErrorKind::Io`].
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
+        let file = StoredFile::open(storage, &Arc::from(path))?;
+        let mut start = [0; MAGIC.len()];
+        let n = file.read(&mut start, 0)?;
+        let mut scanner = Scanner::new();
+        let (schema, rest) = if n == MAGIC.len() && start == MAGIC {
+            read_footer(&file)?
+        } else {
+            let head = match scanner.step(&file, 0)? {
+                Step::Message(head) => head,
+                Step::End { .. } => {
+                    return Err(Error::new(ErrorKind::Truncated, "the shard ends before its schema"));
+                }
+                Step::Damaged(error) => return Err(error),
+            };
+            let message = scanner.message()?;
+            let schema = message.header_as_schema().ok_or_else(|| {
+                Error::new(ErrorKind::Format, "the first message is not a schema").at_byte(head.at)
+            })?;
+            (convert(schema)?, Rest::Stream(end_of_body(&message, head)?))
+        };
+        let columns = (0..schema.fields().len()).collect();
+        let mut table = Self {
+            file,
+            scanner,
+            schema,
+            columns,
+            dictionaries: HashMap::new(),
+            has_dictionaries: true,
+            deltas: 0,
+            rest,
+            max_record_bytes,
+        };
+        table.select(None);
+        Ok(table)
+    }
+
+    /// All columns, whether they are read or not.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Says which columns are read, by their places; None for all.
+    pub(crate) fn select(&mut self, columns: Option<Vec<usize>>) {
+        if let Some(columns) = columns {
+            self.columns = columns;
+            self.columns.sort_unstable();
+            self.columns.dedup();
+        }
+        let field = |&column: &usize| self.schema.fields().get(column);
+        self.has_dictionaries =
+            self.columns.iter().filter_map(field).any(|field| has_dictionary(field.data_type()));
+    }
+
+    /// The next batch; None behind the last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::Format`] and [`ErrorKind::Truncated`] for damage, [`ErrorKind::TooLarge`] beyond the limits,
+    /// [`ErrorKind::Io`], [`ErrorKind::Memory`].
+    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let at = match &mut self.rest {
+                Rest::Stream(at) => *at,
+                Rest::Blocks(blocks, _) => match blocks.next() {
+                    Some(at) => at,
+                    None => return Ok(None),
+                },
+            };
+            let head = match self.scanner.step(&self.file, at)? {
+                Step::Message(head) => head,
+                Step::End { .. } if matches!(self.rest, Rest::Stream(_)) => return Ok(None),
+                Step::End { .. } => {
+                    let message = "the file's footer names a block that is not a message";
+                    return Err(Error::new(ErrorKind::Format, message).at_byte(at));
+                }
+                Step::Damaged(error) => return Err(error),
+            };
+            let end = end_of_body(&self.scanner.message()?, head)?;
+            if end > self.file.size() {
+                return Err(past_the_end(end, self.file.size()));
+            }
+            match &mut self.rest {
+                Rest::Stream(at) => *at = end,
+                Rest::Blocks(_, left) => {
+                    let twice = || Error::new(ErrorKind::Format, "the file's footer names bytes twice");
+                    *left = left.checked_sub(end - head.at).ok_or_else(twice)?;
+                }
+            }
+            if let Some(batch) = self.take(head, end).map_err(|error| error.at_byte(head.at))? {
+                return Ok(Some(batch));
+            }
+        }
+    }
+
+    /// The batch of the message that the scanner stands on; None for a dictionary, which is kept.
+    fn take(&mut self, head: Head, end: u64) -> Result<Option<RecordBatch>> {
+        let message = self.scanner.message()?;
+        let body = Span { at: head.body_at, len: end - head.body_at };
+        let version = message.version();
+        let schema = Arc::clone(&self.schema);
+        if let Some(dictionary) = message.header_as_dictionary_batch() {
+            // Of one that no column uses there is nothing to be had.
+            let Some(field) = self.user_of(dictionary.id()) else { return Ok(None) };
+            let data = dictionary.data().ok_or_else(|| contradicts("a dictionary without values"))?;
+            let wanted = Wanted { fields: &[field], columns: &[0] };
+            let (metadata, body) = self.mended(data, version, body, &wanted)?;
+            self.deltas += u32::from(dictionary.isDelta());
+            if self.deltas > MOST_DELTAS {
+                let message = format!("more than {MOST_DELTAS} messages add to dictionaries");
+                return Err(Error::new(ErrorKind::TooLarge, message));
+            }
+            let decoded = guarded(|| {
+                let message = root_as_message(&metadata).map_err(wrong)?;
+                let batch = message.header_as_dictionary_batch().ok_or_else(|| wrong("no dictionary"))?;
+                read_dictionary(&body, batch, &schema, &mut self.dictionaries, &version)
+            })?;
+            return decoded.map(|()| None).map_err(damaged);
+        }
+        let Some(batch) = message.header_as_record_batch() else {
+            let message = format!("a message is {:?}, expected a record batch", message.header_type());
+            return Err(Error::new(ErrorKind::Format, message));
+        };
+        let wanted = Wanted { fields: self.schema.fields(), columns: &self.columns };
+        let (metadata, body) = self.mended(batch, version, body, &wanted)?;
+        let decoded = guarded(|| {
+            let message = root_as_message(&metadata).map_err(wrong)?;
+            let batch = message.header_as_record_batch().ok_or_else(|| wrong("no record batch"))?;
+            RecordBatchDecoder::try_new(&body, batch, schema, &self.dictionaries, &version)?
+                .with_projection(Some(&self.columns))
+                .read_record_batch()
+        })?;
+        decoded.map(Some).map_err(damaged)
+    }
+
+    /// The values of a dictionary as a field, if a column that is read has one and any column this one.
+    fn user_of(&self, id: i64) -> Option<Arc<Field>> {
+        if !self.has_dictionaries {
+            return None;
+        }
+        #[expect(deprecated, reason = "the only way to the ids that a schema gives its dictionaries")]
+        let users = self.schema.fields_with_dict_id(id);
+        let DataType::Dictionary(_, values) = users.first()?.data_type() else { return None };
+        Some(Arc::new(Field::new("values", (**values).clone(), true)))
+    }
+
+    /// The metadata of the message that the scanner stands on, whose part `batch` names a body of its own: the wanted
+    /// buffers, read and decompressed.
+    fn mended(
+        &self,
+        batch: arrow_ipc::RecordBatch<'_>,
+        version: MetadataVersion,
+        body: Span,
+        wanted: &Wanted<'_>,
+    ) -> Result<(Vec<u8>, Buffer)> {
+        let metadata = self.scanner.metadata();
+        let codec = Codec::of(&batch)?;
+        let mut spans = Vec::new();
+        let places = batch.buffers();
+        for buffer in places.iter().flatten() {
+            let span = u64::try_from(buffer.offset()).ok().zip(u64::try_from(buffer.length()).ok());
+            let span = span.filter(|(at, len)| at.checked_add(*len).is_some_and(|end| end <= body.len));
+            let (at, len) = span.ok_or_else(|| contradicts("a buffer outside of the body"))?;
+            spans.push(Span { at: body.at + at, len });
+        }
+        let mut walk = Walk {
+            nodes: batch.nodes().iter().flatten().map(|node| node.length()).collect::<Vec<_>>().into_iter(),
+            variadic: batch.variadicBufferCounts().iter().flatten().collect::<Vec<_>>().into_iter(),
+            version,
+            next: 0,
+            is_wanted: room::filled(spans.len(), false)?,
+            most_values: 0,
+        };
+        for (at, field) in wanted.fields.iter().enumerate() {
+            walk.array(field.data_type(), wanted.columns.contains(&at)).map_err(contradicts)?;
+        }
+        let mut body_of_ours = Vec::new();
+        let most = match codec {
+            None => body.len,
+            Some(_) => self.max_record_bytes.max(body.len.saturating_mul(USUAL_RATIO)),
+        };
+        let mut held = 0u64;
+        let mut mended = Vec::new();
+        for (span, is_wanted) in spans.iter().zip(&walk.is_wanted) {
+            if !is_wanted || span.len == 0 {
+                mended.push((0, 0));
+                continue;
+            }
+            // Shared buffers would make much of little.
+            let mut hold = |len: u64| {
+                held = held.saturating_add(len);
+                if held <= most {
+                    return Ok(());
+                }
+                let message = format!(
+                    "the buffers of a batch of {} bytes come to {held}; with max_record_bytes={} at most {most} are allowed",
+                    body.len, self.max_record_bytes
+                );
+                Err(Error::new(ErrorKind::TooLarge, message))
+            };
+            let aligned = body_of_ours.len().next_multiple_of(ALIGNMENT);
+            let begin = if codec.is_some() {
+                let values = decompress(&self.file, *span, codec, self.max_record_bytes)?;
+                hold(values.len() as u64)?;
+                let begin = aligned + ALIGNMENT - PREFIX;
+                lengthen(&mut body_of_ours, begin)?;
+                room::grow(&mut body_of_ours, PREFIX + values.len())?;
+                body_of_ours.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
+                body_of_ours.extend_from_slice(&values);
+                begin
+            } else {
+                hold(span.len)?;
+                let end = usize::try_from(span.len).ok().and_then(|len| aligned.checked_add(len));
+                lengthen(&mut body_of_ours, end.ok_or_else(|| contradicts("a buffer beyond the memory"))?)?;
+                self.file.read_exact(&mut body_of_ours[aligned..], span.at)?;
+                aligned
+            };
+            mended.push((begin as i64, (body_of_ours.len() - begin) as i64));
+        }
+        let body = Buffer::from_vec(body_of_ours);
+        check_values(walk.most_values, body.len() as u64)?;
+        let mut mended_metadata = room::with_room(metadata.len())?;
+        mended_metadata.extend_from_slice(metadata);
+        if let Some(places) = places {
+            // The buffers are structs of two words in the metadata: they are written where they were read.
+            let at = (places.bytes().as_ptr() as usize).checked_sub(metadata.as_ptr() as usize);
+            let words = at.and_then(|at| mended_metadata.get_mut(at..at + places.bytes().len()));
+            let words = words.ok_or_else(|| contradicts("buffers outside of the metadata"))?;
+            for (word, (offset, length)) in words.as_chunks_mut::<16>().0.iter_mut().zip(mended) {
+                word[..8].copy_from_slice(&i64::to_le_bytes(offset));
+                word[8..].copy_from_slice(&i64::to_le_bytes(length));
+            }
+        }
+        Ok((mended_metadata, body))
+    }
+}
+
+/// The fields of a batch, and which are wanted.
+struct Wanted<'a> {
+    fields: &'a [Arc<Field>],
+    columns: &'a [usize],
+}
+
+/// Finds which buffers are those of wanted columns, and how many values these claim.
+struct Walk {
+    nodes: std::vec::IntoIter<i64>,
+    variadic: std::vec::IntoIter<i64>,
+    version: MetadataVersion,
+    /// The buffer that comes next.
+    next: usize,
+    is_wanted: Vec<bool>,
+    most_values: u64,
+}
+
+impl Walk {
+    fn array(&mut self, data_type: &DataType, is_wanted: bool) -> Result<(), &'static str> {
+        use DataType::*;
+        let values = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
+        let values = u64::try_from(values).map_err(|_| "a negative number of values")?;
+        if is_wanted {
+            self.most_values = self.most_values.max(values);
+        }
+        let n_buffers = match data_type {
+            Null | RunEndEncoded(..) => 0,
+            Struct(_) | FixedSizeList(..) => 1,
+            List(_) | LargeList(_) | Map(..) => 2,
+            ListView(_) | LargeListView(_) => 3,
+            Utf8 | LargeUtf8 | Binary | LargeBinary => 3,
+            Utf8View | BinaryView => {
+                let n = self.variadic.next().ok_or("fewer variadic counts than the schema has views")?;
+                let n = usize::try_from(n).ok().and_then(|n| n.checked_add(2));
+                n.ok_or("an impossible variadic count")?
+            }
+            Union(_, mode) => {
+                usize::from(self.version < MetadataVersion::V5)
+                    + if *mode == UnionMode::Dense { 2 } else { 1 }
+            }
+            _ => 2,
+        };
+        let end = self.next.checked_add(n_buffers).filter(|&end| end <= self.is_wanted.len());
+        let end = end.ok_or("fewer buffers than the schema needs")?;
+        self.is_wanted[self.next..end].fill(is_wanted);
+        self.next = end;
+        match data_type {
+            Struct(fields) => fields.iter().try_for_each(|field| self.array(field.data_type(), is_wanted)),
+            Union(fields, _) => {
+                fields.iter().try_for_each(|(_, field)| self.array(field.data_type(), is_wanted))
+            }
+            RunEndEncoded(ends, values) => {
+                self.array(ends.data_type(), is_wanted)?;
+                self.array(values.data_type(), is_wanted)
+            }
+            List(child)
+            | LargeList(child)
+            | ListView(child)
+            | LargeListView(child)
+            | Map(child, _)
+            | FixedSizeList(child, _) => self.array(child.data_type(), is_wanted),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes bytes `len` long with zeros, and room for some more.
+fn lengthen(bytes: &mut Vec<u8>, len: usize) -> Result<()> {
+    let more = len.saturating_sub(bytes.len());
+    room::grow(bytes, more)?;
+    // bounded: within the room that was made.
+    bytes.resize(len, 0);
+    Ok(())
+}
+
+/// Looks whether `bytes` can hold so many values: a bit each, or few that need none.
+fn check_values(values: u64, bytes: u64) -> Result<()> {
+    let most = bytes.saturating_mul(8).max(FREE_VALUES);
+    if values <= most {
+        return Ok(());
+    }
+    let message =
+        format!("a batch of {bytes} bytes claims to have {values} values, at most {most} are believed");
+    Err(Error::new(ErrorKind::Corrupt, message))
+}
+
+fn has_dictionary(data_type: &DataType) -> bool {
+    use DataType::*;
+    match data_type {
+        Dictionary(..) => true,
+        Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
+        Union(fields, _) => fields.iter().any(|(_, field)| has_dictionary(field.data_type())),
+        RunEndEncoded(_, values) => has_dictionary(values.data_type()),
+        List(child)
+        | LargeList(child)
+        | ListView(child)
+        | LargeListView(child)
+        | Map(child, _)
+        | FixedSizeList(child, _) => has_dictionary(child.data_type()),
+        _ => false,
+    }
+}
+
+fn convert(schema: arrow_ipc::Schema<'_>) -> Result<SchemaRef> {
+    if schema.endianness() != Endianness::Little {
+        let message = "the shard is big-endian; write it on a little-endian machine";
+        return Err(Error::new(ErrorKind::Format, message));
+    }
+    guarded(|| try_fb_to_schema(schema))?
+        .map(Arc::new)
+        .map_err(|error| Error::new(ErrorKind::Format, "the schema cannot be read").because(error))
+}
+
+fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
+    let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
+    end.ok_or_else(|| {
+        let what = format!("a message's body has the impossible length {}", message.bodyLength());
+        Error::new(ErrorKind::Format, what).at_byte(head.at)
+    })
+}
+
+/// The schema of an Arrow file, and where its messages are: dictionaries first.
+fn read_footer(file: &StoredFile) -> Result<(SchemaRef, Rest)> {
+    let size = file.size();
+    let unusable = |what: &str| Error::new(ErrorKind::Format, format!("the file's footer {what}"));
+    let mut tail = [0; 10];
+    let tail_at = size.checked_sub(10).filter(|&at| at >= 8);
+    let missing = || Error::new(ErrorKind::Truncated, "the file is cut off: its footer is missing");
+    let tail_at = tail_at.ok_or_else(missing)?;
+    file.read_exact(&mut tail, tail_at)?;
+    let [a, b, c, d, magic @ ..] = tail;
+    if magic != MAGIC {
+        return Err(missing());
+    }
+    let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
+    let found = len.and_then(|len| Some((len, tail_at.checked_sub(len)?)));
+    let (len, footer_at) = found.ok_or_else(|| unusable("has an impossible length"))?;
+    // `len` is below the file's size, so the bytes back the allocation.
+    let mut footer = room::zero_bytes(len as usize)?;
+    file.read_exact(&mut footer, footer_at)?;
+    let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
+    let schema = convert(footer.schema().ok_or_else(|| unusable("has no schema"))?)?;
+    let mut places = Vec::new();
+    for block in footer.dictionaries().iter().flatten().chain(footer.recordBatches().iter().flatten()) {
+        let at = u64::try_from(block.offset()).map_err(|_| unusable("names a block that is not there"))?;
+        places.push(at);
+    }
+    Ok((schema, Rest::Blocks(places.into_iter(), size)))
+}
+
+fn contradicts(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"))
+}
+
+fn wrong(what: impl ToString) -> ArrowError {
+    ArrowError::IpcError(what.to_string())
+}
+
+/// What `arrow-ipc` has to say.
+fn damaged(error: ArrowError) -> Error {
+    Error::new(ErrorKind::Corrupt, "the shard is damaged").because(error)
+}

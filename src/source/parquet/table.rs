@@ -1,0 +1,190 @@
+//! The rows of a file with all their columns, or some, as tables: for what is no recording and no document of a loader.
+//!
+//! Footer, reads, looks at pages and decoder are those of [`super::ParquetReader`]. Bytes and text are decoded as views, so that a value
+//! that many rows share is there once. Rows that cannot be decoded together, because they come to too much, are decoded one by one.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use ::parquet::arrow::{
+    ProjectionMask,
+    arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
+    parquet_to_arrow_field_levels,
+};
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, Fields, SchemaRef};
+
+use super::{
+    footer,
+    group::{Decoder, OpenFile},
+    guard::guarded,
+    plan::{self, Plan},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    source::{
+        block::BlockPool,
+        leave::Leave,
+        storage::{Storage, StoredFile},
+    },
+};
+
+/// Reads the rows of one file in order.
+pub(crate) struct ParquetTable {
+    open: OpenFile,
+    blocks: Arc<BlockPool>,
+    schema: SchemaRef,
+    /// The row group and the row of it that come next.
+    group: usize,
+    row: u64,
+    /// Decodes from there on.
+    decoder: Option<Decoder>,
+    /// Rows of the group before this one are decoded one by one.
+    alone_until: u64,
+}
+
+impl ParquetTable {
+    /// Opens a file; reads its footer.
+    ///
+    /// # Errors
+    /// As those of `footer::read`; [`ErrorKind::Schema`] for columns that cannot be decoded.
+    pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
+        let mut file = StoredFile::open(storage, &Arc::from(path))?;
+        let metadata = footer::read(&mut file)?;
+        let schema = guarded(|| {
+            ArrowReaderMetadata::try_new(Arc::new(metadata.clone()), ArrowReaderOptions::new())
+                .map(|metadata| Arc::clone(metadata.schema()))
+        })?
+        .map_err(|error| Error::new(ErrorKind::Format, "the schema cannot be read").because(error))?;
+        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let plan = self::plan(&metadata, &schema, &all)?;
+        let open = OpenFile { file: Arc::new(Mutex::new(file)), metadata, plan, max_record_bytes };
+        Ok(Self { open, blocks: Arc::default(), schema, group: 0, row: 0, decoder: None, alone_until: 0 })
+    }
+
+    /// All columns, whether they are read or not.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Rows of the file.
+    pub(crate) fn n_rows(&self) -> u64 {
+        self.open.metadata.file_metadata().num_rows().max(0) as u64
+    }
+
+    /// Says which columns are read, by their places; they come in the order of the file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if they cannot be decoded.
+    pub(crate) fn select(&mut self, mut columns: Vec<usize>) -> Result<()> {
+        columns.sort_unstable();
+        columns.dedup();
+        self.open.plan = plan(&self.open.metadata, &self.schema, &columns)?;
+        Ok(())
+    }
+
+    /// Passes over rows, before any was read.
+    pub(crate) fn skip(&mut self, mut rows: u64) {
+        while let Some(n) = self.rows_of(self.group) {
+            if rows < n {
+                self.row = rows;
+                return;
+            }
+            rows -= n;
+            self.group += 1;
+        }
+    }
+
+    /// The next rows, at least one; None behind the last.
+    ///
+    /// # Errors
+    /// As [`super::ParquetReader::read`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row that comes to more than it may.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
+        while let Some(n) = self.rows_of(self.group) {
+            if self.row < n {
+                let batch = self.decode(n)?;
+                self.row += batch.num_rows() as u64;
+                return Ok(Some(batch));
+            }
+            (self.group, self.row, self.decoder, self.alone_until) = (self.group + 1, 0, None, 0);
+        }
+        Ok(None)
+    }
+
+    /// Rows of the group from `self.row` on, of `n`.
+    fn decode(&mut self, n: u64) -> Result<RecordBatch> {
+        if self.row >= self.alone_until {
+            let decoder = match &mut self.decoder {
+                Some(decoder) => decoder,
+                None => self.decoder.insert(Decoder::from(
+                    &self.open,
+                    &self.blocks,
+                    &Leave::default(),
+                    self.group,
+                    self.row,
+                )?),
+            };
+            let together = decoder.batch_rows();
+            match decoder.next_batch(self.group) {
+                Ok(batch) if (1..=n - self.row).contains(&(batch.num_rows() as u64)) => return Ok(batch),
+                Ok(batch) => return Err(wrong_rows(batch.num_rows())),
+                Err(error) if error.kind != ErrorKind::TooLarge || together == 1 => return Err(error),
+                Err(_) => {
+                    self.decoder = None;
+                    self.alone_until = n.min(self.row.saturating_add(together));
+                }
+            }
+        }
+        let batch = Decoder::alone(&self.open, &self.blocks, self.group, self.row)?.next_batch(self.group)?;
+        if batch.num_rows() == 1 { Ok(batch) } else { Err(wrong_rows(batch.num_rows())) }
+    }
+
+    fn rows_of(&self, group: usize) -> Option<u64> {
+        Some(self.open.metadata.row_groups().get(group)?.num_rows().max(0) as u64)
+    }
+}
+
+/// A field with bytes and text as views, wherever they are in it.
+fn viewed(field: &Arc<Field>) -> Arc<Field> {
+    let data_type = match field.data_type() {
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(viewed).collect()),
+        DataType::List(item) => DataType::List(viewed(item)),
+        DataType::LargeList(item) => DataType::LargeList(viewed(item)),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(viewed(item), *n),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+fn wrong_rows(n: usize) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the pages hold {n} rows where the footer says others"))
+}
+
+/// How to decode the columns at these places.
+fn plan(
+    metadata: &::parquet::file::metadata::ParquetMetaData,
+    schema: &SchemaRef,
+    columns: &[usize],
+) -> Result<Plan> {
+    let descriptor = metadata.file_metadata().schema_descr();
+    let levels = guarded(|| {
+        let root = descriptor.root_schema();
+        let roots = columns.iter().filter_map(|&column| root.get_fields().get(column).cloned()).collect();
+        let fields: Fields =
+            columns.iter().filter_map(|&column| schema.fields().get(column).cloned()).collect();
+        parquet_to_arrow_field_levels(
+            &plan::alone(root, roots)?,
+            ProjectionMask::all(),
+            Some(&fields.iter().map(viewed).collect()),
+        )
+    })?;
+    let levels = levels
+        .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
+    let is_wanted = |&leaf: &usize| columns.contains(&descriptor.get_column_root_idx(leaf));
+    let leaves = (0..descriptor.num_columns()).filter(is_wanted).collect();
+    Ok(Plan { levels, leaves, is_struct: false, bytes: None, path: None, label: None })
+}

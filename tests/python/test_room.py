@@ -1,0 +1,138 @@
+"""Allocations whose size follows from data or arguments go through `src/room.rs`, which refuses where others abort.
+
+What asks the allocator without a way to say no ends the process when the system refuses. So each such call in `src/`
+either has a size that is written there, or a comment `// bounded: why` on its line or above it, or goes through `room`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+
+CALLS = re.compile(
+    r"\bwith_capacity\((?P<capacity>[^()]*(?:\([^()]*\))?[^()]*)\)"
+    r"|(?<!room::)(?<!fn )\bresize\((?P<resize>.*)"
+    r"|\bvec!\[[^\]\n]*?;\s*(?P<vec>[^\]]+)\]"
+    r"|\.repeat\((?P<repeat>[^)]*)\)"
+    r"|(?<!room::)(?<!fn )(?<!try_)\breserve(?:_exact)?\((?P<reserve>.*)"
+)
+"""Calls that allocate as much as they are told, with the size."""
+WRITTEN = re.compile(r"[0-9A-Z_\s+*<()-]+(?:as usize)?")
+"""A size of numbers and constants."""
+ALLOWED: dict[str, int] = {
+    "src/decode/audio/adpcm.rs": 2,
+    "src/decode/audio/flac_plain.rs": 1,
+    "src/decode/audio/ogg_flac.rs": 1,
+    "src/decode/tokenizer/batch.rs": 1,
+    "src/decode/tokenizer/classes.rs": 1,
+    "src/decode/tokenizer/hugging_face.rs": 2,
+    "src/decode/tokenizer/ranks.rs": 2,
+    "src/decode/tokenizer/table.rs": 3,
+    "src/pipeline/audio.rs": 1,
+    "src/pipeline/check.rs": 1,
+    "src/pipeline/collator.rs": 1,
+    "src/pipeline/consumer.rs": 1,
+    "src/source/arrow/index.rs": 1,
+    "src/source/arrow/message.rs": 1,
+    "src/source/arrow/reader.rs": 1,
+    "src/source/arrow/shard.rs": 1,
+    "src/source/arrow/walk.rs": 2,
+    "src/source/folder.rs": 2,
+    "src/source/parquet/chunks.rs": 1,
+    "src/source/parquet/files.rs": 1,
+    "src/source/parquet/footer.rs": 2,
+}
+"""Unreviewed: files with calls that are yet to be looked at, and how many at most. No other folder may be added."""
+FOREIGN = ("src/decode/", "src/source/", "src/pipeline/")
+
+
+def code(path: Path) -> Iterator[tuple[int, str, str]]:
+    """The lines outside of tests, with their numbers and the comments above or behind them."""
+    comment, skipping = "", None
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = line.strip()
+        if skipping is not None:
+            if line in (f"{skipping}}}", f"{skipping}}};"):
+                skipping = None
+            continue
+        if text.startswith(("#[cfg(test)]", "#[cfg(any(test, fuzzing))]")):
+            comment = "test"
+            continue
+        if comment == "test":
+            comment = ""
+            if text.endswith("{"):
+                skipping = line[: len(line) - len(line.lstrip())]
+            elif not text.endswith(";"):
+                comment = "test"
+            continue
+        if text.startswith("//"):
+            comment += text
+            continue
+        before, _, behind = text.partition("// ")
+        yield number, before, comment + behind
+        comment = ""
+
+
+def test_code_is_told_from_tests(tmp_path: Path) -> None:
+    path = tmp_path / "a.rs"
+    path.write_text(
+        "fn a() {\n    // bounded: by b.\n    let x = vec![0; n]; // here\n}\n#[cfg(test)]\nmod tests {\n"
+        "    fn b() {\n        vec![0; n];\n    }\n}\n#[cfg(test)]\nuse b;\nfn c() {}\n"
+    )
+    assert [(number, comment) for number, _, comment in code(path)] == [
+        (1, ""),
+        (3, "// bounded: by b.here"),
+        (4, ""),
+        (13, ""),
+    ]
+
+
+def calls(path: Path) -> Iterator[tuple[int, str]]:
+    """The calls of a file that allocate by a number, without a word on why it is bounded."""
+    for number, line, comment in code(path):
+        for found in CALLS.finditer(line):
+            size = next(group for group in found.groups() if group is not None)
+            if not WRITTEN.fullmatch(size) and "bounded:" not in comment:
+                yield number, line.strip()
+
+
+def test_such_calls_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.rs"
+    for line, is_found in [
+        ("let a = Vec::with_capacity(n);", True),
+        ("let a = Vec::with_capacity(b.len() + 1);", True),
+        ("let a = BufReader::with_capacity(1 << 20, file);", True),
+        ("let a = Vec::with_capacity(MOST);", False),
+        ("let a = String::with_capacity(4 * KEPT);", False),
+        ("a.resize(n, 0);", True),
+        ("room::resize(&mut a, n, 0)?;", False),
+        ("let a = vec![0; n];", True),
+        ("let a = vec![vec![0; n]; 3];", True),
+        ("let a = vec![0u8; 16];", False),
+        ("let a = vec![1, 2];", False),
+        ("let a = [0; N];", False),
+        ('let a = " ".repeat(n);', True),
+        ("a.reserve(n);", True),
+        ("a.reserve_exact(n);", True),
+        ("a.try_reserve(n)?;", False),
+        ("room::reserve(&mut a, n)?;", False),
+        ("pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) {", False),
+        ("a.resize(n, 0); // bounded: by the file.", False),
+    ]:
+        path.write_text(f"{line}\n")
+        assert bool(list(calls(path))) == is_found, line
+
+
+def test_whatever_allocates_by_a_number_can_be_refused_or_is_bounded() -> None:
+    found = {}
+    for path in sorted(SOURCES.rglob("*.rs")):
+        if path.name in ("tests.rs", "naive.rs", "oracle.rs", "fuzz.rs", "room.rs"):
+            continue
+        name = path.relative_to(ROOT).as_posix()
+        if lines := [f"{name}:{number}: {line}" for number, line in calls(path)]:
+            found[name] = lines
+    assert all(name.startswith(FOREIGN) for name in ALLOWED)
+    too_many = [line for name, lines in found.items() if len(lines) > ALLOWED.get(name, 0) for line in lines]
+    assert not too_many, "use src/room.rs, or say why the size is bounded in `// bounded: ...`:\n" + "\n".join(too_many)
