@@ -31,6 +31,18 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
     values.try_reserve_exact(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
+/// Puts `value` behind the others, in room that doubles where there is none left.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] if the system refuses.
+pub(crate) fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
+    if values.len() == values.capacity() {
+        reserve(values, values.len().saturating_mul(2).max(16))?;
+    }
+    values.push(value);
+    Ok(())
+}
+
 /// `len` zero bytes, which the system hands out untouched where they are many.
 ///
 /// # Errors
