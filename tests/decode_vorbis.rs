@@ -6,7 +6,10 @@
 mod patience;
 mod spans;
 
-use forebay::{ErrorKind, decode::AudioDecoder};
+use forebay::{
+    ErrorKind,
+    decode::{AudioDecoder, Repairs},
+};
 use patience::thread_time;
 use proptest::prelude::*;
 use spans::{
@@ -239,6 +242,157 @@ fn damage_condemns_only_spans_that_touch_it() {
     }
 }
 
+fn repairs(bytes: &[u8]) -> Repairs {
+    let mut decoder = AudioDecoder::new();
+    let recording = decoder.open(bytes).unwrap();
+    decoder.repairs(&recording)
+}
+
+/// Every span of up to three samples around each page's end, and random ones.
+fn compare_spans_at(name: &str, bytes: &[u8], granules: &[i64]) {
+    let mut kept = AudioDecoder::new();
+    compare_spans(name, bytes, &mut kept, 60);
+    let full = read_all(bytes).unwrap();
+    for &granule in granules {
+        for start in
+            [granule - 700, granule - 449, granule - 2, granule - 1, granule, granule + 1, granule + 447]
+        {
+            for len in [1, 3, 1000] {
+                let span = start.max(0) as usize..((start + len).max(0) as usize).min(full[0].len());
+                if span.is_empty() {
+                    continue;
+                }
+                let part = read(&mut kept, bytes, span.start as u64..span.end as u64).unwrap();
+                assert!(equal(&part[0], &full[0][span.clone()]), "{name}: {span:?}");
+            }
+        }
+    }
+}
+
+/// Granule positions that are some samples off while no page is missing: the timeline is theirs.
+#[test]
+fn slips_of_granule_positions_are_cut_and_filled() {
+    let pages = take_apart(&recording());
+    let full = read_all(&recording()).unwrap().swap_remove(0);
+    let n = pages.len();
+    let granules: Vec<i64> = pages.iter().map(|page| page.granule).collect();
+    let at = |k: usize| granules[k] as usize;
+    let (k, last) = (n / 2, n - 2);
+    assert!(granules[k - 1] > 0 && repairs(&recording()) == Repairs::default());
+    for off in [1_i64, 448, 1000, -1, -64, -448, -1000] {
+        let size = off.unsigned_abs() as usize;
+        let zeros = vec![0.0; size];
+        // One page alone: what it cuts its next one fills, and the other way around.
+        let mut one = pages.clone();
+        one[k].granule += off;
+        // All from a page on; and only those between two.
+        let (mut rest, mut some) = (pages.clone(), pages.clone());
+        rest[k..].iter_mut().for_each(|page| page.granule += off);
+        some[k..last].iter_mut().for_each(|page| page.granule += off);
+        let repaired = size as u64;
+        let filled_at = |k: usize, until: usize| [&full[at(k)..at(k)], &zeros, &full[at(k)..until]].concat();
+        let expected_one = if off > 0 {
+            [&full[..at(k)], &zeros, &full[at(k)..at(k + 1) - size], &full[at(k + 1)..]].concat()
+        } else {
+            [&full[..at(k) - size], &full[at(k)..at(k + 1)], &zeros, &full[at(k + 1)..]].concat()
+        };
+        let expected_rest = if off > 0 {
+            [full[..at(k)].to_vec(), filled_at(k, full.len())].concat()
+        } else {
+            [&full[..at(k) - size], &full[at(k)..]].concat()
+        };
+        let expected_some = if off > 0 {
+            [&full[..at(k)], &zeros, &full[at(k)..at(last) - size], &full[at(last)..]].concat()
+        } else {
+            [&full[..at(k) - size], &full[at(k)..at(last)], &zeros, &full[at(last)..]].concat()
+        };
+        let both = Repairs { places: 2, cut: repaired, filled: repaired };
+        let single = if off > 0 {
+            Repairs { places: 1, cut: 0, filled: repaired }
+        } else {
+            Repairs { places: 1, cut: repaired, filled: 0 }
+        };
+        for (name, pages, expected, count) in [
+            ("one", one, expected_one, both),
+            ("rest", rest, expected_rest, single),
+            ("some", some, expected_some, both),
+        ] {
+            let (name, bytes) = (format!("{name} by {off}"), put_together(&pages));
+            let samples = read_all(&bytes).unwrap();
+            assert_eq!(samples[0].len(), expected.len(), "{name}");
+            assert!(equal(&samples[0], &expected), "{name}");
+            assert_eq!(repairs(&bytes), count, "{name}");
+            compare_spans_at(&name, &bytes, &[granules[k], granules[k + 1], granules[last]]);
+        }
+    }
+}
+
+/// A cut that takes whole packets: what follows still overlaps with the last of them.
+#[test]
+fn whole_packets_may_be_cut() {
+    let pages = cut_pages(&take_apart(&recording()), 1);
+    let full = read_all(&recording()).unwrap().swap_remove(0);
+    let granules: Vec<usize> = (0..pages.len()).filter(|&k| pages[k].granule > 0).collect();
+    let k = granules[granules.len() / 2];
+    let off = 900;
+    let mut cut = pages.clone();
+    cut[k..].iter_mut().filter(|page| page.granule > 0).for_each(|page| page.granule -= off);
+    let bytes = put_together(&cut);
+    let at = pages[k].granule as usize;
+    assert!(equal(&read_all(&bytes).unwrap()[0], &[&full[..at - off as usize], &full[at..]].concat()));
+    compare_spans_at("whole packets", &bytes, &[at as i64 - off]);
+}
+
+/// Where pages are missing, checksums fail, or positions are far off or go back, nothing is repaired.
+#[test]
+fn damage_is_no_slip() {
+    let pages = take_apart(&recording());
+    let (k, full) = (pages.len() / 2, read_all(&recording()).unwrap().swap_remove(0));
+    let (begin, end) = (pages[k - 1].granule as u64, pages[k].granule as u64);
+    let mut far = pages.clone();
+    far[k..].iter_mut().for_each(|page| page.granule += 2049);
+    let mut back = pages.clone();
+    back[k].granule = pages[k - 1].granule - 1;
+    let mut slipped = pages.clone();
+    slipped[k].granule += 10;
+    let offset = put_together(&slipped[..k + 1]).len();
+    let mut flipped = put_together(&slipped);
+    // The last byte of the page, which the first span does not need.
+    flipped[offset - 1] ^= 1;
+    // A page of one packet, which is less than a long block.
+    let parts = cut_pages(&pages, 1);
+    let mut lost = parts.clone();
+    let part = (0..parts.len() * 2 / 3).rfind(|&i| parts[i].granule == -1).unwrap();
+    lost.remove(part);
+    let hole = parts[..part].iter().rfind(|page| page.granule > 0).unwrap().granule as u64;
+    for (name, bytes, span) in [
+        ("far", put_together(&far), begin..begin + 1),
+        ("back", put_together(&back), begin..begin + 1),
+        ("flipped", flipped, begin..begin + 1),
+        ("lost", put_together(&lost), hole..hole + 1),
+    ] {
+        let mut kept = AudioDecoder::new();
+        let error = read(&mut kept, &bytes, span).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{name}: {error}");
+        assert!(read_all(&bytes).is_err(), "{name}");
+        let part = read(&mut kept, &bytes, 0..5000).unwrap();
+        assert!(equal(&part[0], &full[..5000]), "{name}");
+    }
+    assert!(end > begin);
+}
+
+#[test]
+fn files_as_encoders_write_them_need_no_repairs() {
+    let mut n = 0;
+    for (name, bytes) in files("vorbis") {
+        if read_all(&bytes).is_ok() {
+            assert_eq!(repairs(&bytes), Repairs::default(), "{name}");
+            n += 1;
+        }
+    }
+    assert!(n >= 15, "{n}");
+}
+
 #[test]
 fn what_is_no_recording_is_refused() {
     let headers = put_together(&take_apart(&recording())[..2]);
@@ -250,6 +404,7 @@ fn what_is_no_recording_is_refused() {
     // The decoder would give wrong samples without an error.
     let error = info(&file("vorbis", "surround30_44100.ogg")).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+    assert!(error.message.contains("3 channels") && error.message.contains("share a residue"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use super::{Plan, Policy, cores};
 use crate::{
     Error, Result,
-    decode::{AudioDecoder, Info, Planes},
+    decode::{AudioDecoder, Info, Planes, Repairs},
     order::Order,
     pipeline::Auto,
     record::{Batches, Collate, Record, Stage, Task},
@@ -41,6 +41,8 @@ pub struct Finding {
     pub n_clipped: u64,
     /// Values below one step of 16 bits.
     pub n_silent: u64,
+    /// What was cut and filled in where its time stamps contradict its samples by a little; all 0 if it is bad.
+    pub repairs: Repairs,
     /// Why it is bad, if it is.
     pub error: Option<Error>,
 }
@@ -56,6 +58,7 @@ impl Finding {
             n_values: 0,
             n_clipped: 0,
             n_silent: 0,
+            repairs: Repairs::default(),
             error: None,
         }
     }
@@ -149,6 +152,7 @@ impl CheckStage {
             }
             at = end;
         }
+        finding.repairs = self.decoder.repairs(&recording);
         Ok(())
     }
 }

@@ -40,6 +40,8 @@ pub struct Row {
     silence: Option<f64>,
     /// Whether samples are NaN or infinite.
     nan: bool,
+    /// Samples per channel that were cut or filled in where time stamps contradict the samples; None if it is bad.
+    repaired: Option<u64>,
     kind: Option<&'static str>,
     reason: Option<String>,
 }
@@ -141,13 +143,14 @@ impl _Check {
             clipping: None,
             silence: None,
             nan: false,
+            repaired: None,
             kind: None,
             reason: None,
         }
     }
 
     fn row(&self, finding: Finding) -> Row {
-        let Finding { index, n_bytes, info, peak, n_values, n_clipped, n_silent, error } = finding;
+        let Finding { index, n_bytes, info, peak, n_values, n_clipped, n_silent, repairs, error } = finding;
         let share = |n: u64| (n_values > 0).then(|| n as f64 / n_values as f64);
         Row {
             bytes: Some(n_bytes),
@@ -159,6 +162,7 @@ impl _Check {
             clipping: share(n_clipped),
             silence: share(n_silent),
             nan: error.as_ref().is_some_and(|error| error.kind == ErrorKind::NonFinite),
+            repaired: error.is_none().then_some(repairs.cut + repairs.filled),
             kind: error.as_ref().map(|error| error.kind.name()),
             reason: error.as_ref().map(Error::reason),
             ..self.blank(index)

@@ -227,6 +227,17 @@ pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
     let mut empty: Vec<u8> = (0..50_000).flat_map(|n| page(7, n, 0, i64::from(n) << 20, b"")).collect();
     seal_ogg(&mut empty);
     add("vorbis, then 50 000 empty pages", [vorbis.clone(), empty].concat());
+    for (what, granule) in [("a position", 1 << 20), ("none", -1)] {
+        // Between the headers and the sound, in its own stream.
+        let serial = u32::from_le_bytes(vorbis[14..18].try_into().unwrap());
+        let audio = vorbis.windows(4).rposition(|four| four == b"OggS").unwrap();
+        let mut empty: Vec<u8> = (2..200_000).flat_map(|n| page(serial, n, 0, granule, b"")).collect();
+        seal_ogg(&mut empty);
+        add(
+            &format!("vorbis behind 200 000 empty pages with {what}"),
+            [&vorbis[..audio], &empty, &vorbis[audio..]].concat(),
+        );
+    }
     add("ogg of capture patterns", b"OggS".repeat(1 << 18));
     let endless: Vec<u8> = (0..4000u32)
         .flat_map(|n| {
@@ -270,6 +281,15 @@ pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
                 add(&format!("m4a with ones in {} {what}", String::from_utf8_lossy(table)), lie);
             }
         }
+    }
+
+    let fragments = sound("audio/codec-ladder/aac_48000_stereo_frag.mp4");
+    let run = fragments.windows(4).position(|four| four == b"trun").unwrap();
+    for flags in [0u32, 1, 0x100, 0x200, 0xf01] {
+        let mut lie = fragments[..2833].to_vec();
+        lie[run + 4..run + 8].copy_from_slice(&flags.to_be_bytes());
+        lie[run + 8..run + 12].fill(0xff);
+        add(&format!("mp4 of 4 G packets in a run with flags {flags:x}"), lie);
     }
 
     // AIFF, AU, CAF.

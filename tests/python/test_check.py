@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import forebay
+import ogg
 from digests import digest
 from forebay import cli
 from forebay.cli import check
@@ -84,6 +86,27 @@ def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.Captur
     assert "3 are bad" in out
     assert "codecs:\n" in out
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def slipped(data: bytes, page: int, samples: int) -> bytes:
+    """Ogg whose page with that number tells another granule position, under a checksum that holds."""
+    pages = ogg.take_apart(data)
+    pages[page] = replace(pages[page], granule=pages[page].granule + samples)
+    return ogg.put_together(pages)
+
+
+def test_what_is_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Vorbis whose granule positions are some samples off is good, and said."""
+    data = (AUDIO / "vorbis" / "perch_16000_mono.ogg").read_bytes()
+    shard = write_shard(tmp_path / "a.arrow", [Row(data, 0), Row(slipped(data, 5, -100), 0), Row(b"bad", 0)])
+    stem = tmp_path / "found"
+    assert cli.main(["check", str(shard), "-o", str(stem)]) == 1
+    found, lines = report(stem)
+    # What the page cuts the next one fills.
+    assert [(line["kind"], line["repaired"]) for line in lines] == [("", "0"), ("", "200"), ("unsupported", "")]
+    assert lines[0]["seconds"] == lines[1]["seconds"]
+    assert (found["summary"]["repaired"], found["summary"]["bad"]) == (1, 1)
+    assert "1 have time stamps that contradict their samples" in capsys.readouterr().out
 
 
 def test_parquet(rows: list[Row], tmp_path: Path) -> None:

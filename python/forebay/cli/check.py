@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "peak", "clipping", "silence",
-    "nan", "kind", "reason",
+    "nan", "repaired", "kind", "reason",
 )  # fmt: skip
 """Of the CSV file: a line for each recording."""
 VERSION = 1
@@ -50,6 +50,7 @@ class Summary:
     seconds: float = 0.0
     clipped: int = 0
     silent: int = 0
+    repaired: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
     rates: Counter[int] = field(default_factory=Counter)
@@ -65,6 +66,7 @@ class Summary:
         self.seconds += row["seconds"]
         self.clipped += row["clipping"] >= CLIPPED
         self.silent += row["silence"] == 1.0
+        self.repaired += row["repaired"] > 0
         self.durations[max(start for start in SECONDS if start <= row["seconds"])] += 1
         self.rates[row["rate"]] += 1
         self.codecs[row["codec"]] += 1
@@ -84,6 +86,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             "clipped": self.clipped,
             "silent": self.silent,
+            "repaired": self.repaired,
             "durations": {str(start): self.durations[start] for start in SECONDS if self.durations[start]},
             "rates": {str(rate): count for rate, count in sorted(self.rates.items())},
             "codecs": dict(self.codecs.most_common()),
@@ -96,6 +99,11 @@ class Summary:
         for kind, count in self.kinds.most_common():
             yield f"  {kind:<12} {count}"
         yield f"{self.clipped} are clipped ({CLIPPED:.1%} of their samples at full scale), {self.silent} are silent"
+        if self.repaired:
+            yield (
+                f"{self.repaired} have time stamps that contradict their samples by a little: "
+                "samples are cut or filled in with zeros there (column repaired)"
+            )
         ends = dict(itertools.pairwise((*SECONDS, 0)))
         spans = {f"{start} to {ends[start]} s" if ends[start] else f"from {start} s": start for start in SECONDS}
         yield from histogram("durations", {name: self.durations[start] for name, start in spans.items()})
@@ -210,7 +218,7 @@ def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
 
 def parsed(fields: Mapping[str, str]) -> Row:
     """A row of the CSV file as the core gives it."""
-    whole = {name: int(fields[name]) if fields[name] else None for name in ("bytes", "rate", "channels")}
+    whole = {name: int(fields[name]) if fields[name] else None for name in ("bytes", "rate", "channels", "repaired")}
     real = {name: float(fields[name]) if fields[name] else None for name in ("seconds", "peak", "clipping", "silence")}
     text = {name: fields[name] or None for name in ("path", "codec", "kind", "reason")}
     return {

@@ -1,22 +1,24 @@
 //! Core Audio Format: linear PCM, A-law and mu-law directly, Apple Lossless in packets.
 //!
-//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here.
+//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here. Where the table counts a
+//! last packet that is used in part in full, as ffmpeg does, the packet itself tells its length ([`super::demux`]).
 //!
 //! Source: Apple "Core Audio Format Specification" 1.0.
 
 use super::{
     Kept, corrupt,
-    demux::{Demuxed, Packets},
+    demux::{Demuxed, Packet, Packets},
     field::{Endian, clipped, u32_at, u64_at},
+    kept::Lent,
     pcm::{Coding, Pcm, float_coding, int_coding},
     unsupported,
 };
-use crate::Result;
+use crate::{Result, room};
 
 /// What a CAF file turns out to hold.
 pub(super) enum Opened<'a> {
     Pcm(Pcm<'a>),
-    Packets(Demuxed),
+    Packets(Demuxed<'a>),
 }
 
 /// Opens `caff`.
@@ -69,7 +71,7 @@ pub(super) fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Opened<'a>> {
     if &format.to_be_bytes() == b"alac" {
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
         let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
-        let packets = alac(cookie, table, data, packet, frames)?;
+        let packets = alac(kept.demux.packets.lend(), cookie, table, data, packet, frames)?;
         return Demuxed::alac(kept, packets).map(Opened::Packets);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {
@@ -93,7 +95,14 @@ pub(super) fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Opened<'a>> {
 }
 
 /// Cuts `data` into packets by their table: sizes and lengths that `desc` does not fix, as numbers of 7 bits a byte.
-fn alac<'a>(cookie: &'a [u8], table: &[u8], data: &'a [u8], size: u32, frames: u32) -> Result<Packets<'a>> {
+fn alac<'a>(
+    mut packets: Lent<Packet>,
+    cookie: &'a [u8],
+    table: &[u8],
+    data: &'a [u8],
+    size: u32,
+    frames: u32,
+) -> Result<Packets<'a>> {
     let cut = || corrupt("the CAF packet table is cut short");
     let n_valid = u64_at(table, 8, Endian::Big).ok_or_else(cut)?;
     let priming = u32_at(table, 16, Endian::Big).ok_or_else(cut)?;
@@ -110,20 +119,19 @@ fn alac<'a>(cookie: &'a [u8], table: &[u8], data: &'a [u8], size: u32, frames: u
         None
     };
     let n_packets = u64_at(table, 0, Endian::Big).ok_or_else(cut)?;
-    let (mut packets, mut at) = (Vec::new(), 0usize);
+    let mut at = 0usize;
     for _ in 0..n_packets {
         let size = if size == 0 { number().ok_or_else(cut)? } else { size.into() };
         let frames = if frames == 0 { number().ok_or_else(cut)? } else { frames.into() };
         // Packets past the end of the bytes are not there, and neither is anything behind them.
-        let Some(packet) = usize::try_from(size).ok().and_then(|size| data.get(at..at.checked_add(size)?))
-        else {
+        let Some(len) = u32::try_from(size).ok().filter(|&len| len as usize <= data.len() - at) else {
             break;
         };
-        if packet.is_empty() {
+        if len == 0 {
             return Err(corrupt("the CAF packet table has a packet without bytes"));
         }
-        at += packet.len();
-        packets.push((packet, frames));
+        room::push(&mut packets, Packet { at, len, dur: u32::try_from(frames).unwrap_or(u32::MAX) })?;
+        at += len as usize;
     }
-    Ok(Packets { cookie, packets, delay: priming.into(), n_valid })
+    Ok(Packets { cookie, data, packets, delay: priming.into(), n_valid })
 }

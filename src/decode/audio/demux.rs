@@ -1,19 +1,16 @@
-//! AAC and ALAC: packets come from symphonia's demuxers for ADTS and MP4 and from [`super::caf`], spans from its decoders.
+//! AAC and ALAC: packets come from [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), spans from the library's decoders.
 //!
-//! The packets are taken out once and kept with the recording; a span starts its decoder a fixed number of packets
+//! Where the packets lie is found once and kept with the recording; a span starts its decoder a fixed number of packets
 //! early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets, and its decoder draws noise (PNS)
 //! from a generator that only a new decoder resets: that, and the fixed pre-roll, make a span a pure function of bytes and
 //! span.
 //!
-//! The timeline is the sample table's, cut by the edit list ([`super::mp4`]); ADTS has neither, so there each packet
-//! counts in full.
+//! The timeline is the sample table's, cut by the edit; ADTS has neither, so there each packet counts in full. Of ALAC's last
+//! packet, which may be a short one, the packet itself is asked: some containers count it in full.
 //!
-//! Source: own; ISO/IEC 14496-3 for the overlap.
+//! Source: own; ISO/IEC 14496-3 for the overlap; Apple's "ALAC" (frame headers).
 
-use std::{
-    io::{Cursor, ErrorKind as IoKind},
-    ops::Range,
-};
+use std::ops::Range;
 
 use symphonia::{
     core::{
@@ -23,24 +20,19 @@ use symphonia::{
             well_known::{CODEC_ID_AAC, CODEC_ID_ALAC},
         },
         errors::Error as SymphoniaError,
-        formats::{FormatOptions, FormatReader},
-        io::MediaSourceStream,
-        packet::Packet,
-        units::{Duration, TimeBase, Timestamp},
+        packet::PacketRef,
+        units::{Duration, Timestamp},
     },
-    default::{
-        codecs::{AacDecoder, AlacDecoder},
-        formats::{AdtsReader, IsoMp4Reader},
-    },
+    default::codecs::{AacDecoder, AlacDecoder},
 };
 
 use super::{
-    Codec, Info, Kept, Planes, corrupt,
+    Codec, Info, Kept, Planes, aac, corrupt,
     kept::{Lent, Shelf},
-    mp4::{self, Edit},
+    mp4::{Edit, Track},
     unsupported,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend on it.
 const AAC_PREROLL: usize = 2;
@@ -48,12 +40,27 @@ const AAC_PREROLL: usize = 2;
 /// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight channels.
 const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
+/// AAC packets that are looked at for what the setup does not tell: how many of those must carry SBR, so that chance cannot.
+const AAC_LOOK: usize = 4;
+const AAC_SBR: usize = 2;
+
+/// Where a packet lies, and how many ticks it lasts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet {
+    /// Byte offset in what the recording's packets lie in.
+    pub(super) at: usize,
+    pub(super) len: u32,
+    pub(super) dur: u32,
+}
+
 /// ALAC packets as a container gives them.
 pub(super) struct Packets<'a> {
     /// The decoder's setup.
     pub(super) cookie: &'a [u8],
-    /// Bytes and samples per channel of each packet.
-    pub(super) packets: Vec<(&'a [u8], u64)>,
+    /// What the packets lie in.
+    pub(super) data: &'a [u8],
+    /// The packets, which last as many samples per channel as they have ticks.
+    pub(super) packets: Lent<Packet>,
     /// Samples before the first wanted one.
     pub(super) delay: u64,
     /// Samples wanted from there on.
@@ -63,12 +70,13 @@ pub(super) struct Packets<'a> {
 /// Where the vectors of an index are between recordings.
 #[derive(Default)]
 pub(super) struct Shelves {
-    packets: Shelf<Packet>,
+    pub(super) packets: Shelf<Packet>,
     starts: Shelf<u64>,
 }
 
 /// A recording in packets.
-pub struct Demuxed {
+pub struct Demuxed<'a> {
+    bytes: &'a [u8],
     info: Info,
     params: AudioCodecParameters,
     packets: Lent<Packet>,
@@ -78,121 +86,106 @@ pub struct Demuxed {
     delay: u64,
 }
 
-impl std::fmt::Debug for Demuxed {
+impl std::fmt::Debug for Demuxed<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Demuxed").field("info", &self.info).field("packets", &self.packets.len()).finish()
     }
 }
 
-impl Demuxed {
+impl<'a> Demuxed<'a> {
     /// Opens AAC in ADTS.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported` or `Empty`, as the demuxer and the first packet tell.
-    pub(super) fn open_adts(kept: &mut Kept, bytes: &[u8]) -> Result<Self> {
-        // The demuxer wants to start at a frame.
-        let start = super::sniff::skip_id3v2(bytes);
-        let bytes = &bytes[start..];
-        let reader = AdtsReader::try_new(source(bytes), FormatOptions::default()).map_err(refused)?;
-        Self::open(kept, Box::new(reader), bytes.len(), Edit::default())
+    /// `Corrupt`, `Unsupported` or `Empty`, as the frames and the first packet tell.
+    pub(super) fn open_adts(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
+        let bytes = &bytes[super::sniff::skip_id3v2(bytes)..];
+        let mut packets = kept.demux.packets.lend();
+        let setup = aac::adts(bytes, &mut packets)?;
+        Self::new(kept, bytes, Codec::Aac, &setup, packets, None, Edit::default())
     }
 
     /// Opens MP4, M4A and MOV.
     ///
     /// # Errors
-    /// As [`Demuxed::open_adts`].
-    pub(super) fn open_mp4(kept: &mut Kept, bytes: &[u8]) -> Result<Self> {
-        if !mp4::has_movie(bytes) {
-            return Err(corrupt("the MP4 file has no `moov` box: it is damaged or cut short"));
-        }
-        let reader = IsoMp4Reader::try_new(source(bytes), FormatOptions::default()).map_err(refused)?;
-        Self::open(kept, Box::new(reader), bytes.len(), Edit::of_first_sound(bytes))
+    /// As [`Track::open`], and as the first packet tells.
+    pub(super) fn open_mp4(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
+        let mut packets = kept.demux.packets.lend();
+        let Track { codec, setup, timescale, edit } = Track::open(bytes, &mut packets)?;
+        Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
     }
 
     /// ALAC of which a container gave the packets.
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
-    pub(super) fn alac(kept: &mut Kept, from: Packets<'_>) -> Result<Self> {
-        let mut params = AudioCodecParameters::new();
-        params.for_codec(CODEC_ID_ALAC).with_extra_data(from.cookie.into());
-        let packet = |&(data, dur): &(&[u8], u64)| Packet::new(0, Timestamp::ZERO, Duration::from(dur), data);
-        let mut packets = kept.demux.packets.lend();
-        packets.extend(from.packets.iter().map(packet));
-        let edit = Edit { delay: from.delay, length: Some(from.n_valid).filter(|&n| n > 0) };
-        Self::new(kept, Codec::Alac, params, packets, None, edit)
+    pub(super) fn alac(kept: &mut Kept, from: Packets<'a>) -> Result<Self> {
+        let Packets { cookie, data, packets, delay, n_valid } = from;
+        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), timescale: None };
+        Self::new(kept, data, Codec::Alac, cookie, packets, None, edit)
     }
 
-    fn open(
-        kept: &mut Kept,
-        mut reader: Box<dyn FormatReader + '_>,
-        n_bytes: usize,
-        edit: Edit,
-    ) -> Result<Self> {
-        let track = reader.tracks().iter().find_map(|track| {
-            let params = track.codec_params.as_ref()?.audio()?;
-            Some((track.id, params.clone(), track.time_base))
-        });
-        let (id, params, time_base) = track.ok_or_else(|| unsupported("the container has no audio track"))?;
-        let codec = match params.codec {
-            CODEC_ID_AAC => Codec::Aac,
-            CODEC_ID_ALAC => Codec::Alac,
-            other => {
-                return Err(unsupported(format!(
-                    "the audio track's codec is {other}; AAC and ALAC are decoded"
-                )));
-            }
-        };
-        let mut held = kept.demux.packets.lend();
-        packets(reader.as_mut(), id, n_bytes, &mut held)?;
-        Self::new(kept, codec, params, held, time_base, edit)
-    }
-
+    /// `timescale` has the ticks per second of the packets; None: they are samples.
     fn new(
         kept: &mut Kept,
+        bytes: &'a [u8],
         codec: Codec,
-        params: AudioCodecParameters,
+        setup: &[u8],
         packets: Lent<Packet>,
-        time_base: Option<TimeBase>,
+        timescale: Option<u32>,
         edit: Edit,
     ) -> Result<Self> {
+        let mut params = AudioCodecParameters::new();
+        params.for_codec(if codec == Codec::Aac { CODEC_ID_AAC } else { CODEC_ID_ALAC });
+        params.with_extra_data(setup.into());
+        if codec == Codec::Aac {
+            aac::check_setup(setup)?;
+        }
         let first =
             packets.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
-        // What the first packet decodes to is what counts; headers lack channels (ADTS) or tell another rate (SBR).
+        // What the first packet decodes to is what counts: a container may tell other channels and another rate.
         let mut new = None;
         let decoder = decoder(kept, &mut new, codec, &params)?;
-        let decoded = decoder.decode(first).map_err(|e| corrupt("the first packet is damaged").because(e))?;
+        let decoded = decode(decoder, data(bytes, first))
+            .map_err(|e| corrupt("the first packet is damaged").because(e))?;
         let sample_rate = decoded.spec().rate();
         let channels = decoded.num_planes() as u16;
         let in_full = decoded.frames() as u64;
         if sample_rate == 0 || channels == 0 {
             return Err(corrupt("the first packet decodes to no channels or a sample rate of 0"));
         }
-
-        let scale = |ticks: u64| match time_base {
-            Some(base) => {
-                let parts = u128::from(ticks) * u128::from(base.numer.get()) * u128::from(sample_rate);
-                (parts / u128::from(base.denom.get())) as u64
+        if codec == Codec::Aac {
+            let looked_at = &packets[..packets.len().min(AAC_LOOK)];
+            let has_sbr =
+                |packet: &&Packet| aac::has_sbr(data(bytes, packet), |core| decode(decoder, core).is_ok());
+            if looked_at.iter().filter(has_sbr).count() >= AAC_SBR.min(looked_at.len()) {
+                return Err(aac::he_aac(false));
             }
+        }
+
+        let scale = |ticks: u64, timescale: Option<u32>| match timescale {
+            Some(timescale) => (u128::from(ticks) * u128::from(sample_rate) / u128::from(timescale)) as u64,
             None => ticks,
         };
         let mut starts = kept.demux.starts.lend();
+        room::reserve(&mut starts, packets.len() + 1)?;
         let mut total = 0u64;
-        for packet in packets.iter() {
+        for (i, packet) in packets.iter().enumerate() {
             starts.push(total);
+            let n = scale(packet.dur.into(), timescale);
             let n = match codec {
                 // A decoder yields whole packets; the table may say that the last one is used in part.
-                Codec::Aac => scale(packet.dur.get()).min(in_full),
-                _ => scale(packet.dur.get()),
+                Codec::Aac => n.min(in_full),
+                _ if i + 1 == packets.len() => n.min(alac_frames(data(bytes, packet)).unwrap_or(n)),
+                _ => n,
             };
             total = total.saturating_add(n);
         }
         starts.push(total);
-        let delay = scale(edit.delay);
-        let n_samples = total.saturating_sub(delay).min(edit.length.map_or(u64::MAX, |n| scale(n).max(1)));
-        let info = Info { codec, sample_rate, channels, n_samples };
-        Ok(Self { info, params, packets, starts, delay })
+        let delay = scale(edit.delay, edit.timescale);
+        let length = edit.length.map_or(u64::MAX, |n| scale(n, edit.timescale).max(1));
+        let info = Info { codec, sample_rate, channels, n_samples: total.saturating_sub(delay).min(length) };
+        Ok(Self { bytes, info, params, packets, starts, delay })
     }
 
     /// What the container says, checked against the packets.
@@ -212,7 +205,7 @@ impl Demuxed {
             if first >= span.end {
                 break;
             }
-            let decoded = decoder.decode(&self.packets[i]).map_err(|error| {
+            let decoded = decode(decoder, data(self.bytes, &self.packets[i])).map_err(|error| {
                 corrupt(format!("the packet of sample {first} is damaged or cut short")).because(error)
             })?;
             let from = first.max(span.start);
@@ -253,38 +246,25 @@ fn copy(decoded: &GenericAudioBufferRef<'_>, c: usize, skip: usize, y: &mut [f32
     Some(())
 }
 
-fn source(bytes: &[u8]) -> MediaSourceStream<'_> {
-    MediaSourceStream::new(Box::new(Cursor::new(bytes)), Default::default())
+/// The bytes of a packet, which whoever listed it found to be within `bytes`.
+fn data<'a>(bytes: &'a [u8], packet: &Packet) -> &'a [u8] {
+    &bytes[packet.at..packet.at + packet.len as usize]
 }
 
-/// Appends the packets of track `id`: no more of them, and no more bytes in them, than the recording has bytes.
-fn packets(
-    reader: &mut (dyn FormatReader + '_),
-    id: u32,
-    n_bytes: usize,
-    packets: &mut Vec<Packet>,
-) -> Result<()> {
-    let (mut held, mut seen) = (0usize, 0usize);
-    loop {
-        let packet = match reader.next_packet() {
-            Ok(Some(packet)) => packet,
-            Ok(None) => return Ok(()),
-            // Cut short: what came before is there.
-            Err(SymphoniaError::IoError(error)) if error.kind() == IoKind::UnexpectedEof => {
-                return Ok(());
-            }
-            Err(_) if !packets.is_empty() => return Ok(()),
-            Err(error) => return Err(refused(error)),
-        };
-        seen += 1;
-        held = held.saturating_add(packet.data.len());
-        if seen > n_bytes || held > n_bytes {
-            return Err(corrupt("the sample table refers to more packets than the bytes can hold"));
-        }
-        if packet.track_id == id {
-            packets.push(packet);
-        }
-    }
+fn decode<'d>(
+    decoder: &'d mut dyn AudioDecoder,
+    packet: &[u8],
+) -> std::result::Result<GenericAudioBufferRef<'d>, SymphoniaError> {
+    decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, packet))
+}
+
+/// Samples per channel that an ALAC packet says it has, if it is shorter than others and begins with sound.
+fn alac_frames(packet: &[u8]) -> Option<u64> {
+    let head = u64::from_be_bytes(*packet.first_chunk()?);
+    // Three bits of element (one channel, two, low frequencies), four of its number, twelve unused, then whether 32 bits of
+    // length follow the four bits of flags.
+    let (element, is_partial) = (head >> 61, head >> 44 & 1 == 1);
+    (matches!(element, 0 | 1 | 3) && is_partial).then_some(head >> 9 & 0xffff_ffff)
 }
 
 /// A decoder that knows nothing of other recordings: ALAC's is kept, AAC's is put into `new`.
@@ -310,10 +290,10 @@ fn new_decoder(codec: Codec, params: &AudioCodecParameters) -> Result<Box<dyn Au
     decoder.map_err(refused)
 }
 
-/// What symphonia says about a container or a codec's setup.
+/// What symphonia says about a codec's setup.
 fn refused(error: SymphoniaError) -> Error {
     match error {
         SymphoniaError::Unsupported(what) => unsupported(format!("not decoded: {what}")),
-        error => corrupt("the container is damaged or cut short").because(error),
+        error => corrupt("the decoder's setup is damaged or cut short").because(error),
     }
 }

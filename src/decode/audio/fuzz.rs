@@ -6,7 +6,7 @@ use super::{
     Info, Kept, Planes, aiff, au, caf,
     flac::{Bytes, Flac},
     flac_frame,
-    mp4::{self, Edit},
+    mp4::Track,
     mpeg, ogg, ogg_flac,
     vorbis::Vorbis,
     wav,
@@ -71,10 +71,13 @@ pub(crate) fn caf(bytes: &[u8]) {
     }
 }
 
-/// The boxes of MP4 that we read ourselves.
+/// The boxes of MP4: no more packets, and no more bytes in them, than there are bytes.
 pub(crate) fn mp4(bytes: &[u8]) {
-    let _ = mp4::has_movie(bytes);
-    let _ = Edit::of_first_sound(bytes);
+    let mut packets = Vec::new();
+    let _ = Track::open(bytes, &mut packets);
+    let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
+    assert!(packets.len() <= bytes.len() && total <= bytes.len());
+    assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
 }
 
 /// Pages and packets, Vorbis and FLAC in them.
@@ -83,12 +86,13 @@ pub(crate) fn ogg(bytes: &[u8]) {
     let total: usize = pages.iter().map(|page| page.body(bytes).len()).sum();
     assert!(total <= bytes.len());
     let mut scratch = Vec::new();
-    let packets =
-        ogg::Packets::new(bytes, &pages, 0).map(|packet| packet.data(bytes, &pages, &mut scratch).len());
+    let packets = ogg::Packets::new(bytes, &pages, 0)
+        .map(|packet| packet.data(bytes, &pages, &mut scratch).map_or(0, <[u8]>::len));
     assert!(packets.sum::<usize>() <= total);
     let mut kept = Kept::default();
     tolerant(|| {
         if let Ok(vorbis) = Vorbis::open(&mut kept, bytes) {
+            let _ = vorbis.repairs();
             last(vorbis.info(), |kept, span, out| vorbis.read(kept, span, out));
         }
     });

@@ -14,6 +14,7 @@
 //!
 //! Source: own.
 
+mod aac;
 mod adpcm;
 mod aiff;
 mod au;
@@ -38,7 +39,7 @@ mod wav;
 
 use std::{
     fmt,
-    ops::Range,
+    ops::{Add, Range},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -121,6 +122,39 @@ pub struct Info {
     pub n_samples: u64,
 }
 
+/// What a full decode changes where a recording contradicts itself by a little, and every player plays on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repairs {
+    /// Places where samples were cut or filled in.
+    pub places: u64,
+    /// Samples per channel that were decoded and left out.
+    pub cut: u64,
+    /// Samples per channel that are zeros, because the timeline has them and the codec does not.
+    pub filled: u64,
+}
+
+impl Add for Repairs {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            places: self.places + other.places,
+            cut: self.cut + other.cut,
+            filled: self.filled + other.filled,
+        }
+    }
+}
+
+impl fmt::Display for Repairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { places, cut, filled } = self;
+        write!(
+            f,
+            "time stamps contradict the samples in {places} places: {cut} samples cut, {filled} filled with zeros"
+        )
+    }
+}
+
 /// A recording whose headers were read and whose index is built: it knows its [`Info`] and decodes any span.
 #[derive(Debug)]
 pub enum Recording<'a> {
@@ -133,7 +167,7 @@ pub enum Recording<'a> {
     /// MPEG audio, layers I to III.
     Mpeg(mpeg::Mpeg<'a>),
     /// AAC and ALAC, in packets of a demuxer.
-    Demuxed(demux::Demuxed),
+    Demuxed(demux::Demuxed<'a>),
 }
 
 impl Recording<'_> {
@@ -187,6 +221,17 @@ impl AudioDecoder {
             return Err(corrupt(message));
         }
         Ok(recording)
+    }
+
+    /// What a full decode of `recording` cuts and fills in: nothing, except in Vorbis whose granule positions are some samples off.
+    ///
+    /// Walks all packets' lengths, and decodes none; spans are repaired alike, whether this is asked or not.
+    pub fn repairs(&mut self, recording: &Recording<'_>) -> Repairs {
+        let found = self.guarded(|_| match recording {
+            Recording::Vorbis(it) => Ok(it.repairs()),
+            _ => Ok(Repairs::default()),
+        });
+        found.unwrap_or_default()
     }
 
     /// Decodes the samples `span` of every channel into `out`, which then holds exactly `span.len()` samples per channel.

@@ -1,40 +1,74 @@
-//! The edit list of an MP4 file: how many samples of the encoder's delay stand before the first wanted one, and how many follow.
+//! MP4, M4A and MOV: the boxes of a file, and of its first sound track the codec, the edit and where the packets lie.
 //!
-//! symphonia's demuxer leaves edits out, so the few boxes that matter are walked here.
+//! In go the bytes of a file; out comes a [`Track`]. Every number of a table is a claim: tables are read entry by entry from the
+//! bytes that are there, no packet lies outside of the file, and all packets together have no more bytes, and are no more, than
+//! the file has bytes ([`Claims`]). So the walk is linear in the file, whatever it says. What comes before a table's first
+//! impossible entry counts, as in a file that is cut short.
 //!
-//! Source: ISO/IEC 14496-12, sections 8.6.6 (`elst`), 8.4.2 (`mdhd`), 8.2.2 (`mvhd`), 8.4.3 (`hdlr`).
+//! Why not the library's demuxer: it believes counts of fragments without bytes for each sample, looks times up in lists for
+//! every packet, and leaves edits out.
+//!
+//! Source: ISO/IEC 14496-12, sections 8.4 to 8.8; ISO/IEC 14496-14 and 14496-1, section 7.2.6 (`esds`); QuickTime File Format
+//! (`wave`, versions of sound descriptions). `iTunSMPB` is undocumented: a text of hexadecimal numbers, of which the second,
+//! third and fourth are samples before, behind, and in the recording.
 
-use super::field::{Endian, u32_at, u64_at};
+use super::{
+    Codec, corrupt,
+    demux::Packet,
+    field::{Endian, u16_at, u32_at, u64_at},
+    unsupported,
+};
+use crate::{Result, room};
 
-/// What an edit list cuts, in ticks of the track's own clock.
+/// What of a track's packets is the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Edit {
     /// Ticks before the first wanted one.
     pub(super) delay: u64,
     /// Ticks wanted from there on; `None`: all.
     pub(super) length: Option<u64>,
+    /// Ticks per second; `None`: they are samples.
+    pub(super) timescale: Option<u32>,
 }
 
-/// The boxes directly in `bytes`, named `name`; sizes are clipped to what is there.
-fn boxes<'a>(bytes: &'a [u8], name: &'static [u8; 4]) -> impl Iterator<Item = &'a [u8]> {
-    let mut rest = bytes;
+/// The first sound track of a file.
+#[derive(Debug)]
+pub(super) struct Track<'a> {
+    pub(super) codec: Codec,
+    /// What the decoder is set up with.
+    pub(super) setup: &'a [u8],
+    /// Ticks per second, in which packets' durations are.
+    pub(super) timescale: u32,
+    pub(super) edit: Edit,
+}
+
+/// The boxes directly in `bytes`: where they begin, their names and what is in them. Sizes are clipped to what is there.
+fn all_boxes(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
+    let mut at = 0;
     std::iter::from_fn(move || {
-        loop {
-            let size = u32_at(rest, 0, Endian::Big)?;
-            let this = rest.get(4..8)?;
-            let (head, size) = match size {
-                0 => (8, rest.len() as u64),
-                1 => (16, u64_at(rest, 8, Endian::Big)?),
-                size => (8, size.into()),
-            };
-            let size = usize::try_from(size).ok()?.min(rest.len());
-            let body = rest.get(head..size)?;
-            rest = &rest[size..];
-            if this == name {
-                return Some(body);
-            }
-        }
+        let rest = bytes.get(at..)?;
+        let size = u32_at(rest, 0, Endian::Big)?;
+        let name = rest.get(4..8)?;
+        let (head, size) = match size {
+            0 => (8, rest.len() as u64),
+            1 => (16, u64_at(rest, 8, Endian::Big)?),
+            size => (8, size.into()),
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX).min(rest.len());
+        let body = rest.get(head..size)?;
+        at += size;
+        Some((at - size, name, body))
     })
+}
+
+/// The boxes directly in `bytes` that are named `name`.
+fn boxes<'a>(bytes: &'a [u8], name: &'static [u8; 4]) -> impl Iterator<Item = &'a [u8]> {
+    all_boxes(bytes).filter(move |(_, this, _)| this == name).map(|(_, _, body)| body)
+}
+
+/// The first box within boxes within `bytes`.
+fn find<'a>(bytes: &'a [u8], path: &[&'static [u8; 4]]) -> Option<&'a [u8]> {
+    path.iter().try_fold(bytes, |bytes, name| boxes(bytes, name).next())
 }
 
 /// Ticks per second of an `mvhd` or `mdhd` box.
@@ -42,26 +76,344 @@ fn timescale(head: &[u8]) -> Option<u32> {
     u32_at(head, if head.first() == Some(&1) { 20 } else { 12 }, Endian::Big).filter(|&scale| scale > 0)
 }
 
-/// Whether the box without which nothing can be decoded is there.
-pub(super) fn has_movie(bytes: &[u8]) -> bool {
-    boxes(bytes, b"moov").next().is_some()
+/// The entries of `words` 32-bit numbers in a table that are told and there.
+fn entries(table: &[u8], words: usize) -> impl Iterator<Item = &[u8]> {
+    let n = u32_at(table, 4, Endian::Big).unwrap_or_default();
+    table.get(8..).unwrap_or_default().chunks_exact(4 * words).take(n as usize)
+}
+
+/// The 32-bit number with index `i` of what is there.
+fn word(bytes: &[u8], i: usize) -> Option<u32> {
+    u32_at(bytes, 4 * i, Endian::Big)
+}
+
+impl<'a> Track<'a> {
+    /// Finds the track and appends its packets to `packets`.
+    ///
+    /// # Errors
+    /// `Corrupt` where boxes are missing or claim what cannot be, `Unsupported` without a sound track and for codecs not decoded
+    /// here.
+    pub(super) fn open(bytes: &'a [u8], packets: &mut Vec<Packet>) -> Result<Self> {
+        let missing =
+            |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
+        let moov = find(bytes, &[b"moov"]).ok_or_else(|| missing("moov"))?;
+        let is_sound = |media: &[u8]| boxes(media, b"hdlr").any(|hdlr| hdlr.get(8..12) == Some(b"soun"));
+        let (track, media) = boxes(moov, b"trak")
+            .filter_map(|track| Some((track, find(track, &[b"mdia"])?)))
+            .find(|(_, media)| is_sound(media))
+            .ok_or_else(|| {
+                let is_known = |track| find(track, &[b"mdia", b"hdlr"]).is_some();
+                match boxes(moov, b"trak").any(is_known) {
+                    true => unsupported("the MP4 file has no sound track"),
+                    false => missing("hdlr"),
+                }
+            })?;
+        let timescale = find(media, &[b"mdhd"]).and_then(timescale).ok_or_else(|| missing("mdhd"))?;
+        let table = find(media, &[b"minf", b"stbl"]).ok_or_else(|| missing("stbl"))?;
+        let (codec, setup) = codec(find(table, &[b"stsd"]).ok_or_else(|| missing("stsd"))?)?;
+
+        let mut claims = Claims { bytes: bytes.len(), n_packets: 0, n_bytes: 0, packets };
+        if claims.table(table)? == Walk::On
+            && let Some(extends) = find(moov, &[b"mvex"])
+        {
+            claims.fragments(bytes, extends, track)?;
+        }
+        let edit = match find(track, &[b"edts", b"elst"]) {
+            Some(list) => Edit::of_list(list, moov, timescale),
+            None => Edit::of_itunes(moov),
+        };
+        Ok(Self { codec, setup, timescale, edit: edit.unwrap_or_default() })
+    }
+}
+
+/// Codec and setup of a track, by its sample description.
+fn codec(stsd: &[u8]) -> Result<(Codec, &[u8])> {
+    let damaged = || corrupt("the sample description of the sound track is damaged or cut short");
+    let n = u32_at(stsd, 4, Endian::Big).ok_or_else(damaged)?;
+    if n > 1 {
+        return Err(unsupported(format!("a sound track with {n} sample descriptions; one is decoded")));
+    }
+    let (_, name, entry) = all_boxes(stsd.get(8..).unwrap_or_default()).next().ok_or_else(damaged)?;
+    let inner = match u16_at(entry, 8, Endian::Big) {
+        Some(0) => entry.get(28..),
+        Some(1) => entry.get(44..),
+        Some(2) => entry.get(64..),
+        _ => None,
+    };
+    let inner = inner.ok_or_else(damaged)?;
+    // QuickTime puts what a decoder needs into a box of its own.
+    let setup = |name| find(inner, &[name]).or_else(|| find(inner, &[b"wave", name]));
+    match name {
+        b"alac" => {
+            let cookie = setup(b"alac").and_then(|body| body.get(4..)).ok_or_else(damaged)?;
+            Ok((Codec::Alac, cookie))
+        }
+        b"mp4a" => match elementary(setup(b"esds").ok_or_else(damaged)?).ok_or_else(damaged)? {
+            (0x40 | 0x66..=0x68, Some(setup)) => Ok((Codec::Aac, setup)),
+            (0x40 | 0x66..=0x68, None) => Err(damaged()),
+            (0x69 | 0x6b, _) => Err(unsupported("MP3 in MP4; AAC and ALAC are decoded there")),
+            (kind, _) => {
+                let message =
+                    format!("MP4 audio of type 0x{kind:02x}; AAC (0x40) and ALAC are decoded in MP4");
+                Err(unsupported(message))
+            }
+        },
+        other => {
+            let known = match other {
+                b"ac-3" => "AC-3 ",
+                b"ec-3" => "E-AC-3 ",
+                b"Opus" => "Opus ",
+                b"fLaC" => "FLAC ",
+                b".mp3" => "MP3 ",
+                b"samr" | b"sawb" => "AMR ",
+                b"enca" | b"drms" => "encrypted audio ",
+                b"lpcm" | b"sowt" | b"twos" | b"raw " | b"in24" | b"in32" | b"fl32" | b"fl64" | b"ipcm" => {
+                    "PCM "
+                }
+                _ => "",
+            };
+            let message =
+                format!("{known}(`{}`) in MP4; AAC and ALAC are decoded there", other.escape_ascii());
+            Err(unsupported(message))
+        }
+    }
+}
+
+/// Type and setup in an `esds` box.
+fn elementary(esds: &[u8]) -> Option<(u8, Option<&[u8]>)> {
+    let stream = descriptor(esds.get(4..)?, 3)?;
+    let flags = *stream.get(2)?;
+    let mut at = 3;
+    if flags & 0x80 != 0 {
+        at += 2;
+    }
+    if flags & 0x40 != 0 {
+        at += 1 + usize::from(*stream.get(at)?);
+    }
+    if flags & 0x20 != 0 {
+        at += 2;
+    }
+    let config = descriptor(stream.get(at..)?, 4)?;
+    Some((*config.first()?, descriptor(config.get(13..)?, 5)))
+}
+
+/// The first descriptor of kind `tag` directly in `bytes`.
+fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
+    let mut rest = bytes;
+    loop {
+        let (&this, mut behind) = rest.split_first()?;
+        let mut len = 0;
+        for _ in 0..4 {
+            let (&byte, next) = behind.split_first()?;
+            behind = next;
+            len = len << 7 | usize::from(byte & 0x7f);
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let body = &behind[..len.min(behind.len())];
+        if this == tag {
+            return Some(body);
+        }
+        rest = &behind[body.len()..];
+    }
+}
+
+/// Whether a walk over packets goes on: not behind what is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    On,
+    Ended,
+}
+
+/// The packets that tables claim, and what they may claim in all.
+struct Claims<'p> {
+    /// Bytes of the file.
+    bytes: usize,
+    n_packets: usize,
+    n_bytes: usize,
+    packets: &'p mut Vec<Packet>,
+}
+
+impl Claims<'_> {
+    /// One more packet of `len` bytes from byte `at` of the file on.
+    fn push(&mut self, at: u64, len: u32, dur: u32) -> Result<Walk> {
+        self.n_packets += 1;
+        self.n_bytes = self.n_bytes.saturating_add(len as usize);
+        if self.n_packets > self.bytes || self.n_bytes > self.bytes {
+            return Err(corrupt("the sample tables claim more packets than the file has bytes for"));
+        }
+        let Some(at) = usize::try_from(at)
+            .ok()
+            .filter(|&at| at.checked_add(len as usize).is_some_and(|end| end <= self.bytes))
+        else {
+            return Ok(Walk::Ended);
+        };
+        room::push(self.packets, Packet { at, len, dur })?;
+        Ok(Walk::On)
+    }
+
+    /// The packets of a sample table.
+    fn table(&mut self, table: &[u8]) -> Result<Walk> {
+        let named = |name: &'static [u8; 4]| {
+            find(table, &[name])
+                .ok_or_else(|| corrupt(format!("the sample table lacks `{}`", name.escape_ascii())))
+        };
+        let (times, chunks) = (named(b"stts")?, named(b"stsc")?);
+        if find(table, &[b"stz2"]).is_some() {
+            return Err(unsupported("MP4 with compact sample sizes (`stz2`)"));
+        }
+        let sizes = named(b"stsz")?;
+        let each = word(sizes, 1).unwrap_or_default();
+        let n_sizes = word(sizes, 2).unwrap_or_default() as usize;
+        let mut listed = sizes
+            .get(12..)
+            .unwrap_or_default()
+            .chunks_exact(4)
+            .take(n_sizes)
+            .filter_map(|size| word(size, 0));
+        let mut equal = std::iter::repeat_n(each, n_sizes);
+        let mut size = || if each == 0 { listed.next() } else { equal.next() };
+        let mut durations = entries(times, 2).flat_map(|entry| {
+            std::iter::repeat_n(
+                word(entry, 1).unwrap_or_default(),
+                word(entry, 0).unwrap_or_default() as usize,
+            )
+        });
+        let (short, long) = (find(table, &[b"stco"]), find(table, &[b"co64"]));
+        let offsets = entries(short.unwrap_or_default(), 1).filter_map(|entry| word(entry, 0).map(u64::from));
+        let long = entries(long.unwrap_or_default(), 2).filter_map(|entry| u64_at(entry, 0, Endian::Big));
+        let offsets = offsets.chain(long.filter(|_| short.is_none()));
+
+        let mut runs = entries(chunks, 3).peekable();
+        let mut in_chunk = 0;
+        for (number, offset) in (1..).zip(offsets) {
+            while let Some(run) = runs.next_if(|run| word(run, 0).is_some_and(|first: u32| first <= number)) {
+                in_chunk = word(run, 1).unwrap_or_default();
+            }
+            let mut at = offset;
+            for _ in 0..in_chunk {
+                let (Some(len), Some(dur)) = (size(), durations.next()) else { return Ok(Walk::On) };
+                if self.push(at, len, dur)? == Walk::Ended {
+                    return Ok(Walk::Ended);
+                }
+                at += u64::from(len);
+            }
+        }
+        Ok(Walk::On)
+    }
+
+    /// The packets of `track` in the fragments of the file `bytes`, of which `extends` has the defaults.
+    fn fragments(&mut self, bytes: &[u8], extends: &[u8], track: &[u8]) -> Result<()> {
+        let header = find(track, &[b"tkhd"]).unwrap_or_default();
+        let id = word(header, if header.first() == Some(&1) { 5 } else { 3 });
+        let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();
+        let default = |i| word(defaults, i).unwrap_or_default();
+        for (start, _, fragment) in all_boxes(bytes).filter(|(_, name, _)| name == b"moof") {
+            // Where data begins that no run says otherwise of: behind that of the track before, in the old rule.
+            let mut behind = start as u64;
+            for part in boxes(fragment, b"traf") {
+                let Some(header) = find(part, &[b"tfhd"]) else { continue };
+                let flags = word(header, 0).unwrap_or_default();
+                let mut at = 8;
+                let mut field = |flag, len: usize| {
+                    (flags & flag != 0).then(|| {
+                        at += len;
+                        at - len
+                    })
+                };
+                let base = field(1, 8).and_then(|at| u64_at(header, at, Endian::Big));
+                field(2, 4);
+                let duration =
+                    field(8, 4).and_then(|at| u32_at(header, at, Endian::Big)).unwrap_or(default(3));
+                let size =
+                    field(0x10, 4).and_then(|at| u32_at(header, at, Endian::Big)).unwrap_or(default(4));
+                let base = base.unwrap_or(if flags & 0x2_0000 != 0 { start as u64 } else { behind });
+                let mut at = base;
+                for run in boxes(part, b"trun") {
+                    let run = Run::of(run, duration, size);
+                    if let Some(offset) = run.offset {
+                        at = base.saturating_add_signed(offset.into());
+                    }
+                    if word(header, 1) != id {
+                        at = at.saturating_add(run.n_bytes());
+                        continue;
+                    }
+                    for (len, dur) in run.packets() {
+                        if self.push(at, len, dur)? == Walk::Ended {
+                            return Ok(());
+                        }
+                        at += u64::from(len);
+                    }
+                }
+                behind = at;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that a run has for each packet, or once for all.
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    /// With this index in each packet's row.
+    InRow(usize),
+    Each(u32),
+}
+
+/// A run of packets in a fragment.
+struct Run<'a> {
+    n: u32,
+    /// Where it begins, from the fragment's base on.
+    offset: Option<i32>,
+    /// What each packet has of its own: `words` numbers, of which those told are duration and size.
+    rows: &'a [u8],
+    words: usize,
+    duration: Field,
+    size: Field,
+}
+
+impl<'a> Run<'a> {
+    /// Reads a `trun` box whose packets have `duration` and `size` unless it says otherwise.
+    fn of(run: &'a [u8], duration: u32, size: u32) -> Self {
+        let flags = word(run, 0).unwrap_or_default();
+        let has = |flag| usize::from(flags & flag != 0);
+        let offset = (has(1) == 1).then(|| word(run, 2).map(|offset| offset as i32)).flatten();
+        Self {
+            n: word(run, 1).unwrap_or_default(),
+            offset,
+            rows: run.get(4 * (2 + has(1) + has(4))..).unwrap_or_default(),
+            words: has(0x100) + has(0x200) + has(0x400) + has(0x800),
+            duration: if has(0x100) == 1 { Field::InRow(0) } else { Field::Each(duration) },
+            size: if has(0x200) == 1 { Field::InRow(has(0x100)) } else { Field::Each(size) },
+        }
+    }
+
+    /// Size and duration of each packet: no more of them than there are bytes for, if they have bytes of their own.
+    fn packets(&self) -> impl Iterator<Item = (u32, u32)> {
+        (0..self.n as usize).map_while(|i| {
+            let row = self.rows.get(4 * self.words * i..4 * self.words * (i + 1))?;
+            let value = |field| match field {
+                Field::InRow(index) => word(row, index),
+                Field::Each(value) => Some(value),
+            };
+            Some((value(self.size)?, value(self.duration)?))
+        })
+    }
+
+    /// Bytes of all packets.
+    fn n_bytes(&self) -> u64 {
+        match self.size {
+            Field::Each(size) => u64::from(size) * u64::from(self.n),
+            Field::InRow(_) => self.packets().map(|(len, _)| u64::from(len)).sum(),
+        }
+    }
 }
 
 impl Edit {
-    /// The edit of the first sound track in a whole MP4 file; no edit where the list has gaps or several parts.
-    pub(super) fn of_first_sound(bytes: &[u8]) -> Self {
-        Self::find(bytes).unwrap_or_default()
-    }
-
-    fn find(bytes: &[u8]) -> Option<Self> {
-        let moov = boxes(bytes, b"moov").next()?;
-        let movie_scale = boxes(moov, b"mvhd").next().and_then(timescale)?;
-        let is_sound = |media: &[u8]| boxes(media, b"hdlr").any(|hdlr| hdlr.get(8..12) == Some(b"soun"));
-        let (track, media) = boxes(moov, b"trak")
-            .filter_map(|track| Some((track, boxes(track, b"mdia").next()?)))
-            .find(|(_, media)| is_sound(media))?;
-        let track_scale = boxes(media, b"mdhd").next().and_then(timescale)?;
-        let list = boxes(boxes(track, b"edts").next()?, b"elst").next()?;
+    /// The edit of a list for a track of `track_scale` ticks per second; none where the list has gaps or several parts.
+    fn of_list(list: &[u8], moov: &[u8], track_scale: u32) -> Option<Self> {
+        let movie_scale = find(moov, &[b"mvhd"]).and_then(timescale)?;
         let is_long = list.first() == Some(&1);
         if u32_at(list, 4, Endian::Big)? != 1 {
             return None;
@@ -76,6 +428,20 @@ impl Edit {
         // too early, so the upper end of what it may mean counts.
         let upper = if movie_scale == track_scale { duration } else { duration.saturating_add(1) };
         let ticks = u128::from(upper) * u128::from(track_scale) / u128::from(movie_scale);
-        Some(Self { delay, length: u64::try_from(ticks).ok().filter(|_| duration > 0) })
+        let length = u64::try_from(ticks).ok().filter(|_| duration > 0);
+        Some(Self { delay, length, timescale: Some(track_scale) })
+    }
+
+    /// What iTunes writes instead of a list: `iTunSMPB` among the tags.
+    fn of_itunes(moov: &[u8]) -> Option<Self> {
+        let meta = find(moov, &[b"udta", b"meta"])?;
+        // In QuickTime files it has no version.
+        let meta = if meta.get(4..8) == Some(b"hdlr") { meta } else { meta.get(4..)? };
+        let is_it = |tag: &&[u8]| find(tag, &[b"name"]).and_then(|name| name.get(4..)) == Some(b"iTunSMPB");
+        let tag = boxes(find(meta, &[b"ilst"])?, b"----").find(is_it)?;
+        let text = str::from_utf8(find(tag, &[b"data"])?.get(8..)?).ok()?;
+        let mut numbers = text.split_ascii_whitespace().map(|number| u64::from_str_radix(number, 16).ok());
+        let (_, delay, _, length) = (numbers.next()?, numbers.next()??, numbers.next()?, numbers.next()??);
+        Some(Self { delay, length: Some(length).filter(|&length| length > 0), timescale: None })
     }
 }

@@ -11,7 +11,7 @@
 //! Source: RFC 3533.
 
 use super::corrupt;
-use crate::Result;
+use crate::{Result, room};
 
 /// The capture pattern.
 const CAPTURE: &[u8; 4] = b"OggS";
@@ -28,6 +28,9 @@ pub(super) struct Page {
     sequence: u32,
     /// End position of the last packet that ends on this page, if one does.
     pub granule: Option<i64>,
+    /// The largest granule position on this page and the audio pages of its stream before it, once the stream is opened:
+    /// what spans are found by.
+    pub reach: i64,
     flags: u8,
     n_segments: u8,
     body_len: u16,
@@ -51,6 +54,7 @@ impl Page {
             sequence: word(18),
             // Beyond 2^61 no recording lasts: such a value is damage and must not overflow sums.
             granule: (-(1 << 61)..1 << 61).contains(&granule).then_some(granule).filter(|&at| at != -1),
+            reach: i64::MIN,
             flags: header[5],
             n_segments,
             body_len: lacing.iter().map(|&value| u16::from(value)).sum(),
@@ -103,6 +107,14 @@ impl Page {
         let crc = crc32(0, &page[..22]);
         let crc = crc32(crc, &[0; 4]);
         crc32(crc, &page[26..]) == told
+    }
+
+    /// Makes the checksum of the page that `page` begins with, and is, hold.
+    #[cfg(test)]
+    pub fn seal(page: &mut [u8]) {
+        page[22..26].fill(0);
+        let crc = crc32(0, page);
+        page[22..26].copy_from_slice(&crc.to_le_bytes());
     }
 
     /// # Errors
@@ -169,7 +181,7 @@ fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
 }
 
 /// Where a packet lies in a stream's pages.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
     /// The page it begins on, and the byte of that page's body.
     page: u32,
@@ -188,22 +200,26 @@ impl Packet {
     }
 
     /// Its bytes, lent from the page or, where it lies on several, put together in `scratch`.
-    pub fn data<'s>(&self, bytes: &'s [u8], pages: &[Page], scratch: &'s mut Vec<u8>) -> &'s [u8] {
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Memory`] if there is none for that.
+    pub fn data<'s>(&self, bytes: &'s [u8], pages: &[Page], scratch: &'s mut Vec<u8>) -> Result<&'s [u8]> {
         let begin = self.byte as usize;
         if self.first_page() == self.last_page {
-            return &pages[self.last_page].body(bytes)[begin..begin + self.len];
+            return Ok(&pages[self.last_page].body(bytes)[begin..begin + self.len]);
         }
         scratch.clear();
+        room::reserve(scratch, self.len)?;
         scratch.extend_from_slice(&pages[self.first_page()].body(bytes)[begin..]);
         for page in &pages[self.first_page() + 1..=self.last_page] {
             let body = page.body(bytes);
             scratch.extend_from_slice(&body[..body.len().min(self.len - scratch.len())]);
         }
-        scratch
+        Ok(scratch)
     }
 }
 
-/// Walks the packets of one stream's pages.
+/// Walks the packets of one stream's pages; a copy goes on from where it stands.
 #[derive(Debug, Clone)]
 pub(super) struct Packets<'a> {
     bytes: &'a [u8],
@@ -211,12 +227,54 @@ pub(super) struct Packets<'a> {
     page: usize,
     segment: usize,
     byte: usize,
+    /// A packet that the pages so far have begun and not ended.
+    open: Option<Packet>,
 }
 
 impl<'a> Packets<'a> {
     /// From the first packet that begins on `page` or after it.
     pub fn new(bytes: &'a [u8], pages: &'a [Page], page: usize) -> Self {
-        Self { bytes, pages, page, segment: 0, byte: 0 }
+        Self { bytes, pages, page, segment: 0, byte: 0, open: None }
+    }
+
+    /// The next packet that ends on the page `last` or before it.
+    ///
+    /// If there is none the walk stands behind that page, with a packet that goes on there in hand: however the limits are
+    /// set, each page is passed once.
+    pub fn next_until(&mut self, last: usize) -> Option<Packet> {
+        while self.page <= last {
+            let page = self.pages.get(self.page)?;
+            let lacing = page.lacing(self.bytes);
+            if self.segment == 0 {
+                let follows =
+                    || self.page.checked_sub(1).is_some_and(|before| self.pages[before].precedes(page));
+                if self.open.is_some() && !(page.continues() && follows()) {
+                    self.open = None;
+                }
+                if self.open.is_none() && page.continues() {
+                    self.end_packet(lacing);
+                }
+            }
+            if self.segment < lacing.len() {
+                let from = self.byte;
+                let mut packet = self.open.take().unwrap_or_else(|| Packet {
+                    page: self.page as u32,
+                    byte: from as u32,
+                    len: 0,
+                    last_page: 0,
+                    first: (lacing[self.segment] > 0).then(|| page.body(self.bytes)[from]),
+                });
+                let is_whole = self.end_packet(lacing);
+                packet.len += self.byte - from;
+                if is_whole {
+                    steps::count();
+                    return Some(Packet { last_page: self.page, ..packet });
+                }
+                self.open = Some(packet);
+            }
+            self.turn_page();
+        }
+        None
     }
 
     /// Passes over segments up to the end of a packet or of the page; tells whether it was a packet's.
@@ -232,6 +290,7 @@ impl<'a> Packets<'a> {
     }
 
     fn turn_page(&mut self) {
+        steps::count();
         (self.page, self.segment, self.byte) = (self.page + 1, 0, 0);
     }
 }
@@ -240,34 +299,28 @@ impl Iterator for Packets<'_> {
     type Item = Packet;
 
     fn next(&mut self) -> Option<Packet> {
-        'packet: loop {
-            let mut page = self.pages.get(self.page)?;
-            let mut lacing = page.lacing(self.bytes);
-            if self.segment == 0 && page.continues() {
-                self.end_packet(lacing);
-            }
-            if self.segment == lacing.len() {
-                self.turn_page();
-                continue;
-            }
-            let first = (lacing[self.segment] > 0).then(|| page.body(self.bytes)[self.byte]);
-            let begin = (self.page, self.byte);
-            let mut len = 0;
-            let mut from = self.byte;
-            while !self.end_packet(lacing) {
-                len += self.byte - from;
-                let next = self.pages.get(self.page + 1)?;
-                let goes_on = next.continues() && page.precedes(next);
-                self.turn_page();
-                if !goes_on {
-                    continue 'packet;
-                }
-                (page, lacing, from) = (next, next.lacing(self.bytes), 0);
-            }
-            len += self.byte - from;
-            let (page, byte) = (begin.0 as u32, begin.1 as u32);
-            return Some(Packet { page, byte, len, last_page: self.page, first });
-        }
+        self.next_until(usize::MAX)
+    }
+}
+
+/// Pages turned and packets found by this thread, which tests compare with how many there are.
+pub(super) mod steps {
+    #[cfg(test)]
+    std::thread_local! {
+        static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// One more.
+    #[inline]
+    pub fn count() {
+        #[cfg(test)]
+        STEPS.with(|steps| steps.set(steps.get() + 1));
+    }
+
+    /// How many since the last call.
+    #[cfg(test)]
+    pub fn take() -> u64 {
+        STEPS.with(|steps| steps.replace(0))
     }
 }
 

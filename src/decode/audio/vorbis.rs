@@ -3,12 +3,22 @@
 //! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a full decode.
 //! Opening walks page headers and lists the pages of the first Vorbis stream of each link. A packet yields a quarter of
 //! its block and of the block before; the first of a link yields none. What ends on pages up to one with a granule
-//! position is a *group*: its packets' lengths must sum to the step of the granule position, or samples were lost and the
-//! group is corrupt. So a fault condemns only the spans that touch it, and times behind it stay true.
+//! position is a *group*: its packets' lengths should sum to the step of the granule position. So a fault condemns only the
+//! spans that touch it, and times behind it stay true.
 //!
-//! Start and end follow appendix A.2: if the first group holds more samples than its granule position tells, they are cut
-//! off in front (behind, if the stream ends there); the last granule position cuts off the end. A stream that starts
-//! late starts at sample 0 here. Links of a chain with equal rate and channels are one timeline; any other link ends it.
+//! The timeline is that of the granule positions. Some encoders and cutters write positions that are a few samples off,
+//! which players do not notice: where no page is missing and all checksums hold, samples beyond the position are cut at
+//! the group's end, missing ones are zeros there, and both are counted ([`Vorbis::repairs`]). More than a long block, or a
+//! position that goes back, is no such slip: then, as where pages are lost or damaged, the group is corrupt.
+//!
+//! Start and end follow appendix A.2 and are no repairs: if the first group holds more samples than its granule position
+//! tells, they are cut off in front (behind, if the stream ends there); the last granule position cuts off the end, and
+//! is not believed beyond the last sample. A stream that starts late starts at sample 0 here, so the first group never
+//! disagrees with its position. Links of a chain with equal rate and channels are one timeline; any other link ends it.
+//!
+//! A walk over groups passes each page and packet once. What it looks back for, a packet before the first group, is looked
+//! for on [`MAX_BACK`] pages, and a group has a most of pages and packets: no file makes a span cost more than a fixed
+//! number of steps beside its own.
 //!
 //! Channels come in the order of WAV: front left, front right, center, low frequency, back, side.
 //!
@@ -31,7 +41,7 @@ use symphonia::{
 };
 
 use super::{
-    Codec, Info, Kept, Planes, corrupt,
+    Codec, Info, Kept, Planes, Repairs, corrupt,
     kept::{Lent, Shelf},
     ogg::{Packet, Packets, Page, Pages},
     unsupported,
@@ -62,7 +72,6 @@ pub(super) struct Shelves {
     pages: Shelf<Page>,
     streams: Shelf<(Page, Range<usize>)>,
     links: Shelf<Link>,
-    packets: Shelf<(Packet, u16)>,
     bytes: Shelf<u8>,
     /// Latest use last.
     headers: Vec<Arc<Headers>>,
@@ -117,32 +126,134 @@ struct Link {
     granules: Range<i64>,
 }
 
+/// Pages between a group and what it needs of a packet that begins before it: what lies further away counts as lost. A page has
+/// up to 64 KiB, a packet seldom more than two pages.
+const MAX_BACK: usize = 1 << 10;
+/// Pages and packets that a group may have; the specification asks for a granule position on each page that ends a packet.
+const MAX_GROUP: usize = 1 << 14;
+
+/// Bytes that the decoders of a chain may take together, where links differ: each change of headers makes a new one.
+const MAX_CHAIN_BYTES: usize = 256 << 20;
+
 /// Packets up to a page with a granule position.
-struct Group {
-    /// Index of the page with the granule position.
-    last_page: usize,
+struct Group<'a> {
+    /// Indices of its pages; the last one has the granule position.
+    pages: Range<usize>,
     /// Granule position where its samples begin.
     begin: i64,
-    /// Audio packets that end in it, with their block sizes.
-    packets: Lent<(Packet, u16)>,
+    /// Granule position that its last page tells.
+    told: i64,
+    /// Samples that its packets yield.
+    n_samples: i64,
     /// The audio packet before it.
+    before: Option<(Packet, u16)>,
+    /// Stands before its first packet.
+    packets: Packets<'a>,
+}
+
+impl Group<'_> {
+    /// The next audio packet that ends in it, with its block size.
+    fn next_packet(&mut self, setup: &Setup) -> Option<(Packet, u16)> {
+        next_audio(&mut self.packets, &self.pages, setup)
+    }
+}
+
+/// The next audio packet that ends on `pages`, and begins there or not far before.
+fn next_audio(packets: &mut Packets<'_>, pages: &Range<usize>, setup: &Setup) -> Option<(Packet, u16)> {
+    loop {
+        let packet = packets.next_until(pages.end - 1)?;
+        if let Some(size) = setup.block_size(packet.first)
+            && is_near(&packet, pages.start)
+        {
+            return Some((packet, size));
+        }
+    }
+}
+
+/// Whether a group that begins on `first_page` may need `packet`, which begins on it or before.
+fn is_near(packet: &Packet, first_page: usize) -> bool {
+    packet.first_page() + MAX_BACK >= first_page
+}
+
+/// Walks the groups of a link in order.
+struct Groups<'a> {
+    setup: &'a Setup,
+    pages: &'a [Page],
+    packets: Packets<'a>,
+    /// The first page of the next group, and where its samples begin.
+    first_page: usize,
+    begin: i64,
+    /// The last audio packet so far.
     before: Option<(Packet, u16)>,
 }
 
-impl Group {
-    fn new(kept: &Kept) -> Self {
-        Self { last_page: 0, begin: 0, packets: kept.vorbis.packets.lend(), before: None }
+impl<'a> Groups<'a> {
+    /// From the group on that begins with the page `first_page` of `paged`, and with the granule position `begin`.
+    fn new(paged: Paged<'a>, setup: &'a Setup, first_page: usize, begin: i64) -> Self {
+        let Paged { bytes, pages } = paged;
+        let mut back = 1;
+        loop {
+            let from = first_page.saturating_sub(back);
+            let mut this = Self {
+                setup,
+                pages,
+                packets: Packets::new(bytes, pages, from),
+                first_page,
+                begin,
+                before: None,
+            };
+            while from < first_page
+                && let Some(packet) = next_audio(&mut this.packets, &(from..first_page), setup)
+            {
+                this.before = Some(packet);
+            }
+            // The packet before may begin pages earlier.
+            if this.before.is_some() || from == 0 || back == MAX_BACK {
+                return this;
+            }
+            back *= 2;
+        }
     }
 
-    /// Samples that its packets yield.
-    fn n_samples(&self) -> i64 {
-        let mut before = self.before.as_ref().map(|&(_, size)| size);
-        let mut n_samples = 0;
-        for &(_, size) in self.packets.iter() {
-            n_samples += before.map_or(0, |before| yielded(before, size));
-            before = Some(size);
+    /// The next group; none behind the last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
+    fn next(&mut self) -> Result<Option<Group<'a>>> {
+        let first_page = self.first_page;
+        let behind = self.pages.get(first_page..).unwrap_or_default();
+        let endless = |page: usize| {
+            corrupt(format!("more than {MAX_GROUP} Ogg pages or packets without a granule position"))
+                .at_byte(self.pages[page].offset as u64)
+        };
+        let Some(length) = behind.iter().take(MAX_GROUP).position(|page| page.granule.is_some()) else {
+            return if behind.len() > MAX_GROUP { Err(endless(first_page)) } else { Ok(None) };
+        };
+        let mut group = Group {
+            pages: first_page..first_page + length + 1,
+            begin: self.begin,
+            told: behind[length].granule.unwrap_or_default(),
+            n_samples: 0,
+            before: self.before.filter(|(packet, _)| is_near(packet, first_page)),
+            packets: self.packets.clone(),
+        };
+        let (mut before, mut n_packets) = (group.before, 0);
+        while let Some(packet) = self.packets.next_until(first_page + length) {
+            n_packets += 1;
+            if n_packets > MAX_GROUP {
+                return Err(endless(first_page));
+            }
+            if let Some(size) = self.setup.block_size(packet.first)
+                && is_near(&packet, first_page)
+            {
+                group.n_samples += before.map_or(0, |(_, before)| yielded(before, size));
+                before = Some((packet, size));
+            }
         }
-        n_samples
+        // A group without packets hands on what it was given.
+        self.before = before.or(self.before);
+        (self.first_page, self.begin) = (group.pages.end, group.told);
+        Ok(Some(group))
     }
 }
 
@@ -164,11 +275,21 @@ impl<'a> Vorbis<'a> {
         let mut pages = kept.vorbis.pages.lend();
         let mut streams = kept.vorbis.streams.lend();
         list_streams(bytes, &mut streams, &mut pages);
+        let mut decoder_bytes = 0;
         for (first, range) in streams.drain(..) {
-            match Link::open(kept, Paged { bytes, pages: &pages }, &first, range) {
+            match Link::open(kept, bytes, &mut pages, &first, range) {
                 Ok(link) => {
                     if links.first().is_some_and(|first| !first.continues_as(&link)) {
                         break;
+                    }
+                    if links.last().is_none_or(|last| last.headers.bytes != link.headers.bytes) {
+                        decoder_bytes += link.headers.setup.decoder_bytes;
+                    }
+                    if decoder_bytes > MAX_CHAIN_BYTES {
+                        return Err(unsupported(format!(
+                            "the links of the Ogg chain need decoders of more than {} MiB together; split the recording",
+                            MAX_CHAIN_BYTES >> 20
+                        )));
                     }
                     links.push(link);
                 }
@@ -197,6 +318,13 @@ impl<'a> Vorbis<'a> {
             channels: u16::from(setup.channels),
             n_samples: self.links.iter().map(Link::n_samples).sum(),
         }
+    }
+
+    /// Samples that granule positions cut off or ask for beyond what the packets yield, start and end aside. Walks all packets.
+    pub fn repairs(&self) -> Repairs {
+        let repairs =
+            |link: &Link| link.repairs(Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] });
+        self.links.iter().map(repairs).fold(Repairs::default(), |sum, link| sum + link)
     }
 
     /// Decodes the samples `span` of every channel into `out`, which has their shape already.
@@ -247,9 +375,14 @@ fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &
 
 impl Link {
     /// `all` has the pages of all links, those of this one, without its first, in `range`.
-    fn open(kept: &mut Kept, all: Paged<'_>, first: &Page, mut range: Range<usize>) -> Result<Self> {
-        let Paged { bytes, .. } = all;
-        let pages = &all.pages[range.clone()];
+    fn open(
+        kept: &mut Kept,
+        bytes: &[u8],
+        all: &mut [Page],
+        first: &Page,
+        mut range: Range<usize>,
+    ) -> Result<Self> {
+        let pages = &mut all[range.clone()];
         first.check(bytes)?;
         let identification = first.body(bytes).get(..IDENTIFICATION_LEN).unwrap_or_default();
         let mut packets = Packets::new(bytes, pages, 0);
@@ -259,39 +392,49 @@ impl Link {
             page.check(bytes)?;
         }
         let mut scratch = kept.vorbis.bytes.lend();
-        let headers = kept.vorbis.headers(identification, setup.data(bytes, pages, &mut scratch))?;
+        let headers = kept.vorbis.headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
 
-        let audio = &pages[setup.last_page + 1..];
+        let audio = &mut pages[setup.last_page + 1..];
         let is_last = |page: &Page| page.granule.is_some() && page.is_sound(bytes);
         let n_pages = audio.iter().rposition(is_last).map_or(0, |last| last + 1);
+        let mut reach = i64::MIN;
+        for page in &mut audio[..n_pages] {
+            reach = reach.max(page.granule.unwrap_or(i64::MIN));
+            page.reach = reach;
+        }
         let paged = Paged { bytes, pages: &audio[..n_pages] };
         range.start += setup.last_page + 1;
         range.end = range.start + n_pages;
         let mut this = Self { headers, pages: range, first_granule: 0, granules: 0..0 };
-        let mut group = Group::new(kept);
-        if !this.load(paged, 0, &mut group) {
+        let Some(group) = Groups::new(paged, &this.headers.setup, 0, 0).next()? else {
             return Ok(this);
-        }
-        let last = &paged.pages[group.last_page];
-        this.first_granule = last.granule.unwrap_or_default() - group.n_samples();
-        if last.ends_stream() {
+        };
+        this.first_granule = group.told - group.n_samples;
+        if paged.pages[group.pages.end - 1].ends_stream() {
             this.first_granule = this.first_granule.max(0);
         }
         this.granules = this.first_granule.max(0)..0;
-        this.granules.end = this.last_granule(paged, &mut group).max(this.granules.start);
+        this.granules.end = this.last_granule(paged)?.max(this.granules.start);
         Ok(this)
     }
 
+    /// The groups from the one on that the page `first_page` begins.
+    fn groups<'a>(&'a self, paged: Paged<'a>, first_page: usize) -> Groups<'a> {
+        let begin = match first_page {
+            0 => self.first_granule,
+            page => paged.pages[page - 1].granule.unwrap_or_default(),
+        };
+        Groups::new(paged, &self.headers.setup, first_page, begin)
+    }
+
     /// Granule position behind the last sample: the last one told, if the packets reach that far.
-    fn last_granule(&self, paged: Paged<'_>, group: &mut Group) -> i64 {
+    fn last_granule(&self, paged: Paged<'_>) -> Result<i64> {
         let Paged { pages, .. } = paged;
-        let Some(last) = pages.last() else { return 0 };
-        let told = last.granule.unwrap_or_default();
-        let first_page = first_page(pages, pages.len() - 1);
-        self.load(paged, first_page, group);
-        let reached = group.begin + group.n_samples();
-        let is_whole = pages[first_page.saturating_sub(1)..].windows(2).all(|two| two[0].precedes(&two[1]));
-        if is_whole { told.min(reached) } else { told }
+        let first_page = first_page(pages, pages.len() - 1)?;
+        let Some(group) = self.groups(paged, first_page).next()? else { return Ok(0) };
+        let reached = group.begin + group.n_samples;
+        let is_whole = is_whole(&pages[first_page.saturating_sub(1)..]);
+        Ok(if is_whole { group.told.min(reached) } else { group.told })
     }
 
     fn n_samples(&self) -> u64 {
@@ -302,36 +445,6 @@ impl Link {
     fn continues_as(&self, other: &Self) -> bool {
         let (this, other) = (&self.headers.setup, &other.headers.setup);
         (this.channels, this.sample_rate) == (other.channels, other.sample_rate)
-    }
-
-    /// Puts the group that the page `first_page` begins into `group`; false if the link ends before.
-    fn load(&self, Paged { bytes, pages }: Paged<'_>, first_page: usize, group: &mut Group) -> bool {
-        let behind = pages.get(first_page..).unwrap_or_default();
-        let Some(length) = behind.iter().position(|page| page.granule.is_some()) else { return false };
-        group.last_page = first_page + length;
-        group.begin = match first_page {
-            0 => self.first_granule,
-            page => pages[page - 1].granule.unwrap_or_default(),
-        };
-        let mut back = 1;
-        loop {
-            let from = first_page.saturating_sub(back);
-            group.before = None;
-            group.packets.clear();
-            for packet in Packets::new(bytes, &pages[..=group.last_page], from) {
-                let Some(size) = self.headers.setup.block_size(packet.first) else { continue };
-                if packet.last_page < first_page {
-                    group.before = Some((packet, size));
-                } else {
-                    group.packets.push((packet, size));
-                }
-            }
-            // The packet before may begin pages earlier.
-            if group.before.is_some() || from == 0 {
-                return true;
-            }
-            back *= 2;
-        }
     }
 
     /// Decodes the link's samples `span` into `out` from its sample `at` on.
@@ -345,67 +458,109 @@ impl Link {
     ) -> Result<()> {
         let want = self.granules.start + span.start as i64..self.granules.start + span.end as i64;
         let Paged { bytes, pages } = paged;
-        let (mut group, scratch) = (Group::new(kept), kept.vorbis.bytes.lend());
+        let (setup, scratch) = (&self.headers.setup, kept.vorbis.bytes.lend());
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset();
         let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
-        let mut is_primed = false;
+        // The packet whose second half the decoder holds.
+        let mut held = None;
 
-        let is_behind = |page: &Page| page.granule.is_some_and(|granule| granule > want.start);
-        let last_page = pages.iter().position(is_behind).unwrap_or_default();
-        let mut first_page = first_page(pages, last_page);
-        let mut position = want.start;
-        while position < want.end {
-            if !self.load(paged, first_page, &mut group) {
+        let last_page = pages.partition_point(|page| page.reach <= want.start);
+        let mut groups = self.groups(paged, first_page(pages, last_page)?);
+        // Where wanted samples of the link lie in `out`.
+        let place = |samples: &Range<i64>| {
+            at + (samples.start - want.start) as usize..at + (samples.end - want.start) as usize
+        };
+        loop {
+            let Some(mut group) = groups.next()? else {
                 return Err(Error::new(ErrorKind::TooShort, "the Vorbis stream ends before its last sample"));
-            }
-            self.check(pages, &group)?;
-            position = group.begin;
-            let mut before = group.before;
-            for &(packet, size) in group.packets.iter() {
+            };
+            self.check(paged, &group)?;
+            let end = if group.pages.end == pages.len() { want.end } else { want.end.min(group.told) };
+            let (mut position, mut before) = (group.begin, group.before);
+            while position < end
+                && let Some((packet, size)) = group.next_packet(setup)
+            {
                 let n_samples = before.map_or(0, |(_, before)| yielded(before, size));
-                let wanted = position.max(want.start)..(position + n_samples).min(want.end);
+                let wanted = position.max(want.start)..(position + n_samples).min(end);
                 if let (Some((before, _)), false) = (before, wanted.is_empty()) {
-                    if !is_primed {
+                    if held != Some(before) {
                         feed.decode(&before)?;
-                        is_primed = true;
                     }
                     let samples = feed.decode(&packet)?;
+                    held = Some(packet);
                     if samples.frames() as i64 != n_samples {
                         let message =
                             format!("a Vorbis packet of {n_samples} samples gave {}", samples.frames());
                         return Err(Error::new(ErrorKind::TooShort, message));
                     }
                     let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
-                    let to =
-                        at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
-                    for channel in 0..usize::from(self.headers.setup.channels) {
+                    for channel in 0..usize::from(setup.channels) {
                         let plane = samples.plane(channel).unwrap_or_default();
-                        out.channel_mut(channel)[to.clone()].copy_from_slice(&plane[from.clone()]);
+                        out.channel_mut(channel)[place(&wanted)].copy_from_slice(&plane[from.clone()]);
                     }
                 }
                 position += n_samples;
                 before = Some((packet, size));
             }
-            first_page = group.last_page + 1;
+            // What its packets do not reach.
+            let missing = position.max(want.start)..end;
+            if !missing.is_empty() {
+                for channel in 0..usize::from(setup.channels) {
+                    out.channel_mut(channel)[place(&missing)].fill(0.0);
+                }
+            }
+            if end == want.end {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
+    /// Samples that the packets of `group` yield beyond its granule position; below 0 if they do not reach it.
+    ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the packets of `group` do not fill the step of the granule position.
-    fn check(&self, pages: &[Page], group: &Group) -> Result<()> {
-        let page = &pages[group.last_page];
-        let end = group.begin + group.n_samples();
-        let is_last = group.last_page + 1 == pages.len();
-        if page.granule == Some(end) || is_last && end >= self.granules.end {
-            return Ok(());
+    /// [`ErrorKind::Corrupt`] if that is more than a slip of whoever wrote the position.
+    fn check(&self, Paged { bytes, pages }: Paged<'_>, group: &Group<'_>) -> Result<i64> {
+        let &Group { begin, told, n_samples, .. } = group;
+        let end = begin + n_samples;
+        let is_last = group.pages.end == pages.len();
+        if end == told || is_last && end >= self.granules.end {
+            return Ok(0);
         }
-        let (told, begin) = (page.granule.unwrap_or_default(), group.begin);
-        let message = format!(
-            "packets are lost or damaged: the Ogg page ends at granule position {told}, its packets reach from {begin} to {end}"
-        );
-        Err(corrupt(message).at_byte(page.offset as u64))
+        // The page that tells where this group begins counts too.
+        let from = group.before.map_or(group.pages.start, |(before, _)| before.last_page);
+        let is_slip = !is_last
+            && told >= begin
+            && (end - told).unsigned_abs() <= u64::from(self.headers.setup.long_block())
+            && is_whole(&pages[from.min(group.pages.start.saturating_sub(1))..group.pages.end]);
+        let page = &pages[group.pages.end - 1];
+        if !is_slip {
+            let message = format!(
+                "packets are lost or damaged: the Ogg page ends at granule position {told}, its packets reach from {begin} to \
+                 {end}"
+            );
+            return Err(corrupt(message).at_byte(page.offset as u64));
+        }
+        for page in &pages[group.pages.clone()] {
+            page.check(bytes)?;
+        }
+        Ok(end - told)
+    }
+
+    /// What [`Link::read`] cuts and fills over all groups.
+    fn repairs(&self, paged: Paged<'_>) -> Repairs {
+        let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
+        while let Ok(Some(group)) = groups.next() {
+            match self.check(paged, &group) {
+                Ok(0) | Err(_) => {}
+                Ok(surplus) => {
+                    repairs.places += 1;
+                    repairs.cut += surplus.max(0) as u64;
+                    repairs.filled += surplus.min(0).unsigned_abs();
+                }
+            }
+        }
+        repairs
     }
 
     /// A decoder and the bytes it holds.
@@ -425,8 +580,21 @@ impl Link {
 }
 
 /// The first page of the group that ends on `last_page`.
-fn first_page(pages: &[Page], last_page: usize) -> usize {
-    pages[..last_page].iter().rposition(|page| page.granule.is_some()).map_or(0, |page| page + 1)
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages.
+fn first_page(pages: &[Page], last_page: usize) -> Result<usize> {
+    let before = pages.get(..last_page).unwrap_or_default();
+    match before.iter().rev().take(MAX_GROUP).position(|page| page.granule.is_some()) {
+        Some(back) => Ok(before.len() - back),
+        None if before.len() < MAX_GROUP => Ok(0),
+        None => Err(corrupt(format!("more than {MAX_GROUP} Ogg pages without a granule position"))),
+    }
+}
+
+/// Whether no page is missing between `pages`.
+fn is_whole(pages: &[Page]) -> bool {
+    pages.windows(2).all(|two| two[0].precedes(&two[1]))
 }
 
 /// Feeds packets of one stream to a decoder.
@@ -446,7 +614,7 @@ impl Feed<'_, '_> {
             page.check(self.bytes)?;
         }
         self.checked = packet.last_page + 1;
-        let data = packet.data(self.bytes, self.pages, &mut self.scratch);
+        let data = packet.data(self.bytes, self.pages, &mut self.scratch)?;
         let offset = self.pages[packet.last_page].offset as u64;
         let samples = self
             .decoder
@@ -456,5 +624,96 @@ impl Feed<'_, '_> {
             GenericAudioBufferRef::F32(samples) => Ok(samples),
             _ => Err(unsupported("the Vorbis decoder gave samples that are not float32")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::ogg::steps, *};
+
+    fn file(name: &str) -> Vec<u8> {
+        std::fs::read(format!("{}/tests/data/audio/vorbis/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    /// A page of stream `like` with these segments.
+    fn page(like: &[u8], granule: i64, sequence: usize, lacing: &[u8], body: &[u8]) -> Vec<u8> {
+        let mut page = [&like[..6], &granule.to_le_bytes(), &like[14..18]].concat();
+        page[5] = 0;
+        page.extend((sequence as u32).to_le_bytes());
+        page.extend([0; 4]);
+        page.push(lacing.len() as u8);
+        page.extend(lacing);
+        page.extend(body);
+        Page::seal(&mut page);
+        page
+    }
+
+    /// Reads a recording whole, and in spans of a second; tells how many steps that took for each of its pages and packets.
+    fn steps_each(bytes: &[u8]) -> (u64, Result<u64>) {
+        let pages: Vec<_> = Pages::new(bytes).collect();
+        let n = pages.len() + Packets::new(bytes, &pages, 0).count();
+        let mut kept = Kept::default();
+        steps::take();
+        let vorbis = Vorbis::open(&mut kept, bytes).unwrap();
+        let Info { channels, n_samples, .. } = vorbis.info();
+        let mut out = Planes::new();
+        out.reset(channels, n_samples as usize).unwrap();
+        let whole = vorbis.read(&mut kept, 0..n_samples, &mut out).map(|()| n_samples);
+        vorbis.repairs();
+        let first = steps::take() / n as u64;
+        // A span looks at a fixed number of pages beside its own, wherever it lies.
+        for start in (0..n_samples.saturating_sub(100)).step_by(1000) {
+            let _ = vorbis.read(&mut kept, start..start + 100, &mut out);
+            assert!(steps::take() < 6 * (MAX_GROUP + MAX_BACK) as u64, "the span at {start}");
+        }
+        (first, whole)
+    }
+
+    /// Pages on which no packet ends, with and without granule positions, and packets without audio, among those with audio.
+    #[test]
+    fn pages_and_packets_without_audio_are_passed_once() {
+        let bytes = file("perch_16000_mono.ogg");
+        let pages: Vec<_> = Pages::new(&bytes).collect();
+        let middle = &pages[pages.len() / 2];
+        let (front, rest) = bytes.split_at(middle.offset);
+        let granule = pages[pages.len() / 2 - 1].granule.unwrap();
+        let many = 3 * MAX_GROUP;
+        let filler = |granule: i64, lacing: &[u8], body: &[u8]| -> Vec<u8> {
+            (0..many).flat_map(|i| page(rest, granule, i, lacing, body)).collect()
+        };
+        for (name, filler) in [
+            ("empty pages", filler(granule, &[], &[])),
+            ("empty packets", filler(granule, &[0; 20], &[])),
+            ("no audio", filler(granule, &[1; 10], &[1; 10])),
+            ("a packet without an end", filler(granule, &[255], &[0; 255])),
+            ("no position", filler(-1, &[], &[])),
+            ("no position, many packets", filler(-1, &[0; 255], &[])),
+        ] {
+            let (steps, _) = steps_each(&[front, &filler, rest].concat());
+            assert!(steps < 10, "{name}: {steps} steps for each page and packet");
+        }
+        let (steps, whole) = steps_each(&bytes);
+        assert!(steps < 10 && whole.is_ok(), "{steps}");
+    }
+
+    /// Links whose headers ask for other codebooks each time are not built without end.
+    #[test]
+    fn a_chain_takes_no_more_than_its_budget() {
+        let bytes = file("vorbis_len_1025.ogg");
+        let mut kept = Kept::default();
+        let one = Vorbis::open(&mut kept, &bytes).unwrap();
+        let each = one.links[0].headers.setup.decoder_bytes;
+        assert!(each > 10_000);
+        let mut chain = Vec::new();
+        for i in 0..MAX_CHAIN_BYTES / each + 2 {
+            // A bitrate, of which decoders know nothing, makes other headers.
+            let mut link = bytes.clone();
+            link[28 + 16..28 + 20].copy_from_slice(&(i as u32 % 2).to_le_bytes());
+            let end = Pages::new(&bytes).nth(1).unwrap().offset;
+            Page::seal(&mut link[..end]);
+            chain.extend(link);
+        }
+        let error = Vorbis::open(&mut kept, &chain).unwrap_err();
+        assert!(error.kind == ErrorKind::Unsupported && error.message.contains("256 MiB"), "{error}");
     }
 }

@@ -3,7 +3,8 @@
 //! In go the identification and the setup header; out come rate, channels, block sizes and, for each mode, which block
 //! size it has. The modes come last in the setup header, and what is before them has no length field, so all of it is
 //! walked; nothing of it is built. The walk also bounds what a decoder will allocate: a codebook of a few bytes can
-//! claim megabytes.
+//! claim megabytes. And whatever one part says of another (codebooks, floors, residues, submaps, mappings, channels) must be
+//! there, so that nothing behind this looks up what is not.
 //!
 //! Source: Vorbis I specification, sections 3.2.1, 4.2.2, 4.2.4, 6.2.1, 7.2.2, 8.6.1.
 
@@ -108,10 +109,11 @@ impl Setup {
             is_misread: false,
         };
         match this.walk(&mut Bits { bytes: fields, at: 0 }) {
-            Some(_) if this.is_misread => Err(unsupported(
-                "several Vorbis channels share a residue that is not interleaved, which the decoder used here misreads; \
-                 encode the recording anew with coupled channels or as FLAC",
-            )),
+            Some(_) if this.is_misread => Err(unsupported(format!(
+                "Vorbis of {channels} channels, several of which share a residue that is not interleaved (type 0 or 1; libvorbis \
+                 writes it for three channels and more, and for uncoupled stereo from 88.2 kHz on): the decoder used here \
+                 misreads it; convert the recording to FLAC",
+            ))),
             Some(values) if values <= MAX_VALUES => {
                 this.decoder_bytes =
                     (4 * values) as usize + 8 * setup.len() + (usize::from(channels) << (long + 4));
@@ -127,6 +129,11 @@ impl Setup {
         let first = first.filter(|byte| byte & 1 == 0)?;
         let mode = u32::from(first >> 1) & ((1 << ilog(self.n_modes - 1)) - 1);
         (mode < self.n_modes).then(|| self.block_sizes[(self.long_modes >> mode & 1) as usize])
+    }
+
+    /// Samples of a long block.
+    pub fn long_block(&self) -> u16 {
+        self.block_sizes[1]
     }
 
     /// Reverses the coupling steps of each mapping in the setup header `setup`, which this was parsed from.
@@ -151,27 +158,31 @@ impl Setup {
     fn walk(&mut self, bits: &mut Bits<'_>) -> Option<u64> {
         let mut values = 0;
         let mut dimensions = [1; 256];
-        for slot in &mut dimensions[..=bits.read(8)? as usize] {
+        let dimensions = &mut dimensions[..=bits.read(8)? as usize];
+        for slot in &mut *dimensions {
             let codebook = walk_codebook(bits)?;
             (*slot, values) = (codebook.dimensions, values + codebook.values);
         }
         for _ in 0..=bits.read(6)? {
             bits.read(16).filter(|&transform| transform == 0)?;
         }
-        for _ in 0..=bits.read(6)? {
+        let n_floors = bits.read(6)? + 1;
+        for _ in 0..n_floors {
             match bits.read(16)? {
-                0 => walk_floor0(bits)?,
-                1 => walk_floor1(bits)?,
+                0 => walk_floor0(bits, dimensions.len())?,
+                1 => walk_floor1(bits, dimensions.len())?,
                 _ => return None,
             }
         }
         let mut residues = [Residue::default(); 64];
-        for residue in &mut residues[..=bits.read(6)? as usize] {
-            *residue = walk_residue(bits, &dimensions)?;
+        let residues = &mut residues[..=bits.read(6)? as usize];
+        for residue in &mut *residues {
+            *residue = walk_residue(bits, dimensions)?;
         }
         let mut is_misread = [[false; 2]; 64];
-        for mapping in &mut is_misread[..=bits.read(6)? as usize] {
-            *mapping = self.walk_mapping(bits, &residues)?;
+        let is_misread = &mut is_misread[..=bits.read(6)? as usize];
+        for mapping in &mut *is_misread {
+            *mapping = self.walk_mapping(bits, n_floors, residues)?;
         }
         self.n_modes = bits.read(6)? + 1;
         for mode in 0..self.n_modes {
@@ -186,7 +197,12 @@ impl Setup {
     }
 
     /// Walks a mapping; tells for short and for long blocks whether the decoder used here misreads it.
-    fn walk_mapping(&mut self, bits: &mut Bits<'_>, residues: &[Residue; 64]) -> Option<[bool; 2]> {
+    fn walk_mapping(
+        &mut self,
+        bits: &mut Bits<'_>,
+        n_floors: u32,
+        residues: &[Residue],
+    ) -> Option<[bool; 2]> {
         bits.read(16).filter(|&kind| kind == 0)?;
         let submaps = if bits.read(1)? == 1 { bits.read(4)? + 1 } else { 1 };
         let mut steps = 0;
@@ -196,16 +212,23 @@ impl Setup {
             if steps > 1 {
                 self.couplings.push(Couplings { at: bits.at, width, steps });
             }
-            bits.skip(u64::from(steps * 2 * width))?;
+            for _ in 0..steps {
+                let (magnitude, angle) = (bits.read(width)?, bits.read(width)?);
+                if magnitude == angle || magnitude.max(angle) >= u32::from(self.channels) {
+                    return None;
+                }
+            }
         }
         bits.read(2).filter(|&reserved| reserved == 0)?;
         let mut n_channels = [0; 16];
+        let n_channels = &mut n_channels[..submaps as usize];
         for _ in 0..self.channels {
-            n_channels[if submaps > 1 { bits.read(4)? as usize } else { 0 }] += 1;
+            *n_channels.get_mut(if submaps > 1 { bits.read(4)? as usize } else { 0 })? += 1;
         }
         let mut is_misread = [false; 2];
-        for &n_channels in &n_channels[..submaps as usize] {
-            bits.skip(16)?;
+        for &mut n_channels in n_channels {
+            bits.skip(8)?;
+            bits.read(8).filter(|&floor| floor < n_floors)?;
             let residue = residues.get(bits.read(8)? as usize)?;
             if n_channels > 1 {
                 for (is_misread, &size) in is_misread.iter_mut().zip(&self.block_sizes) {
@@ -271,13 +294,20 @@ fn lookup1_values(entries: u32, dimensions: u32) -> u32 {
     value
 }
 
-fn walk_floor0(bits: &mut Bits<'_>) -> Option<()> {
-    bits.skip(8 + 16 + 16 + 6 + 8)?;
-    let books = bits.read(4)? + 1;
-    bits.skip(8 * u64::from(books))
+/// Reads the number of one of `n_codebooks`.
+fn walk_book(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<usize> {
+    bits.read(8).map(|book| book as usize).filter(|&book| book < n_codebooks)
 }
 
-fn walk_floor1(bits: &mut Bits<'_>) -> Option<()> {
+fn walk_floor0(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<()> {
+    bits.skip(8 + 16 + 16 + 6 + 8)?;
+    for _ in 0..=bits.read(4)? {
+        walk_book(bits, n_codebooks)?;
+    }
+    Some(())
+}
+
+fn walk_floor1(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<()> {
     let mut classes = [0; 32];
     let partitions = bits.read(5)? as usize;
     for class in &mut classes[..partitions] {
@@ -289,9 +319,12 @@ fn walk_floor1(bits: &mut Bits<'_>) -> Option<()> {
         *dimension = bits.read(3)? + 1;
         let subclasses = bits.read(2)?;
         if subclasses > 0 {
-            bits.skip(8)?;
+            walk_book(bits, n_codebooks)?;
         }
-        bits.skip(8 << subclasses)?;
+        for _ in 0..1 << subclasses {
+            // One more than the codebook's number; 0 is none.
+            bits.read(8).filter(|&book| book as usize <= n_codebooks)?;
+        }
     }
     bits.skip(2)?;
     let range_bits = bits.read(4)?;
@@ -299,11 +332,11 @@ fn walk_floor1(bits: &mut Bits<'_>) -> Option<()> {
     bits.skip(u64::from(points * range_bits))
 }
 
-fn walk_residue(bits: &mut Bits<'_>, dimensions: &[u32; 256]) -> Option<Residue> {
+fn walk_residue(bits: &mut Bits<'_>, dimensions: &[u32]) -> Option<Residue> {
     let is_interleaved = bits.read(16).filter(|&kind| kind <= 2)? == 2;
     let (begin, end, partition_size) = (bits.read(24)?, bits.read(24)?, bits.read(24)? + 1);
     let classifications = bits.read(6)? + 1;
-    let partitions_per_word = dimensions[bits.read(8)? as usize];
+    let partitions_per_word = dimensions[walk_book(bits, dimensions.len())?];
     if begin > end {
         return None;
     }
@@ -313,7 +346,9 @@ fn walk_residue(bits: &mut Bits<'_>, dimensions: &[u32; 256]) -> Option<Residue>
         let high = if bits.read(1)? == 1 { bits.read(5)? } else { 0 };
         books += low.count_ones() + high.count_ones();
     }
-    bits.skip(8 * u64::from(books))?;
+    for _ in 0..books {
+        walk_book(bits, dimensions.len())?;
+    }
     Some(Residue { is_interleaved, begin, end, partition_size, partitions_per_word })
 }
 
@@ -363,6 +398,100 @@ impl Bits<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The identification and the setup header of a recording.
+    fn headers(name: &str) -> (Vec<u8>, Vec<u8>) {
+        use super::super::super::ogg::{Packets, Pages};
+        let path = format!("{}/tests/data/audio/vorbis/{name}", env!("CARGO_MANIFEST_DIR"));
+        let bytes = std::fs::read(path).unwrap();
+        let pages: Vec<_> = Pages::new(&bytes).collect();
+        let mut packets = Packets::new(&bytes, &pages, 0);
+        let mut next = |n| packets.nth(n).unwrap().data(&bytes, &pages, &mut Vec::new()).unwrap().to_vec();
+        (next(0), next(1))
+    }
+
+    /// Whatever number of something else a setup header names, it is there or the header is refused: each bit turned, and each
+    /// run of six ones, which names the last of what is counted in six bits.
+    #[test]
+    fn indices_are_checked() {
+        let (identification, setup) = headers("stereo_44100.ogg");
+        let told = Setup::parse(&identification, &setup).unwrap();
+        assert!(told.n_modes == 2 && told.channels == 2);
+        let mut refused = 0;
+        for bit in 56..8 * setup.len() {
+            for width in [1, 6] {
+                let mut changed = setup.clone();
+                for bit in bit..(bit + width).min(8 * setup.len()) {
+                    let mask = 1 << (bit % 8);
+                    if width == 1 {
+                        changed[bit / 8] ^= mask;
+                    } else {
+                        changed[bit / 8] |= mask;
+                    }
+                }
+                refused += u32::from(Setup::parse(&identification, &changed).is_err());
+            }
+        }
+        assert!(refused > 100, "{refused}");
+    }
+
+    /// The mapping of a recording whose residue, floor, submap or channels are others: the end of the header, written anew.
+    #[test]
+    fn a_mapping_names_what_is_there() {
+        let (identification, setup) = headers("stereo_44100.ogg");
+        let fields = &setup[SIGNATURE.len()..];
+        // Walks up to the first mapping, which begins behind the residues.
+        let mut bits = Bits { bytes: fields, at: 0 };
+        let mut dimensions = [1; 256];
+        let dimensions = &mut dimensions[..=bits.read(8).unwrap() as usize];
+        dimensions.iter_mut().for_each(|slot| *slot = walk_codebook(&mut bits).unwrap().dimensions);
+        for _ in 0..=bits.read(6).unwrap() {
+            bits.read(16).unwrap();
+        }
+        let n_floors = bits.read(6).unwrap() + 1;
+        for _ in 0..n_floors {
+            assert_eq!(bits.read(16), Some(1));
+            walk_floor1(&mut bits, dimensions.len()).unwrap();
+        }
+        let n_residues = bits.read(6).unwrap() + 1;
+        for _ in 0..n_residues {
+            walk_residue(&mut bits, dimensions).unwrap();
+        }
+        let front: Vec<bool> =
+            (0..bits.at).map(|at| fields[(at / 8) as usize] >> (at % 8) & 1 == 1).collect();
+        let verdict = |floor: u32, residue: u32, coupling: (u32, u32), mux: u32, mapping: u32| {
+            let mut header = front.clone();
+            let mut put = |value: u32, n: u32| header.extend((0..n).map(|bit| value >> bit & 1 == 1));
+            // One mapping of two submaps with one coupling step, and one mode.
+            for (value, n) in
+                [(0, 6), (0, 16), (1, 1), (1, 4), (1, 1), (0, 8), (coupling.0, 1), (coupling.1, 1), (0, 2)]
+            {
+                put(value, n);
+            }
+            for (value, n) in [(0, 4), (mux, 4), (0, 8), (0, 8), (0, 8), (0, 8), (floor, 8), (residue, 8)] {
+                put(value, n);
+            }
+            for (value, n) in [(0, 6), (0, 1), (0, 32), (mapping, 8), (1, 1)] {
+                put(value, n);
+            }
+            let bytes =
+                header.chunks(8).map(|byte| byte.iter().rev().fold(0, |sum, &bit| sum << 1 | u8::from(bit)));
+            let setup: Vec<u8> = SIGNATURE.iter().copied().chain(bytes).collect();
+            Setup::parse(&identification, &setup).map(|_| ())
+        };
+        assert!(verdict(n_floors - 1, n_residues - 1, (0, 1), 1, 0).is_ok());
+        for wrong in [
+            verdict(n_floors, 0, (0, 1), 1, 0),
+            verdict(0, n_residues, (0, 1), 1, 0),
+            verdict(0, 63, (0, 1), 1, 0),
+            verdict(0, 255, (0, 1), 1, 0),
+            verdict(0, 0, (1, 1), 1, 0),
+            verdict(0, 0, (0, 1), 2, 0),
+            verdict(0, 0, (0, 1), 1, 1),
+        ] {
+            assert_eq!(wrong.unwrap_err().kind, crate::ErrorKind::Corrupt);
+        }
+    }
 
     #[test]
     fn greatest_root_is_found() {

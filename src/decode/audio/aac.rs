@@ -1,0 +1,246 @@
+//! What an AAC stream says of itself: the setup of its decoder, the frames of ADTS, and whether it is HE-AAC.
+//!
+//! Of HE-AAC the decoder used here knows the core alone: half the rate, without the upper half of the spectrum. Such a recording is
+//! refused rather than decoded to what it is not. It tells what it is in its setup (explicitly, or in an extension that older
+//! decoders pass over), or in nothing but its packets: spectral band replication (SBR) lies in a fill element behind the
+//! core's. Where the core's elements end only a decoder knows, so places where a fill element would lead exactly to the end of the
+//! packet are looked for, and the decoder must be content with a packet that ends there ([`has_sbr`]).
+//!
+//! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2 (elements).
+
+use super::{corrupt, demux::Packet, unsupported};
+use crate::{Result, room};
+
+/// Samples of a packet.
+const FRAME: u32 = 1024;
+
+/// Numbers of elements in a packet: fill, and the end of all.
+const FILL: u64 = 6;
+const END: u64 = 7;
+
+/// Bits, most significant first.
+#[derive(Debug, Clone, Copy)]
+struct Bits<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Bits<'_> {
+    /// The next `n <= 24` bits; none past the end.
+    fn read(&mut self, n: usize) -> Option<u64> {
+        let value = self.peek(self.at, n)?;
+        self.at += n;
+        Some(value)
+    }
+
+    /// `n <= 24` bits from bit `at` on.
+    fn peek(&self, at: usize, n: usize) -> Option<u64> {
+        if at + n > 8 * self.bytes.len() {
+            return None;
+        }
+        let mut word = [0; 4];
+        let rest = &self.bytes[at / 8..];
+        let len = rest.len().min(4);
+        word[..len].copy_from_slice(&rest[..len]);
+        let word = u64::from(u32::from_be_bytes(word));
+        Some(word >> (32 - at % 8 - n) & ((1 << n) - 1))
+    }
+}
+
+/// Refuses a setup (`AudioSpecificConfig`) whose stream would not be decoded to what it is.
+///
+/// # Errors
+/// `Unsupported` for anything but low complexity in one or two channels, `Corrupt` if it is cut short.
+pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
+    let mut bits = Bits { bytes: setup, at: 0 };
+    let cut = || corrupt(format!("the setup of the AAC track is cut short: {} bytes", setup.len()));
+    let kind = object_type(&mut bits).ok_or_else(cut)?;
+    match kind {
+        2 => {}
+        5 | 29 => return Err(he_aac(kind == 29)),
+        kind => {
+            let name = match kind {
+                1 => "AAC Main",
+                3 => "AAC SSR",
+                4 => "AAC LTP",
+                23 => "AAC-LD",
+                39 => "AAC-ELD",
+                42 => "xHE-AAC (USAC)",
+                _ => "MPEG-4 audio",
+            };
+            let message =
+                format!("{name} (object type {kind}) is not decoded, only AAC-LC; convert it to FLAC or WAV");
+            return Err(unsupported(message));
+        }
+    }
+    sampling_frequency(&mut bits).ok_or_else(cut)?;
+    match bits.read(4).ok_or_else(cut)? {
+        1 | 2 => {}
+        0 => {
+            return Err(unsupported(
+                "AAC whose channels only a program config element tells; one or two in a standard layout are decoded",
+            ));
+        }
+        n => {
+            let n = if n == 7 { 8 } else { n };
+            let message = format!("AAC of {n} channels; one or two are decoded: convert it to FLAC or WAV");
+            return Err(unsupported(message));
+        }
+    }
+    if bits.read(1).ok_or_else(cut)? == 1 {
+        return Err(unsupported("AAC of 960 samples a packet; 1024 are decoded: convert it to FLAC or WAV"));
+    }
+    match extension(&mut bits) {
+        Some(has_ps) => Err(he_aac(has_ps)),
+        None => Ok(()),
+    }
+}
+
+fn object_type(bits: &mut Bits<'_>) -> Option<u64> {
+    match bits.read(5)? {
+        31 => Some(32 + bits.read(6)?),
+        kind => Some(kind),
+    }
+}
+
+fn sampling_frequency(bits: &mut Bits<'_>) -> Option<()> {
+    if bits.read(4)? == 15 {
+        bits.read(24)?;
+    }
+    Some(())
+}
+
+/// Behind the core's setup: whether the extension of SBR says that it is there, and then whether parametric stereo is too.
+fn extension(bits: &mut Bits<'_>) -> Option<bool> {
+    if bits.read(1)? == 1 {
+        bits.read(14)?;
+    }
+    bits.read(1)?;
+    bits.read(11).filter(|&sync| sync == 0x2b7)?;
+    object_type(bits).filter(|&kind| kind == 5)?;
+    bits.read(1).filter(|&is_there| is_there == 1)?;
+    let mut ps = || {
+        sampling_frequency(bits)?;
+        bits.read(11).filter(|&sync| sync == 0x548)?;
+        bits.read(1)
+    };
+    Some(ps() == Some(1))
+}
+
+/// The error for HE-AAC.
+pub(super) fn he_aac(has_ps: bool) -> crate::Error {
+    let what = if has_ps {
+        "HE-AAC v2 (SBR and PS: spectral band replication, parametric stereo)"
+    } else {
+        "HE-AAC (SBR: spectral band replication)"
+    };
+    unsupported(format!(
+        "{what} is not decoded: without it the recording would have half its rate and none of its upper frequencies; \
+         convert it to AAC-LC, FLAC or WAV (ffmpeg -i in.m4a out.flac)"
+    ))
+}
+
+/// Whether an AAC-LC packet carries SBR; `decodes` tells whether the core's decoder is content with a packet.
+pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> bool {
+    let bits = Bits { bytes: packet, at: 0 };
+    let Some(&last) = packet.last() else { return false };
+    if last == 0 {
+        return false;
+    }
+    let Some(end) = (8 * packet.len() - last.trailing_zeros() as usize).checked_sub(3) else { return false };
+    if bits.peek(end, 3) != Some(END) {
+        return false;
+    }
+    (0..end).any(|at| {
+        let Some(kind) = fill_kind(bits, at, end) else { return false };
+        if !matches!(kind, 0xd | 0xe) {
+            return false;
+        }
+        // The same packet, ended where the fill element begins.
+        let mut core = packet[..at / 8].to_vec();
+        let rest = bits.peek(at / 8 * 8, at % 8).unwrap_or_default() << 3 | END;
+        let shift = 16 - 3 - at % 8;
+        core.extend(((rest << shift) as u16).to_be_bytes());
+        decodes(&core)
+    })
+}
+
+/// If fill elements lead from bit `at` to `end`: what the first of them holds.
+fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
+    bits.at = at;
+    let mut first = None;
+    while bits.at < end {
+        bits.read(3).filter(|&element| element == FILL)?;
+        let mut count = bits.read(4)?;
+        if count == 15 {
+            count = 14 + bits.read(8)?;
+        }
+        if first.is_none() {
+            first = Some(bits.peek(bits.at, 4).filter(|_| count > 0)?);
+        }
+        bits.at += 8 * count as usize;
+    }
+    first.filter(|_| bits.at == end)
+}
+
+/// The frames of an ADTS stream: the setup that their headers make, and where the packets lie.
+///
+/// Ends with the last whole frame, and at a header that is none.
+///
+/// # Errors
+/// `Corrupt` without a frame, `Unsupported` for several packets a frame.
+pub(super) fn adts(bytes: &[u8], packets: &mut Vec<Packet>) -> Result<[u8; 2]> {
+    let (mut at, mut setup) = (0, None);
+    while let Some(skip) = bytes[at..].windows(2).position(|two| two[0] == 0xff && two[1] & 0xf6 == 0xf0) {
+        at += skip;
+        let Some(head) = bytes[at..].first_chunk::<7>() else { break };
+        let head_len = if head[1] & 1 == 0 { 9 } else { 7 };
+        let len = usize::from(head[3] & 3) << 11 | usize::from(head[4]) << 3 | usize::from(head[5] >> 5);
+        let rate = head[2] >> 2 & 15;
+        if len < head_len || rate > 12 {
+            break;
+        }
+        if head[6] & 3 != 0 {
+            return Err(unsupported("ADTS with several AAC packets a frame; one is decoded"));
+        }
+        if at + len > bytes.len() {
+            break;
+        }
+        setup.get_or_insert_with(|| {
+            let channels = u16::from((head[2] & 1) << 2 | head[3] >> 6);
+            ((u16::from(head[2] >> 6) + 1) << 11 | u16::from(rate) << 7 | channels << 3).to_be_bytes()
+        });
+        room::push(packets, Packet { at: at + head_len, len: (len - head_len) as u32, dur: FRAME })?;
+        at += len;
+    }
+    setup.ok_or_else(|| corrupt("no whole ADTS frame"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn setups_say_what_they_are() {
+        // AAC-LC of 44.1 kHz in stereo, alone and with what follows it.
+        assert!(check_setup(&[0x12, 0x10]).is_ok());
+        // An extension that says that SBR is not there.
+        assert!(check_setup(&[0x12, 0x10, 0x56, 0xe5, 0x00]).is_ok());
+        for (setup, name) in [
+            (&[0x13, 0x90, 0x56, 0xe5, 0xa0][..], "HE-AAC (SBR"),
+            (&[0x13, 0x88, 0x56, 0xe5, 0xa5, 0x48, 0x80], "HE-AAC v2 (SBR and PS"),
+            (&[0x2b, 0x92, 0x08, 0x00], "HE-AAC (SBR"),
+            (&[0xeb, 0x8a, 0x08, 0x00], "HE-AAC v2"),
+            (&[0xf9, 0x46, 0x40], "xHE-AAC"),
+            (&[0x12, 0x30], "6 channels"),
+            (&[0x12, 0x00], "program config"),
+            (&[0x12, 0x14], "960 samples"),
+            (&[0x0a, 0x10], "AAC Main"),
+        ] {
+            let error = check_setup(setup).unwrap_err();
+            assert!(error.kind == ErrorKind::Unsupported && error.to_string().contains(name), "{error}");
+        }
+        assert_eq!(check_setup(&[0x12]).unwrap_err().kind, ErrorKind::Corrupt);
+    }
+}
