@@ -3,6 +3,10 @@
 The rows of the report are written as they come, in order, to `REPORT.csv.tmp`; an interrupted run leaves them, and the
 next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and `REPORT.json` the
 shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes.
+
+A recording that ends before its container says decodes to what is there, as in a loader. The column `declared_seconds`
+has the container's length where it tells one, and `warnings` says what contradicts the end; `--truncated error` counts
+such a recording as bad, of kind `truncated`. Warnings are separated by `; `.
 """
 
 import argparse
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 COLUMNS = (
-    "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "peak", "clipping", "silence",
-    "nan", "kind", "reason",
+    "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "declared_seconds", "peak",
+    "clipping", "silence", "nan", "kind", "reason", "warnings",
 )  # fmt: skip
 """Of the CSV file: a line for each recording."""
 VERSION = 1
@@ -36,6 +40,8 @@ SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """Where the classes of durations begin."""
 CLIPPED = 1e-3
 """The share of values at full scale from which a recording counts as clipped."""
+TRUNCATED = ("warn", "error")
+"""What a recording counts as that ends before its container says: good with a warning, or bad."""
 BAR = 40
 """Characters of the longest bar of a histogram."""
 
@@ -50,6 +56,7 @@ class Summary:
     seconds: float = 0.0
     clipped: int = 0
     silent: int = 0
+    warned: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
     rates: Counter[int] = field(default_factory=Counter)
@@ -59,6 +66,7 @@ class Summary:
     def add(self, row: Row) -> None:
         """Counts a recording."""
         self.records += 1
+        self.warned += bool(row["warnings"])
         if row["kind"]:
             self.kinds[row["kind"]] += 1
             return
@@ -84,6 +92,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             "clipped": self.clipped,
             "silent": self.silent,
+            "warned": self.warned,
             "durations": {str(start): self.durations[start] for start in SECONDS if self.durations[start]},
             "rates": {str(rate): count for rate, count in sorted(self.rates.items())},
             "codecs": dict(self.codecs.most_common()),
@@ -96,6 +105,8 @@ class Summary:
         for kind, count in self.kinds.most_common():
             yield f"  {kind:<12} {count}"
         yield f"{self.clipped} are clipped ({CLIPPED:.1%} of their samples at full scale), {self.silent} are silent"
+        if self.warned:
+            yield f"{self.warned} have a warning: see the column `warnings`"
         ends = dict(itertools.pairwise((*SECONDS, 0)))
         spans = {f"{start} to {ends[start]} s" if ends[start] else f"from {start} s": start for start in SECONDS}
         yield from histogram("durations", {name: self.durations[start] for name, start in spans.items()})
@@ -123,10 +134,10 @@ class Files:
         """The file with that ending."""
         return self.stem.with_name(self.stem.name + ending)
 
-    def start(self, shards: Sequence[Row], step: int, *, restart: bool) -> list[Row]:
+    def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> list[Row]:
         """The rows that an earlier run over the same shards left, a multiple of `step`; what else it left is cut off.
 
-        Raises `ConfigError` if it was over other shards.
+        Raises `ConfigError` if it was over other shards, or with another `truncated`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
         rows: list[Row] = []
@@ -135,6 +146,11 @@ class Files:
             if problem := difference(found, shards):
                 raise ConfigError(
                     f"{partial} was begun over other shards: {problem}; name another report with -o, or give --restart"
+                )
+            if (before := found.get("truncated", truncated)) != truncated:
+                raise ConfigError(
+                    f"{partial} was begun with --truncated {before}; give that again, name another report with -o, or "
+                    "give --restart"
                 )
             data = partial.read_bytes()
             rows, end = whole_rows(data, step)
@@ -146,7 +162,7 @@ class Files:
                     f"there is no folder {partial.parent} for the report; make it, or name another with -o"
                 )
             partial.write_text(",".join(COLUMNS) + "\n")
-            origin.write_text(json.dumps({"shards": list(shards)}))
+            origin.write_text(json.dumps({"shards": list(shards), "truncated": truncated}))
         return rows
 
     def finish(self, shards: Sequence[Row], summary: Summary, bad: Sequence[Row]) -> None:
@@ -211,12 +227,25 @@ def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
 def parsed(fields: Mapping[str, str]) -> Row:
     """A row of the CSV file as the core gives it."""
     whole = {name: int(fields[name]) if fields[name] else None for name in ("bytes", "rate", "channels")}
-    real = {name: float(fields[name]) if fields[name] else None for name in ("seconds", "peak", "clipping", "silence")}
+    reals = ("seconds", "declared_seconds", "peak", "clipping", "silence")
+    real = {name: float(fields[name]) if fields[name] else None for name in reals}
     text = {name: fields[name] or None for name in ("path", "codec", "kind", "reason")}
     return {
         "index": int(fields["index"]), "shard": fields["shard"], "row": int(fields["row"]),
-        **whole, **real, **text, "nan": fields["nan"] == "True",
+        **whole, **real, **text, "nan": fields["nan"] == "True", "warnings": fields["warnings"],
     }  # fmt: skip
+
+
+def settled(row: Row, truncated: str) -> Row:
+    """A row of the core as the report has it: warnings as one text, and what ends too early good or bad."""
+    early = row["truncated"]
+    warnings = list(row["warnings"])
+    kind, reason = row["kind"], row["reason"]
+    if early and truncated == "error":
+        kind, reason = kind or "truncated", reason or early
+    elif early:
+        warnings.insert(0, f"cut short: {early}")
+    return {**{name: row[name] for name in COLUMNS}, "kind": kind, "reason": reason, "warnings": "; ".join(warnings)}
 
 
 def one_line(value: object) -> object:
@@ -241,10 +270,14 @@ def check(
     stem: Path,
     *,
     audio_column: str | None = None,
+    truncated: str = "warn",
     restart: bool = False,
     stream: TextIO | None = None,
 ) -> Summary:
     """Checks every recording of the shards, and writes the report; goes on where an earlier call was interrupted.
+
+    With `truncated="error"`, a recording that ends before its container says is bad, of kind `truncated`; with "warn"
+    it is good.
 
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: what was written stays.
     """
@@ -252,7 +285,7 @@ def check(
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
     report = Files(stem)
-    rows = report.start(shards, opened.step, restart=restart)
+    rows = report.start(shards, opened.step, truncated=truncated, restart=restart)
     summary, bad = Summary(), []
     for row in rows:
         summary.add(row)
@@ -268,7 +301,8 @@ def check(
     logging.getLogger("forebay").addHandler(handler)
     try:
         with report.named(".csv.tmp").open("a", newline="") as file:
-            for found in iter(opened.next, None):
+            for batch in iter(opened.next, None):
+                found = [settled(row, truncated) for row in batch]
                 write(file, found)
                 for row in found:
                     summary.add(row)
@@ -316,6 +350,12 @@ def add(subparsers: "Subparsers") -> None:
         help="REPORT.json and REPORT.csv are written (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
+    parser.add_argument(
+        "--truncated", choices=TRUNCATED, default="warn",
+        help="what a recording counts as that ends before its container says (by STREAMINFO, the size of WAV data, a "
+        "Xing or Info tag, or for lack of the last Ogg page): good with a warning, or bad, so that exclude= leaves it "
+        "out (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="forget what an interrupted run has checked")
     parser.set_defaults(run=run, parser=parser)
 
@@ -324,7 +364,9 @@ def run(options: argparse.Namespace) -> int:
     """Checks what the arguments name; the exit code is 1 if anything is bad, or the report cannot be written."""
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     try:
-        summary = check(options.files, stem, audio_column=options.audio_column, restart=options.restart)
+        summary = check(
+            options.files, stem, audio_column=options.audio_column, truncated=options.truncated, restart=options.restart
+        )
     except ConfigError as error:
         options.parser.error(str(error))
     except OSError as error:

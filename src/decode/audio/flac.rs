@@ -1,7 +1,12 @@
 //! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
 //!
 //! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
-//! else all frames are walked once and the last valid one ends the recording. Every
+//! else all frames are walked once and the last valid one ends the recording. Frames behind it that are whole but do not go on
+//! from it (other numbers, another rate) make the recording an error: it is never silently short.
+//!
+//! Frames are numbered by frames or by samples. The bit that tells which came with FLAC 1.2.0; streams of variable block size
+//! that are older carry sample numbers without it. So where the numbers do not come to STREAMINFO's length, the first two frames
+//! that follow each other decide. Every
 //! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
 //!
 //! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
@@ -22,7 +27,7 @@ use symphonia::{
 
 use super::{
     Codec, Info, Kept, Planes, corrupt,
-    flac_frame::{Frame, Header, Stream, crc16, end_of, next_header},
+    flac_frame::{Frame, Header, Stream, crc16, end_of, follower, linked, next_header},
     flac_plain,
     kept::{Lent, Shelf},
     sniff::skip_id3v2,
@@ -80,6 +85,8 @@ pub struct Flac<'a> {
     first: Frame,
     /// The most bytes a frame can take, were it stored verbatim.
     frame_budget: usize,
+    /// Samples per channel that STREAMINFO says; 0 if it does not.
+    declared: u64,
 }
 
 impl<'a> Flac<'a> {
@@ -121,6 +128,7 @@ impl<'a> Flac<'a> {
             sample_rate: (packed >> 44) as u32,
             channels: ((packed >> 41) & 7) as u8 + 1,
             bits: ((packed >> 36) & 31) as u8 + 1,
+            is_variable: false,
             fixed: None,
         };
         if stream.sample_rate == 0 {
@@ -133,7 +141,9 @@ impl<'a> Flac<'a> {
             corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at as u64)
         };
         let header = bytes.get(at..).and_then(Header::parse).ok_or_else(|| none(at))?;
-        stream.fixed = (!header.is_variable).then_some(header.block);
+        stream.is_variable = header.is_variable;
+        // Where frames hold one sample, both numbers are the same.
+        stream.fixed = (!header.is_variable && header.block > 1).then_some(header.block);
         header.first_in(&stream).filter(|&first| first == 0).ok_or_else(|| none(at))?;
         let first = Frame { at, first: 0, block: header.block };
 
@@ -153,11 +163,18 @@ impl<'a> Flac<'a> {
             first,
             // A subframe may be larger than verbatim; twice is what no encoder reaches, and the budget only bounds a search.
             frame_budget: 2 * verbatim + 64,
+            declared: total,
             bytes,
         };
         let behind = flac.bytes.len() - at;
-        if total == 0 || total > flac.most_samples(behind) || !flac.ends_at(total, &mut plain) {
-            flac.info.n_samples = flac.walk(&mut plain);
+        let can_be = total > 0 && total <= flac.most_samples(behind);
+        if !(can_be && flac.ends_at(total, &mut plain)) {
+            let was_fixed = flac.stream.fixed;
+            flac.stream.fixed = flac.numbering();
+            let ends_now = can_be && flac.stream.fixed != was_fixed && flac.ends_at(total, &mut plain);
+            if !ends_now {
+                flac.info.n_samples = flac.walk(&mut plain)?;
+            }
         }
         if flac.info.n_samples == 0 {
             return Err(corrupt("none of the FLAC frames is whole").at_byte(at as u64));
@@ -168,6 +185,26 @@ impl<'a> Flac<'a> {
     /// What the headers say, checked against the frames.
     pub fn info(&self) -> Info {
         self.info
+    }
+
+    /// Samples per channel that STREAMINFO says, if it does.
+    pub(super) fn declared(&self) -> Option<u64> {
+        Some(self.declared).filter(|&n| n > 0)
+    }
+
+    /// [`Stream::fixed`] by the numbers of the first two frames that follow each other; as it is if there are none.
+    fn numbering(&self) -> Option<u32> {
+        let range = self.first.at..self.bytes.len();
+        let Some((one, next)) = linked(&self.bytes, range, self.frame_budget, &mut self.work()) else {
+            return self.stream.fixed;
+        };
+        if one.number.checked_add(one.block.into()) == Some(next.number) {
+            None
+        } else if one.number + 1 == next.number {
+            Some(self.first.block)
+        } else {
+            self.stream.fixed
+        }
     }
 
     /// Whether a header near the end of the bytes says that its frame ends at sample `total`.
@@ -208,19 +245,78 @@ impl<'a> Flac<'a> {
     }
 
     /// The end of the last valid frame; frames before it may be damaged.
-    fn walk(&self, plain: &mut Vec<i64>) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that the search for sound
+    /// ones would read the bytes many times over.
+    fn walk(&self, plain: &mut Vec<i64>) -> Result<u64> {
         let (mut frame, mut valid, mut work) = (self.first, 0, self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
             match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
                 Some((_, Some(next))) => (frame, valid) = (next, end),
-                Some((_, None)) => return end,
-                None => match self.resync(frame, &mut work) {
-                    Some(next) => frame = next,
-                    None => return if self.last_end(frame, plain).is_some() { end } else { valid },
-                },
+                Some((_, None)) => return Ok(end),
+                None => {
+                    // Looked at in vain once by each of the two.
+                    let cost = 2 * self.frame_budget.min(self.bytes.len() - frame.at);
+                    work = work.checked_sub(cost).ok_or_else(|| {
+                        corrupt("most of the FLAC frames are damaged").at_byte(frame.at as u64)
+                    })?;
+                    self.check_number(frame)?;
+                    if let Some(next) = self.resync(frame, &mut work) {
+                        frame = next;
+                        continue;
+                    }
+                    let (n_samples, behind) = match self.last_end(frame, plain) {
+                        Some(at) => (end, at),
+                        None => (valid, frame.at + 1),
+                    };
+                    self.check_rest(n_samples, behind, &mut work)?;
+                    return Ok(n_samples);
+                }
             }
         }
+    }
+
+    /// Checks that `frame`, which none of the right number follows, is not followed by one that counts differently.
+    ///
+    /// # Errors
+    /// `Unsupported`: then no frame's place is known without all before it.
+    fn check_number(&self, frame: Frame) -> Result<()> {
+        let number = Header::parse(&self.bytes[frame.at..]).map(|header| header.number);
+        let next = follower(&self.bytes, frame.at, self.frame_budget);
+        match (number, next) {
+            (Some(number), Some(next))
+                if next.number == number + 1 && next.agrees(&self.stream) && frame.block > 1 =>
+            {
+                let message = "the FLAC frames are of different block sizes, but numbered one by one, so that no sample's place is \
+                               known; decode and encode the recording anew";
+                Err(unsupported(message).at_byte(frame.at as u64))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that no whole frames come behind the `n_samples` that end at byte `behind`, unless STREAMINFO says that these are all.
+    ///
+    /// # Errors
+    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do not go on.
+    fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
+        if n_samples == self.declared {
+            return Ok(());
+        }
+        let rest = behind..self.bytes.len();
+        let Some((one, _)) = linked(&self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
+        let error = if one.agrees(&self.stream) {
+            corrupt(format!(
+                "FLAC frames follow sample {n_samples} whose numbers do not go on from it; decode and encode the recording anew"
+            ))
+        } else {
+            unsupported(format!(
+                "from sample {n_samples} on the FLAC frames are of another rate, width or number of channels than STREAMINFO says"
+            ))
+        };
+        Err(error.at_byte(behind as u64))
     }
 
     /// The first valid frame behind a damaged one.

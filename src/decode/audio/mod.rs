@@ -18,6 +18,7 @@ mod adpcm;
 mod aiff;
 mod au;
 mod caf;
+mod claims;
 mod demux;
 mod field;
 mod flac;
@@ -43,6 +44,7 @@ use std::{
 };
 
 use crate::{Error, ErrorKind, Result};
+pub use claims::Claims;
 pub(crate) use kept::Kept;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
@@ -146,6 +148,11 @@ impl Recording<'_> {
             Recording::Mpeg(it) => it.info(),
             Recording::Demuxed(it) => it.info(),
         }
+    }
+
+    /// What the container of `bytes`, from which it was opened, says beyond what a full decode yields.
+    pub fn claims(&self, bytes: &[u8]) -> Claims {
+        claims::claims(self, bytes)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     flac::{Bytes, Flac},
     kept::Kept,
 };
-use crate::Result;
+use crate::{Result, room};
 
 /// Opens an Ogg file whose first stream is FLAC.
 ///
@@ -20,7 +20,7 @@ use crate::Result;
 /// As [`Flac::open`].
 pub(super) fn open<'a>(kept: &Kept, bytes: &'a [u8]) -> Result<Flac<'a>> {
     let mut native = kept.flac.joined.lend();
-    native.reserve(bytes.len());
+    room::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
     while bytes.get(at..at + 4) == Some(b"OggS") {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
