@@ -47,6 +47,12 @@ pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
             if let (None, Some((there, said))) = (claims.declared, it.cut_frame()) {
                 claims.cut_short = Some(format!("the last MPEG audio frame has {there} of its {said} bytes"));
             }
+            if let Some(at) = it.foreign() {
+                let message = format!(
+                    "from byte {at} on the MPEG audio is of another layer, rate or number of channels, and left out"
+                );
+                claims.notices.push(message);
+            }
             "the Xing, Info or VBRI tag says"
         }
         Recording::Vorbis(_) | Recording::Demuxed(_) => "the container says",
@@ -79,4 +85,84 @@ fn ends_stream(bytes: &[u8]) -> bool {
         }
     }
     has_ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::AudioDecoder, *};
+
+    fn of(bytes: &[u8]) -> (u64, Claims) {
+        let recording = AudioDecoder::new().open(bytes).unwrap();
+        (recording.info().n_samples, recording.claims(bytes))
+    }
+
+    #[test]
+    fn halves_are_told_from_wholes() {
+        let files: [(&str, &[u8]); 9] = [
+            ("wav", include_bytes!("../../../tests/data/audio/cpython-audiodata/pluck-pcm16.wav")),
+            ("adpcm", include_bytes!("../../../tests/data/audio/made/ima_stereo.wav")),
+            ("w64", include_bytes!("../../../tests/data/audio/made/s16.w64")),
+            ("rf64", include_bytes!("../../../tests/data/audio/made/s16.rf64")),
+            ("aiff", include_bytes!("../../../tests/data/audio/made/s24.aiff")),
+            ("au", include_bytes!("../../../tests/data/audio/made/s24.au")),
+            ("flac", include_bytes!("../../../tests/data/audio/mewkiz-flac/80574.flac")),
+            ("mp3", include_bytes!("../../../tests/data/audio/mpeg/lame_cbr64_44100_mono.mp3")),
+            ("ogg", include_bytes!("../../../tests/data/audio/vorbis/perch_16000_mono.ogg")),
+        ];
+        for (name, bytes) in files {
+            let (n_samples, whole) = of(bytes);
+            assert_eq!((&whole.cut_short, &whole.notices), (&None, &vec![]), "{name}");
+            assert_eq!(whole.declared, (name != "ogg").then_some(n_samples), "{name}");
+            let (n_half, half) = of(&bytes[..bytes.len() / 2]);
+            assert!(n_half < n_samples, "{name}");
+            // A block of ADPCM more or less than `fact` says.
+            if name != "adpcm" {
+                assert_eq!(half.declared, whole.declared, "{name}");
+            }
+            let reason = half.cut_short.unwrap_or_else(|| panic!("{name}"));
+            if name != "ogg" {
+                assert!(reason.contains(&format!("{n_half} are there")), "{name}: {reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_declares_nothing_is_not_cut() {
+        for bytes in [
+            &include_bytes!("../../../tests/data/audio/made/size_0.wav")[..],
+            include_bytes!("../../../tests/data/audio/made/size_ffffffff.wav"),
+            include_bytes!("../../../tests/data/audio/mpeg/mp2_44100_mono.mp2"),
+        ] {
+            assert_eq!(of(bytes).1, Claims::default());
+        }
+        let cut = &include_bytes!("../../../tests/data/audio/mpeg/mp2_44100_mono.mp2")[..2000];
+        assert!(of(cut).1.cut_short.unwrap().starts_with("the last MPEG audio frame has"));
+        // arecord and sox leave such sizes when they write to a pipe.
+        let mut piped = include_bytes!("../../../tests/data/audio/made/size_ffffffff.wav").to_vec();
+        let at = piped.windows(4).position(|four| four == b"data").unwrap() + 4;
+        for size in [0x7fff_f000u32, 0x7fff_ffff, 0x8000_0000] {
+            piped[at..at + 4].copy_from_slice(&size.to_le_bytes());
+            assert_eq!(of(&piped).1, Claims::default());
+        }
+    }
+
+    #[test]
+    fn frames_of_another_kind_are_noted() {
+        let one = include_bytes!("../../../tests/data/audio/mpeg/lame_cbr64_44100_mono.mp3");
+        let other = include_bytes!("../../../tests/data/audio/mpeg/mp3_mpeg2_16000_mono.mp3");
+        let (n_samples, claims) = of(&[&one[..], other].concat());
+        assert_eq!((n_samples, claims.cut_short), (of(one).0, None));
+        let [notice] = &claims.notices[..] else { panic!("{:?}", claims.notices) };
+        assert!(notice.contains("another layer, rate or number of channels"), "{notice}");
+    }
+
+    #[test]
+    fn a_total_below_the_frames_is_noted() {
+        let bytes = include_bytes!(
+            "../../../tests/data/audio/flac-ietf/faulty_05_-_wrong_total_number_of_samples.flac"
+        );
+        let (n_samples, claims) = of(bytes);
+        assert_eq!((n_samples, claims.declared, claims.cut_short), (109_487, Some(39_842), None));
+        assert_eq!(claims.notices, ["STREAMINFO says 39842 samples, the frames hold 109487"]);
+    }
 }

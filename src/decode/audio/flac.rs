@@ -498,7 +498,7 @@ fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::flac_frame::crc8, *};
 
     /// Every frame of `bytes`, decoded by both decoders, is the same.
     fn assert_equals_plain(bytes: &[u8]) {
@@ -523,6 +523,136 @@ mod tests {
             frame = next;
         }
         assert_eq!(n as u64, flac.info.n_samples);
+    }
+
+    /// How a made stream's headers count.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Count {
+        Frames,
+        Samples,
+    }
+
+    /// A mono 8-bit file of verbatim frames with these block sizes, whose samples are those of [`sample`].
+    fn made(blocks: &[u32], is_variable: bool, count: Count, total: u64) -> Vec<u8> {
+        let (least, most) = (blocks.iter().min().unwrap(), blocks.iter().max().unwrap());
+        let mut bytes = b"fLaC\x80\0\0\x22".to_vec();
+        bytes.extend((*least as u16).to_be_bytes());
+        bytes.extend((*most as u16).to_be_bytes());
+        bytes.extend([0; 6]);
+        bytes.extend((8000u64 << 44 | 7 << 36 | total).to_be_bytes());
+        bytes.extend([0; 16]);
+        let mut at = 0;
+        for (i, &block) in blocks.iter().enumerate() {
+            let number = if count == Count::Frames { i as u64 } else { at };
+            bytes.extend(frame(block, is_variable, number, at));
+            at += u64::from(block);
+        }
+        bytes
+    }
+
+    /// Sample `n` of the made streams.
+    fn sample(n: u64) -> i8 {
+        (n.wrapping_mul(2_654_435_761) >> 11) as i8
+    }
+
+    /// A frame whose first sample is that of number `first`.
+    fn frame(block: u32, is_variable: bool, number: u64, first: u64) -> Vec<u8> {
+        let mut frame = vec![0xff, 0xf8 | u8::from(is_variable), 0x70, 0x02];
+        match number {
+            0..0x80 => frame.push(number as u8),
+            0x80..0x800 => frame.extend([0xc0 | (number >> 6) as u8, 0x80 | (number & 63) as u8]),
+            _ => frame.extend([
+                0xf0 | (number >> 18) as u8,
+                0x80 | (number >> 12 & 63) as u8,
+                0x80 | (number >> 6 & 63) as u8,
+                0x80 | (number & 63) as u8,
+            ]),
+        }
+        frame.extend((block as u16 - 1).to_be_bytes());
+        frame.push(crc8(&frame));
+        // Subframe: verbatim, no wasted bits.
+        frame.push(0x02);
+        frame.extend((first..first + u64::from(block)).map(|n| sample(n) as u8));
+        let crc = crc16(0, &frame);
+        frame.extend(crc.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn however_frames_are_numbered() {
+        // Long enough for the search by bisection.
+        let varied: Vec<u32> = (0..900).map(|i| [200, 64, 128, 16, 300][i % 5]).collect();
+        let equal = [&[128; 700][..], &[77]].concat();
+        let begins_small: Vec<u32> = [&[1, 1, 16][..], &[200; 300]].concat();
+        let cases = [
+            (&varied, true, Count::Samples),
+            (&varied, false, Count::Samples),
+            (&begins_small, false, Count::Samples),
+            (&equal, false, Count::Frames),
+            (&equal, true, Count::Frames),
+            (&equal, false, Count::Samples),
+        ];
+        for (blocks, is_variable, count) in cases {
+            let n: u64 = blocks.iter().copied().map(u64::from).sum();
+            for total in [n, 0, n + 1000] {
+                let what = format!("{:?}, {is_variable}, {count:?}, {total} of {n}", &blocks[..3]);
+                let bytes = made(blocks, is_variable, count, total);
+                let mut kept = Kept::default();
+                let flac = Flac::open(&kept, Bytes::Whole(&bytes)).unwrap();
+                assert_eq!(flac.info.n_samples, n, "{what}");
+                for span in [0..n, 0..1, n - 1..n, n / 3..n / 3 + 700, n / 2 + 5..n / 2 + 6, n - 900..n - 100]
+                {
+                    let mut out = Planes::new();
+                    out.reset(1, (span.end - span.start) as usize).unwrap();
+                    flac.read(&mut kept, span.clone(), &mut out).unwrap();
+                    let want: Vec<f32> = span.clone().map(|n| f32::from(sample(n)) / 128.0).collect();
+                    assert!(out.channel(0) == want, "{what}: {span:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_placed_is_an_error_and_never_short() {
+        // Numbers of frames, and blocks of several sizes: larger or smaller than the first.
+        for blocks in [[64, 200, 64, 128, 64, 64], [200, 64, 128, 200, 200, 64], [200, 200, 64, 200, 200, 50]]
+        {
+            for is_variable in [false, true] {
+                for total in [0, blocks.iter().map(|&n| u64::from(n)).sum()] {
+                    let bytes = made(&blocks, is_variable, Count::Frames, total);
+                    let error = Flac::open(&Kept::default(), Bytes::Whole(&bytes)).unwrap_err();
+                    assert_eq!(
+                        error.kind,
+                        ErrorKind::Unsupported,
+                        "{blocks:?}, {is_variable}, {total}: {error}"
+                    );
+                }
+            }
+        }
+        // Frames of another stream behind the last, numbered anew.
+        let one = made(&[128; 20], false, Count::Frames, 0);
+        let other = made(&[128; 10], false, Count::Frames, 0);
+        let error = Flac::open(&Kept::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+        // Where the header has their number, what follows is another file.
+        let one = made(&[128; 20], false, Count::Frames, 2560);
+        let both = [&one[..], &other].concat();
+        assert_eq!(Flac::open(&Kept::default(), Bytes::Whole(&both)).unwrap().info.n_samples, 2560);
+    }
+
+    #[test]
+    fn a_flood_of_damaged_frames_ends() {
+        // Each sound frame is followed by one whose sum does not hold; STREAMINFO allows frames as large as can be.
+        let mut bytes = made(&[16, 65535], false, Count::Samples, 0)[..42].to_vec();
+        for i in 0..40_000u64 {
+            let mut frame = frame(16, false, i, 16 * i);
+            if i % 2 == 1 {
+                *frame.last_mut().unwrap() ^= 1;
+            }
+            bytes.extend(frame);
+        }
+        let error = Flac::open(&Kept::default(), Bytes::Whole(&bytes)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
     }
 
     #[test]

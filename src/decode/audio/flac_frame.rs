@@ -279,7 +279,7 @@ fn find_sync(bytes: &[u8], range: Range<usize>) -> Option<usize> {
 }
 
 /// CRC-8 with polynomial x^8 + x^2 + x + 1, of a header.
-fn crc8(bytes: &[u8]) -> u8 {
+pub(super) fn crc8(bytes: &[u8]) -> u8 {
     let mut crc = 0;
     for &byte in bytes {
         crc ^= byte;

@@ -69,6 +69,8 @@ pub struct Mpeg<'a> {
     links: Lent<Link>,
     /// Bytes of a frame at the end that is not all there, and those that its header says.
     cut: Option<(usize, usize)>,
+    /// Where frames of another kind begin, which are left out.
+    foreign: Option<usize>,
 }
 
 /// Where the vectors of an index are between recordings.
@@ -110,7 +112,7 @@ impl<'a> Mpeg<'a> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
-        let mut scan = Scan { bytes, at: 0, header: None, junk: 0, cut: None };
+        let mut scan = Scan { bytes, at: 0, header: None, junk: 0, cut: None, foreign: None };
         let mut frames = kept.mpeg.frames.lend();
         let mut links = kept.mpeg.links.lend();
         let mut tag = Tag::default();
@@ -135,7 +137,7 @@ impl<'a> Mpeg<'a> {
         if links.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the MPEG audio stream has no frames with samples"));
         }
-        Ok(Self { bytes, header, frames, links, cut: scan.cut })
+        Ok(Self { bytes, header, frames, links, cut: scan.cut, foreign: scan.foreign })
     }
 
     /// Samples per channel by the counts of the tags, if all links have such.
@@ -146,6 +148,11 @@ impl<'a> Mpeg<'a> {
     /// Samples per channel in a frame.
     pub(super) fn frame_samples(&self) -> u64 {
         self.header.n_samples().into()
+    }
+
+    /// The byte at which frames of another layer, rate or number of channels begin, which are left out.
+    pub(super) fn foreign(&self) -> Option<usize> {
+        self.foreign
     }
 
     /// Bytes of a last frame that is not all there, and those that its header says.
@@ -303,6 +310,8 @@ struct Scan<'a> {
     junk: usize,
     /// Bytes of the frame that the recording's end cuts off, and those that its header says.
     cut: Option<(usize, usize)>,
+    /// Where frames of another kind end the timeline.
+    foreign: Option<usize>,
 }
 
 impl Scan<'_> {
@@ -335,6 +344,7 @@ impl Scan<'_> {
                 Some(header)
                     if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
                 {
+                    self.foreign = Some(self.at);
                     return None;
                 }
                 _ => {}

@@ -362,6 +362,77 @@ fn describe(bytes: &[u8]) -> String {
     format!("start with `{}`", head[..head.len().min(8)].escape_ascii())
 }
 
+/// Names what the sound of an MP4 file is that could not be opened, where that is why.
+pub(super) fn name_mp4(error: Error, bytes: &[u8]) -> Error {
+    const NAMES: [(&[u8], &str); 29] = [
+        (b"Opus", "Opus"),
+        (b"fLaC", "FLAC"),
+        (b".mp3", "MP3"),
+        (b"ac-3", "AC-3 (Dolby Digital)"),
+        (b"ec-3", "E-AC-3 (Dolby Digital Plus)"),
+        (b"ac-4", "AC-4"),
+        (b"dtsc", "DTS"),
+        (b"dtse", "DTS"),
+        (b"dtsh", "DTS"),
+        (b"dtsl", "DTS"),
+        (b"samr", "AMR"),
+        (b"sawb", "AMR-WB"),
+        (b"sowt", "PCM"),
+        (b"twos", "PCM"),
+        (b"in24", "PCM"),
+        (b"in32", "PCM"),
+        (b"fl32", "PCM"),
+        (b"fl64", "PCM"),
+        (b"lpcm", "PCM"),
+        (b"ipcm", "PCM"),
+        (b"fpcm", "PCM"),
+        (b"raw ", "PCM"),
+        (b"ulaw", "mu-law"),
+        (b"alaw", "A-law"),
+        (b"ima4", "IMA ADPCM"),
+        (b"QDM2", "QDesign Music"),
+        (b"QDMC", "QDesign Music"),
+        (b"alac", "ALAC"),
+        (b"mp4a", "AAC"),
+    ];
+    if !matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Corrupt) {
+        return error;
+    }
+    // Sample descriptions, wherever they are: size, name, version, count; then of the first entry size and name.
+    let found = bytes.windows(4).enumerate().filter(|(_, name)| name == b"stsd").find_map(|(at, _)| {
+        let entry = bytes.get(at + 12..)?;
+        let name = NAMES.iter().find(|(name, _)| entry.get(4..8) == Some(*name))?.1;
+        Some((name, u16::from_be_bytes([*entry.get(24)?, *entry.get(25)?])))
+    });
+    let is_quicktime = bytes.get(8..12) == Some(b"qt  ");
+    let what = match found {
+        Some(("AAC", channels @ 3..)) => format!("AAC of {channels} channels; of one and two it is decoded"),
+        Some(("ALAC", _)) if is_quicktime => "ALAC in QuickTime (MOV); in M4A and CAF it is decoded".into(),
+        None | Some(("AAC" | "ALAC", _)) => return error,
+        Some((name, _)) => format!("{name}; AAC and ALAC are decoded"),
+    };
+    unsupported(format!("an MP4 file whose sound is {what}")).because(error)
+}
+
+/// Names what an ADTS stream is that could not be opened, where that is why.
+pub(super) fn name_adts(error: Error, bytes: &[u8]) -> Error {
+    let head = bytes.get(skip_id3v2(bytes)..).and_then(|rest| rest.first_chunk::<4>());
+    let is_of_kind = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Corrupt);
+    match head.map(|head| (head[2] & 1) << 2 | head[3] >> 6) {
+        Some(layout @ 3..) if is_of_kind => {
+            // Layout 7 is that of eight.
+            let channels = if layout == 7 { 8 } else { layout };
+            unsupported(format!("AAC of {channels} channels in ADTS; of one and two it is decoded"))
+                .because(error)
+        }
+        Some(0) if is_of_kind => {
+            unsupported("AAC in ADTS whose header does not tell the channels; of one and two it is decoded")
+                .because(error)
+        }
+        _ => error,
+    }
+}
+
 /// The offset behind any ID3v2 tags at the start. Source: ID3v2.4.0 main structure, section 3.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     let mut at = 0;

@@ -155,6 +155,23 @@ fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
     tag(endian).or_else(|| tag(Endian::Little))
 }
 
+/// What a format tag that is not decoded stands for, in brackets; nothing if it is none of the usual. Source: RFC 2361.
+fn tag_name(tag: u16) -> &'static str {
+    match tag {
+        0x0020 => " (Yamaha ADPCM)",
+        0x0031 => " (GSM 6.10)",
+        0x0022 => " (TrueSpeech)",
+        0x0040 | 0x0045 | 0x0064 | 0x0065 => " (G.72x ADPCM)",
+        0x00ff | 0x1600 | 0x1602 | 0x1610 => " (AAC)",
+        0x0160..=0x0163 => " (WMA)",
+        0x2000 => " (AC-3)",
+        0x2001 => " (DTS)",
+        0x674f..=0x6751 | 0x676f..=0x6771 => " (Vorbis)",
+        0xf1ac => " (FLAC)",
+        _ => "",
+    }
+}
+
 /// Puts `fmt ` and `data` together.
 fn coded<'a>(
     fmt: Option<&'a [u8]>,
@@ -211,10 +228,62 @@ fn coded<'a>(
         3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
         _ => {
             return Err(unsupported(format!(
-                "the WAV file's format tag is {tag:#06x}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded"
+                "the WAV file's format tag is {tag:#06x}{}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded",
+                tag_name(tag)
             )));
         }
     };
     let pcm = Pcm::new(data, coding, sample_rate, channels, limit)?;
     Ok(Opened::Pcm(pcm.declaring_bytes(said)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with that `fmt ` chunk and four bytes of data, in the byte order that `id` names.
+    fn file(id: &[u8; 4], fmt: &[u8], data: &[u8]) -> Vec<u8> {
+        let size = |bytes: &[u8]| {
+            let n = bytes.len() as u32;
+            if id == b"RIFX" { n.to_be_bytes() } else { n.to_le_bytes() }
+        };
+        [&id[..], &size(data), b"WAVEfmt ", &size(fmt), fmt, b"data", &size(data), data].concat()
+    }
+
+    /// WAVEFORMATEXTENSIBLE of 16 bits, mono, 8 kHz, big-endian.
+    fn extensible(guid: [u8; 16]) -> Vec<u8> {
+        let plain =
+            [0xff, 0xfe, 0, 1, 0, 0, 0x1f, 0x40, 0, 0, 0x3e, 0x80, 0, 2, 0, 16, 0, 22, 0, 16, 0, 0, 0, 4];
+        [&plain[..], &guid].concat()
+    }
+
+    #[test]
+    fn big_endian_extensible_headers_are_read() {
+        let tail = SUBFORMAT_TAIL;
+        let big = [&[0, 0, 0, 1, 0, 0, 0, 0x10][..], &tail].concat();
+        let little = [&[1, 0, 0, 0, 0, 0, 0x10, 0][..], &tail].concat();
+        for guid in [big, little] {
+            let bytes = file(b"RIFX", &extensible(guid.try_into().unwrap()), &[0x40, 0, 0xc0, 0]);
+            let Ok(Opened::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
+            assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
+            let mut out = crate::decode::Planes::new();
+            out.reset(1, 2).unwrap();
+            pcm.read(&mut crate::decode::audio::Kept::default(), 0..2, &mut out).unwrap();
+            assert_eq!(out.channel(0), [0.5, -0.5]);
+        }
+        // Ambisonics, and a GUID of nobody's.
+        for guid in [[1, 0, 0, 0, 0x21, 7, 0xd3, 0x11, 0x86, 0x44, 0xc8, 0xc1, 0xca, 0, 0, 0], [7; 16]] {
+            let Err(error) = open(&file(b"RIFX", &extensible(guid), &[0; 4])) else { panic!("opened") };
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+        }
+    }
+
+    #[test]
+    fn adpcm_of_other_widths_is_refused() {
+        // DVI ADPCM of 3 bits: mono, 8 kHz, blocks of 8 bytes.
+        let fmt = [0x11, 0, 1, 0, 0x40, 0x1f, 0, 0, 0x40, 0x1f, 0, 0, 8, 0, 3, 0, 2, 0, 9, 0];
+        let Err(error) = open(&file(b"RIFF", &fmt, &[0; 16])) else { panic!("opened") };
+        assert_eq!(error.kind, ErrorKind::Unsupported);
+        assert!(error.message.contains("3 bits"), "{error}");
+    }
 }
