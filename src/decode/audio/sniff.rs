@@ -471,6 +471,46 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_opened_is_named() {
+        let error = || Error::new(ErrorKind::Corrupt, "the demuxer's own words");
+        let entry = |name: &[u8; 4], channels: u8| {
+            let entry = [&b"\0\0\0\x40"[..], name, &[0; 16], &[0, channels], &[0; 40]].concat();
+            [&b"\0\0\0\x50stsd\0\0\0\0\0\0\0\x01"[..], &entry].concat()
+        };
+        let file = |brand: &[u8; 4], entries: &[Vec<u8>]| {
+            [&b"\0\0\0\x14ftyp"[..], brand, &[0; 8], &entries.concat()].concat()
+        };
+        let named = [
+            (file(b"isom", &[entry(b"avc1", 0), entry(b"Opus", 2)]), "whose sound is Opus"),
+            (file(b"isom", &[entry(b"mp4a", 6)]), "AAC of 6 channels"),
+            (file(b"qt  ", &[entry(b"alac", 2)]), "ALAC in QuickTime (MOV)"),
+            (file(b"qt  ", &[entry(b"sowt", 2)]), "whose sound is PCM"),
+        ];
+        for (bytes, name) in named {
+            let found = name_mp4(error(), &bytes);
+            assert_eq!(found.kind, ErrorKind::Unsupported);
+            assert!(found.message.contains(name), "{found}");
+            assert!(found.reason().contains("the demuxer's own words"), "{found}");
+            let other = name_mp4(Error::new(ErrorKind::Memory, "none"), &bytes);
+            assert_eq!((other.kind, other.message.as_str()), (ErrorKind::Memory, "none"));
+        }
+        for bytes in
+            [file(b"isom", &[entry(b"mp4a", 2)]), file(b"M4A ", &[entry(b"alac", 2)]), file(b"isom", &[])]
+        {
+            assert_eq!(name_mp4(error(), &bytes).message, error().message);
+        }
+        // 44.1 kHz, LC: 5.1, 7.1, as the stream tells, stereo.
+        for (head, name) in [
+            ([0xff, 0xf1, 0x51, 0x80], "6 channels"),
+            ([0xff, 0xf1, 0x51, 0xc0], "8 channels"),
+            ([0xff, 0xf1, 0x50, 0x00], "does not tell the channels"),
+            ([0xff, 0xf1, 0x50, 0x80], "own words"),
+        ] {
+            assert!(name_adts(error(), &head).message.contains(name), "{head:?}");
+        }
+    }
+
+    #[test]
     fn what_is_not_decoded_is_named() {
         let zeros = [0; 600];
         let mut packets = [0; 4 * 188];
