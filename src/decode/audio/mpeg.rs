@@ -12,7 +12,7 @@
 //!
 //! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two lowest of the 32 subbands
 //! of such a granule (its alias reduction ends the spectrum there). All frames are looked at when the recording is opened, so that
-//! no span differs from the rest. Encoders in use make none.
+//! no span differs from the rest; those that no other follows are damaged and do not count. Encoders in use make none.
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main data that may
 //! begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames early and then earlier still,
@@ -121,7 +121,10 @@ impl<'a> Mpeg<'a> {
             if let Some(next) = find_tag(&frame, &bytes[offset..offset + frame.len]) {
                 links.push(Link::new(begin..frames.len(), &frame, tag));
                 (tag, begin) = (next, frames.len());
-            } else if frame.has_mixed_block(&bytes[offset..offset + frame.len]) {
+            } else if frame.has_mixed_block(&bytes[offset..offset + frame.len])
+                // Else the frame is damaged, and what it seems to hold says nothing of the others.
+                && is_followed(&frame, &bytes[offset + frame.len..])
+            {
                 return Err(unsupported(
                     "the MPEG layer III recording has mixed blocks, which are not decoded; decode it with another program and store \
                      it as FLAC",
