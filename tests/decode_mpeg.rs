@@ -67,6 +67,41 @@ fn layers_are_told_apart() {
 }
 
 #[test]
+fn mixed_blocks_are_refused_wherever_they_are() {
+    // MPEG-1 mono and MPEG-2 mono, without a checksum: where the first granule's window_switching_flag stands in the side information,
+    // in bits.
+    for (name, sync, window) in [
+        ("lame_cbr64_44100_mono.mp3", [0xff, 0xfb], 18 + 33),
+        ("mp3_mpeg2_16000_mono.mp3", [0xff, 0xf3], 9 + 38),
+    ] {
+        let bytes = file("mpeg", name);
+        let sound = info(&bytes).unwrap();
+        // The last frame of all, so that few spans meet it.
+        let frame = (0..bytes.len() - 4).rev().find(|&at| bytes[at..at + 2] == sync).unwrap();
+        let set = |block_type: u8, is_mixed: bool| {
+            let mut changed = bytes.clone();
+            let flags = [true, block_type & 2 != 0, block_type & 1 != 0, is_mixed];
+            for (i, flag) in flags.into_iter().enumerate() {
+                let bit = 8 * (frame + 4) + window + i;
+                changed[bit / 8] &= !(0x80 >> (bit % 8));
+                changed[bit / 8] |= if flag { 0x80 >> (bit % 8) } else { 0 };
+            }
+            changed
+        };
+        for block_type in 1..4 {
+            let error = info(&set(block_type, true)).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unsupported, "{name}: {error}");
+            assert!(error.message.contains("mixed blocks"), "{error}");
+            assert_eq!(info(&set(block_type, false)).unwrap(), sound, "{name}");
+        }
+        // Reserved: damage to one frame, not a kind of recording.
+        assert_eq!(info(&set(0, true)).unwrap(), sound, "{name}");
+        // So is a frame that neither another nor the end follows.
+        assert_eq!(info(&[set(2, true), vec![b'x'; 50]].concat()).unwrap(), sound, "{name}");
+    }
+}
+
+#[test]
 fn tags_around_frames_change_nothing() {
     let bytes = tagged();
     let full = read_all(&bytes).unwrap();

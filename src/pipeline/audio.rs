@@ -89,6 +89,7 @@ impl AudioTask {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the spectrogram's parameters contradict each other.
     pub fn new(plan: AudioPlan) -> Result<Self> {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
+        transform.warn_of_empty_bands();
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
         let spare = Arc::new(SpareBuffers::new(SPARE_BUFFERS));
         Ok(Self { plan, transform, resamplers, spare, pool: Arc::default() })
@@ -192,6 +193,7 @@ impl Stage for AudioStage {
 impl Cutter {
     /// The record's clip; stays where it was decoded if nothing is left to do.
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
+        room::resize(&mut self.clip, task.plan.clip_samples, 0.0)?;
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         check_seconds(info, task.plan.max_decoded_seconds)?;

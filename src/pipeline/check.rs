@@ -6,7 +6,7 @@
 use super::{Plan, Policy, cores};
 use crate::{
     Error, Result,
-    decode::{AudioDecoder, Info, Planes, Repairs},
+    decode::{AudioDecoder, Claims, Info, Planes, Repairs},
     order::Order,
     pipeline::Auto,
     record::{Batches, Collate, Record, Stage, Task},
@@ -33,6 +33,8 @@ pub struct Finding {
     pub n_bytes: u64,
     /// What its container says; None if that cannot be read.
     pub info: Option<Info>,
+    /// What its container says that the samples do not tell, if it can be decoded to the end.
+    pub claims: Claims,
     /// The largest magnitude, of the samples that were decoded.
     pub peak: f32,
     /// Values, of all channels, that were decoded.
@@ -54,6 +56,7 @@ impl Finding {
             index: record.index,
             n_bytes: record.bytes.len() as u64,
             info: None,
+            claims: Claims::default(),
             peak: 0.0,
             n_values: 0,
             n_clipped: 0,
@@ -153,6 +156,7 @@ impl CheckStage {
             at = end;
         }
         finding.repairs = self.decoder.repairs(&recording);
+        finding.claims = recording.claims(bytes);
         Ok(())
     }
 }

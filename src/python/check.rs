@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
+    decode::Info,
     pipeline::{CHECKED_TOGETHER, CheckTask, Engine, Finding},
     record::Source,
     source::{ArrowOptions, Recordings, RecordingsReader},
@@ -34,6 +35,8 @@ pub struct Row {
     rate: Option<u32>,
     channels: Option<u16>,
     seconds: Option<f64>,
+    /// As many as the container says; None if it does not.
+    declared_seconds: Option<f64>,
     /// The largest magnitude, and the shares of values at full scale and below one step of 16 bits; None if nothing was decoded.
     peak: Option<f32>,
     clipping: Option<f64>,
@@ -44,6 +47,10 @@ pub struct Row {
     repaired: Option<u64>,
     kind: Option<&'static str>,
     reason: Option<String>,
+    /// How the container contradicts the end of the bytes, if it does.
+    truncated: Option<String>,
+    /// What else there is to say of a good recording.
+    warnings: Vec<String>,
 }
 
 /// Decodes every recording of shards from row `first_row` on, which is one that `next()` began with. `audio_column` names the
@@ -139,6 +146,7 @@ impl _Check {
             rate: None,
             channels: None,
             seconds: None,
+            declared_seconds: None,
             peak: None,
             clipping: None,
             silence: None,
@@ -146,18 +154,25 @@ impl _Check {
             repaired: None,
             kind: None,
             reason: None,
+            truncated: None,
+            warnings: Vec::new(),
         }
     }
 
     fn row(&self, finding: Finding) -> Row {
-        let Finding { index, n_bytes, info, peak, n_values, n_clipped, n_silent, repairs, error } = finding;
+        let Finding { index, n_bytes, info, claims, peak, n_values, n_clipped, n_silent, repairs, error } =
+            finding;
+        let seconds = |info: Info, n: u64| n as f64 / f64::from(info.sample_rate);
         let share = |n: u64| (n_values > 0).then(|| n as f64 / n_values as f64);
         Row {
             bytes: Some(n_bytes),
             codec: info.map(|info| info.codec.to_string()),
             rate: info.map(|info| info.sample_rate),
             channels: info.map(|info| info.channels),
-            seconds: info.map(|info| info.n_samples as f64 / f64::from(info.sample_rate)),
+            seconds: info.map(|info| seconds(info, info.n_samples)),
+            declared_seconds: info.and_then(|info| Some(seconds(info, claims.declared?))),
+            truncated: claims.cut_short,
+            warnings: claims.notices,
             peak: (n_values > 0).then_some(peak),
             clipping: share(n_clipped),
             silence: share(n_silent),

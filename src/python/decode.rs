@@ -30,7 +30,7 @@ thread_local! {
 /// GIL.
 ///
 /// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a `ValueError`) if `start` is
-/// not within the recording.
+/// not within the recording, `MemoryError` if the system has no memory for the span.
 #[pyfunction]
 #[pyo3(signature = (data, start=0, num_samples=None))]
 pub fn decode(
@@ -70,8 +70,6 @@ fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec
         let span = first..first.saturating_add(wanted).min(info.n_samples);
         let mut planes = Planes::new();
         decoder.read(&recording, span, &mut planes)?;
-        let channels = usize::from(info.channels);
-        let samples = (0..channels).flat_map(|channel| planes.channel(channel)).copied().collect();
-        Ok((samples, channels, info.sample_rate))
+        Ok((planes.into_samples(), usize::from(info.channels), info.sample_rate))
     })
 }

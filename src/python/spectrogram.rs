@@ -5,6 +5,7 @@ use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
     errors::to_python,
+    logging,
     whole::{int64, optional_int64},
 };
 use crate::{
@@ -21,7 +22,8 @@ type Positional = (u32, usize, usize, usize);
 ///
 /// Equals torchaudio's `MelSpectrogram` with its defaults (periodic Hann window, centred with reflect padding, power 2, HTK mel
 /// scale without norm) followed by `log(max(mel, 1e-10))`; a frame with NaN or infinity is NaN in every band. The caller's
-/// floating-point mode (flush-to-zero) changes nothing. Immutable; may be shared by threads.
+/// floating-point mode (flush-to-zero) changes nothing. Immutable; may be shared by threads. If mel bands are so narrow that no
+/// frequency bin lies in some, a warning is logged, with their number: their values never change.
 ///
 /// Parameters
 /// ----------
@@ -58,6 +60,7 @@ impl SpectrogramTransform {
         f_min: f64,
         f_max: Option<f64>,
     ) -> PyResult<Self> {
+        let _emit = logging::EmitAtEnd(py);
         let mut problems = Vec::new();
         // What is out of range is replaced by a value that no other problem follows from.
         let mut checked =
@@ -84,7 +87,10 @@ impl SpectrogramTransform {
         });
         problems.extend(made.as_ref().err().map(|error| error.message.clone()));
         match made {
-            Ok(transform) if problems.is_empty() => Ok(Self(transform)),
+            Ok(transform) if problems.is_empty() => {
+                transform.warn_of_empty_bands();
+                Ok(Self(transform))
+            }
             _ => Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; ")))),
         }
     }
@@ -92,9 +98,11 @@ impl SpectrogramTransform {
     /// The features of one waveform.
     ///
     /// `waveform` is float32 `[n_samples]` at `sample_rate`, contiguous, longer than `n_fft // 2`. Returns float32
-    /// `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length`. Releases the GIL.
+    /// `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length` (of an odd `n_fft`,
+    /// `1 + (n_samples - 1) // hop_length`). Releases the GIL.
     ///
-    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is anything else than described.
+    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is anything else than described, `MemoryError` if the
+    /// system has no memory for the result.
     fn transform<'py>(
         &self,
         py: Python<'py>,
@@ -103,10 +111,21 @@ impl SpectrogramTransform {
         let waveform = samples(waveform)?;
         let waveform = waveform.as_slice()?;
         let shape = [self.0.n_mels(), self.0.n_frames(waveform.len())];
+        let refused = || {
+            let bytes = shape[0].saturating_mul(shape[1]).saturating_mul(size_of::<f32>());
+            let message = format!(
+                "the system has no {} MiB for a spectrogram of {} x {} values; raise hop_length, lower n_mels, or cut the waveform",
+                bytes.div_ceil(1 << 20),
+                shape[0],
+                shape[1]
+            );
+            Error::new(ErrorKind::Memory, message)
+        };
         let features = py
             .detach(|| {
                 let _mode = float_mode::Lent::new();
-                let mut features = room::filled(shape[0].saturating_mul(shape[1]), 0.0)?;
+                let len = shape[0].saturating_mul(shape[1]);
+                let mut features = room::filled(len, 0.0).map_err(|_| refused())?;
                 self.0.transform(waveform, &mut self.0.scratch(), &mut features).map(|()| features)
             })
             .map_err(|error| to_python(py, &error))?;

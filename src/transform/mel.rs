@@ -33,12 +33,19 @@ pub fn mel_to_hz(mel: f64) -> f64 {
 impl MelBank {
     /// Designs `n_mels` filters between `f_min` and `f_max` hertz over the `n_fft / 2 + 1` bins of an FFT.
     ///
+    /// The last bin stands at half the sample rate, as torchaudio has it. For an odd `n_fft` that bin's own frequency is half a
+    /// bin lower; torchaudio ignores that and rounds half an odd rate down, and so does this design where `n_fft` is odd.
+    ///
     /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter that is narrower
     /// than the distance of two bins may have no weight at all; its energy is then 0.
     pub fn new(sample_rate: u32, n_fft: usize, n_mels: usize, f_min: f64, f_max: f64) -> Self {
         let (low, high) = (hz_to_mel(f_min), hz_to_mel(f_max));
         let corner = |i: usize| mel_to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64);
-        let bin_hz = f64::from(sample_rate) / n_fft as f64;
+        let bin_hz = if n_fft.is_multiple_of(2) {
+            f64::from(sample_rate) / n_fft as f64
+        } else {
+            f64::from(sample_rate / 2) / (n_fft / 2) as f64
+        };
         // bounded: `n_mels` is at most 4096.
         let (mut bands, mut weights) = (Vec::with_capacity(n_mels), Vec::new());
         for mel in 0..n_mels {
@@ -61,6 +68,11 @@ impl MelBank {
     /// Number of bands.
     pub fn n_mels(&self) -> usize {
         self.bands.len()
+    }
+
+    /// Bands without a weight, whose energy is always 0.
+    pub fn n_empty(&self) -> usize {
+        self.bands.iter().filter(|band| band.len == 0).count()
     }
 
     /// First bin and weights of each band, lowest first.
@@ -98,7 +110,8 @@ mod tests {
                     mel_to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64)
                 };
                 for bin in 0..=n_fft / 2 {
-                    let hz = bin as f64 * f64::from(rate) / n_fft as f64;
+                    // As `torch.linspace(0, sample_rate // 2, n_fft // 2 + 1)` has them.
+                    let hz = bin as f64 * f64::from(rate / 2) / (n_fft / 2) as f64;
                     let up = (hz - at(mel)) / (at(mel + 1) - at(mel));
                     let down = (at(mel + 2) - hz) / (at(mel + 2) - at(mel + 1));
                     let dense = up.min(down).max(0.0) as f32;
@@ -114,5 +127,7 @@ mod tests {
     fn narrow_filters_may_be_empty() {
         let bank = MelBank::new(32_000, 64, 128, 0.0, 16_000.0);
         assert!(bank.bands().any(|(_, weights)| weights.is_empty()));
+        assert_eq!(bank.n_empty(), bank.bands().filter(|(_, weights)| weights.is_empty()).count());
+        assert_eq!(MelBank::new(32_000, 1024, 128, 0.0, 16_000.0).n_empty(), 0);
     }
 }

@@ -154,7 +154,7 @@ impl Resampler {
     /// thread first meets a plan of this size.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the positions overflow.
+    /// [`ErrorKind::Shape`] if the positions overflow, [`ErrorKind::Memory`] if the system refuses the working memory.
     pub fn resample(
         &self,
         source: &[f32],
@@ -172,12 +172,14 @@ impl Resampler {
             ));
         }
         match &self.method {
-            Method::Copy => fill(out, source, i128::from(target_start) - i128::from(source_start)),
+            Method::Copy => {
+                fill(out, source, i128::from(target_start) - i128::from(source_start));
+                Ok(())
+            }
             Method::Block(block) => block.run(source, source_start, target_start.into(), out),
             Method::Staged(staged) => staged.run(source, source_start, target_start, out),
             Method::Direct(direct) => direct.run(source, source_start, target_start, out),
         }
-        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 //! type and place, as part of a run of eight. Frames inside the waveform are read in place; only those that reach over an end are copied, with
 //! reflection. FFT sizes that are powers of two go through our own eight-frame transform, others through `realfft`, frame
 //! by frame. The definitions are torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding,
-//! HTK mel, no area norm), then `ln(max(mel, 1e-10))`. A frame with NaN or infinity in it comes out as NaN, never as a number.
+//! HTK mel, no area norm, for odd `n_fft` its bin frequencies as well: see `mel`), then `ln(max(mel, 1e-10))`. A frame with NaN or infinity in it comes out as NaN, never as a number.
 
 use super::{
     fft::LaneFft,
@@ -17,6 +17,7 @@ use crate::{
     Error, ErrorKind, Result,
     config::shown,
     dtype::{Typed, ValuesMut},
+    room,
 };
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
 use std::{f64::consts::TAU, fmt, ops::RangeInclusive, sync::Arc};
@@ -42,7 +43,8 @@ pub struct SpectrogramConfig {
     pub n_mels: usize,
     /// Lower edge of the lowest band, hertz. From 0 to below `f_max`.
     pub f_min: f64,
-    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the most.
+    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the most. (Where `n_fft` is odd,
+    /// torchaudio's half of an odd rate, which is rounded down.)
     pub f_max: Option<f64>,
     /// 2 for energies, 1 for magnitudes.
     pub power: f32,
@@ -138,7 +140,8 @@ impl SpectrogramConfig {
     }
 
     fn f_max(&self) -> f64 {
-        self.f_max.unwrap_or(f64::from(self.sample_rate) / 2.0)
+        let half = f64::from(self.sample_rate) / 2.0;
+        self.f_max.unwrap_or(if self.n_fft.is_multiple_of(2) { half } else { half.floor() })
     }
 
     /// The periodic Hann window of `win_length`, centred in `n_fft`.
@@ -172,9 +175,11 @@ enum Engine {
     Single(Arc<dyn RealToComplex<f32>>),
 }
 
-/// One thread's working memory for one [`SpectrogramTransform`].
-#[derive(Debug, Clone)]
+/// One thread's working memory for one [`SpectrogramTransform`]; takes memory when it is first used.
+#[derive(Debug, Clone, Default)]
 pub struct Scratch {
+    /// `n_fft` and `n_mels` of its plan.
+    plan: (usize, usize),
     frames: Vec<Row>,
     spare: Vec<Row>,
     power: Vec<Row>,
@@ -223,6 +228,18 @@ impl SpectrogramTransform {
         Ok(Self { config, engine, level, window, bank })
     }
 
+    /// Logs a warning if bands are narrower than the distance of two bins, so that some hold no bin and never change.
+    pub fn warn_of_empty_bands(&self) {
+        let n_empty = self.bank.n_empty();
+        if n_empty > 0 {
+            let SpectrogramConfig { n_mels, n_fft, .. } = self.config;
+            log::warn!(
+                "{n_empty} of the {n_mels} mel bands (n_mels) are empty: no frequency bin of n_fft = {n_fft} lies in them, so they \
+                 are ln({FLOOR:e}) in every frame; lower n_mels or raise n_fft"
+            );
+        }
+    }
+
     /// The configuration that it was made from.
     pub fn config(&self) -> &SpectrogramConfig {
         &self.config
@@ -243,33 +260,40 @@ impl SpectrogramTransform {
         if self.config.center { self.config.n_fft / 2 + 1 } else { self.config.n_fft }
     }
 
-    /// New working memory; keep one per thread.
+    /// New working memory, which the first transform with it allocates; keep one per thread.
     pub fn scratch(&self) -> Scratch {
+        Scratch { plan: (self.config.n_fft, self.n_mels()), ..Scratch::default() }
+    }
+
+    /// Allocates what this plan needs of `scratch`, which is empty.
+    fn fill(&self, scratch: &mut Scratch) -> Result<()> {
         let n_fft = self.config.n_fft;
-        let (rows, single) = match &self.engine {
-            Engine::Lanes(fft) => (fft.rows(), None),
-            Engine::Single(fft) => (0, Some(fft)),
-        };
-        Scratch {
-            frames: vec![Row::default(); rows], // bounded: `n_fft` is at most 65 536.
-            spare: vec![Row::default(); rows],  // bounded: as above.
-            power: vec![Row::default(); n_fft / 2 + 1], // bounded: as above.
-            bands: vec![Row::default(); self.config.n_mels], // bounded: `n_mels` is at most 4096.
-            edges: vec![0.0; LANES * n_fft],    // bounded: as above.
-            single: single.map_or_else(Vec::new, |fft| fft.make_input_vec()),
-            spectrum: single.map_or_else(Vec::new, |fft| fft.make_output_vec()),
-            fft: single.map_or_else(Vec::new, |fft| fft.make_scratch_vec()),
+        match &self.engine {
+            Engine::Lanes(fft) => {
+                room::resize(&mut scratch.frames, fft.rows(), Row::default())?;
+                room::resize(&mut scratch.spare, fft.rows(), Row::default())?;
+            }
+            Engine::Single(fft) => {
+                room::resize(&mut scratch.single, n_fft, 0.0)?;
+                room::resize(&mut scratch.spectrum, n_fft / 2 + 1, Complex32::default())?;
+                room::resize(&mut scratch.fft, fft.get_scratch_len(), Complex32::default())?;
+            }
         }
+        room::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
+        room::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
+        // Last, because its length tells whether all is there.
+        room::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
     }
 
     /// Writes the log-mel energies of one clip.
     ///
     /// `waveform` is `[n_samples]` at the plan's rate; `out` is `[n_mels, n_frames]`, row-major, natural log. Allocates
-    /// nothing. A frame that has a sample that is NaN or infinite is NaN in every band; so is a band whose energy overflows.
+    /// nothing but, when it is first used, `scratch`. A frame that has a sample that is NaN or infinite is NaN in every band; so is a band whose energy overflows.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short (reflection needs more
-    /// than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs to another plan.
+    /// than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs to another plan. [`ErrorKind::Memory`] if the
+    /// system refuses that of `scratch`.
     pub fn transform(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32]) -> Result<()> {
         self.transform_to(&Form::default(), waveform, scratch, Typed::Float32(out))
     }
@@ -299,7 +323,7 @@ impl SpectrogramTransform {
             ));
         }
         let [rows, columns] = form.shape(self.n_mels(), self.n_frames(waveform.len()));
-        if out.len() != rows * columns || out.dtype() != form.dtype {
+        if Some(out.len()) != rows.checked_mul(columns) || out.dtype() != form.dtype {
             return shape(format!(
                 "the output holds {} values of {}, expected {rows} x {columns} of {}",
                 out.len(),
@@ -307,14 +331,14 @@ impl SpectrogramTransform {
                 form.dtype.name()
             ));
         }
-        if scratch.power.len() != n_fft / 2 + 1
-            || scratch.edges.len() != LANES * n_fft
-            || scratch.bands.len() != self.n_mels()
-        {
+        if scratch.plan != (n_fft, self.n_mels()) {
             return shape(format!(
                 "the scratch memory belongs to another plan than this one of n_fft {n_fft} and n_mels {}",
                 self.n_mels()
             ));
+        }
+        if scratch.power.is_empty() {
+            self.fill(scratch)?;
         }
         let n_frames = if form.layout == Layout::Mel { columns } else { rows };
         let mut out = Output { values: out, layout: form.layout, n_mels: self.n_mels(), n_frames };

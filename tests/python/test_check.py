@@ -287,6 +287,81 @@ def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path) -
     assert not (tmp_path / "report.json").exists()
 
 
+def halves() -> tuple[list[Row], list[Row]]:
+    """Recordings of every container that tells its length or its end, and the first half of each."""
+    names = [
+        "cpython-audiodata/pluck-pcm16.wav", "made/s16.w64", "made/s16.rf64", "made/s24.aiff", "made/s24.au",
+        "mewkiz-flac/80574.flac", "mpeg/lame_cbr64_44100_mono.mp3", "vorbis/perch_16000_mono.ogg",
+    ]  # fmt: skip
+    whole = [Row((AUDIO / name).read_bytes(), 0, name) for name in names]
+    return whole, [Row(row.audio[: len(row.audio) // 2], 0, row.path) for row in whole if row.audio]
+
+
+def test_halves_are_warned_of_or_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As wished; loaders take both reports, and a report from before there were warnings."""
+    whole, half = halves()
+    n = len(whole)
+    shard = write_shard(tmp_path / "a.arrow", [*whole, *half])
+    assert cli.main(["check", str(shard), "-o", str(tmp_path / "warned")]) == 0
+    found, lines = report(tmp_path / "warned")
+    assert [line["warnings"] for line in lines[:n]] == [""] * n
+    assert all(line["warnings"].startswith("cut short: ") for line in lines[n:]), lines[n:]
+    assert found["bad"] == []
+    assert (found["summary"]["bad"], found["summary"]["warned"]) == (0, n)
+    assert f"{n} have a warning" in capsys.readouterr().out
+    for one, other in zip(lines[:n], lines[n:], strict=True):
+        assert float(other["seconds"]) < float(one["seconds"])
+        if one["codec"] == "vorbis":
+            assert one["declared_seconds"] == other["declared_seconds"] == ""
+        else:
+            assert one["seconds"] == one["declared_seconds"] == other["declared_seconds"]
+    assert cli.main(["check", str(shard), "-o", str(tmp_path / "strict"), "--truncated", "error"]) == 1
+    found, lines = report(tmp_path / "strict")
+    assert [line["kind"] for line in lines] == [""] * n + ["truncated"] * n
+    assert [bad["row"] for bad in found["bad"]] == list(range(n, 2 * n))
+    assert lines[n]["reason"] == "the header says 3307 samples, 1635 are there"
+    assert {line["warnings"] for line in lines} == {""}
+    assert all(line["peak"] for line in lines)
+
+    def rows(stem: str) -> list[int]:
+        path = tmp_path / f"{stem}.json"
+        with forebay.Loader.eval(shard, batch_size=64, **TINY, exclude=path) as loader:
+            return sorted(row for batch in loader for row in batch["index"].tolist())
+
+    assert rows("warned") == list(range(2 * n)), "loaders behave as before"
+    assert rows("strict") == list(range(n))
+    for bad in found["bad"]:
+        del bad["warnings"], bad["declared_seconds"]
+    del found["summary"]["warned"]
+    (tmp_path / "old.json").write_text(json.dumps(found))
+    assert rows("old") == list(range(n))
+
+
+def test_it_goes_on_with_the_same_truncated_only(tmp_path: Path) -> None:
+    whole, half = halves()
+    shard = write_shard(tmp_path / "a.arrow", [*whole, *half] * 3)
+    check.check([shard], tmp_path / "one", truncated="error", stream=io.StringIO())
+    text = (tmp_path / "one.csv").read_bytes()
+    shards = report(tmp_path / "one")[0]["shards"]
+    stem = tmp_path / "two"
+    (tmp_path / "two.json.tmp").write_text(json.dumps({"shards": shards, "truncated": "error"}))
+    (tmp_path / "two.csv.tmp").write_bytes(text[: 2 * len(text) // 3])
+    with pytest.raises(forebay.ConfigError, match="was begun with --truncated error; give that again"):
+        check.check([shard], stem, stream=io.StringIO())
+    check.check([shard], stem, truncated="error", stream=io.StringIO())
+    assert (tmp_path / "two.csv").read_bytes() == text
+    assert (tmp_path / "two.json").read_bytes() == (tmp_path / "one.json").read_bytes()
+
+
+def test_several_warnings_are_one_text() -> None:
+    row = dict.fromkeys(check.COLUMNS) | {"truncated": "it ends", "warnings": ["two pages were mended", "b"]}
+    warned = check.settled(row, "warn")
+    assert (warned["kind"], warned["warnings"]) == (None, "cut short: it ends; two pages were mended; b")
+    bad = check.settled(row, "error")
+    assert (bad["kind"], bad["reason"], bad["warnings"]) == ("truncated", "it ends", "two pages were mended; b")
+    assert set(warned) == set(check.COLUMNS)
+
+
 def test_every_bundled_file(tmp_path: Path) -> None:
     """Good ones are good from end to end, bad ones bad for the reason that is known."""
     files = expected()

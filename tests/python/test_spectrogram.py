@@ -3,6 +3,9 @@
 import csv
 import pickle
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 
 import forebay
 import reference
-from recordings import Row
+from recordings import TINY, Row, tiny_rows, write_shard
 from reference import Features
 
 
@@ -142,3 +145,71 @@ def test_wrong_parameters() -> None:
         for value in (-1, 0):
             with pytest.raises(forebay.ConfigError, match=rf"^{name} is {value}, must be \d+ to \d+$"):
                 forebay.SpectrogramTransform(**{name: value})
+
+
+def test_empty_bands_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where bands are narrower than the distance of two bins; not with the defaults."""
+    forebay.SpectrogramTransform()
+    shard = write_shard(tmp_path / "a.arrow", tiny_rows(10))
+    with forebay.Loader(shard, **TINY) as loader:
+        next(loader)
+    assert not caplog.records
+    transform = forebay.SpectrogramTransform(8000, 64, 32, 64)
+    [record] = caplog.records
+    found = re.match(r"(\d+) of the 64 mel bands \(n_mels\) are empty: no frequency bin of n_fft = 64 ", record.message)
+    assert found, record.message
+    values = transform.transform(np.random.default_rng(0).normal(size=1000).astype(np.float32))
+    empty = (values == values[0, 0]).all(axis=1)
+    assert values[0, 0] == pytest.approx(np.log(1e-10))
+    assert int(found[1]) == empty.sum()
+    caplog.clear()
+    crowded = TINY.copy()
+    crowded["n_mels"] = 64
+    with forebay.Loader(shard, **crowded) as loader:
+        for _ in range(3):
+            next(loader)
+    [again] = caplog.records
+    assert again.message == record.message
+    caplog.clear()
+    with pytest.raises(forebay.ConfigError):
+        forebay.SpectrogramTransform(8000, 64, 0, 4096)
+    assert not caplog.records
+
+
+def test_without_memory_it_raises() -> None:
+    """Of a spectrogram and of a recording, again and again; what is smaller works."""
+    script = """
+        import logging, resource
+        from pathlib import Path
+        import numpy as np
+        import forebay
+        logging.disable(logging.WARNING)  # most bands are empty
+        transform = forebay.SpectrogramTransform(hop_length=1, n_mels=4096)
+        waveform = np.zeros(300_000, np.float32)
+        small = transform.transform(waveform[:2000])
+        size = 300_000_000
+        head = b"WAVEfmt \\x10\\0\\0\\0\\x01\\0\\x01\\0\\x40\\x1f\\0\\0\\x40\\x1f\\0\\0\\x01\\0\\x08\\0data"
+        wav = b"RIFF" + (36 + size).to_bytes(4, "little") + head + size.to_bytes(4, "little") + bytes(size)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (500 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        for _ in range(2):
+            for work in (lambda: transform.transform(waveform), lambda: forebay.decode(wav)):
+                try:
+                    work()
+                except MemoryError as error:
+                    print(error)
+        assert np.array_equal(transform.transform(waveform[:2000]), small)
+        assert len(forebay.decode(wav, 5, 7)[0]) == 7
+    """
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=False, capture_output=True, text=True, timeout=200
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    lines = process.stdout.splitlines()
+    assert lines[:2] == lines[2:]
+    assert lines[0] == (
+        "the system has no 4688 MiB for a spectrogram of 4096 x 300001 values; "
+        "raise hop_length, lower n_mels, or cut the waveform"
+    )
+    assert "the system has no 1145 MiB" in lines[1]

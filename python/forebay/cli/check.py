@@ -3,6 +3,10 @@
 The rows of the report are written as they come, in order, to `REPORT.csv.tmp`; an interrupted run leaves them, and the
 next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and `REPORT.json` the
 shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes.
+
+A recording that ends before its container says decodes to what is there, as in a loader. The column `declared_seconds`
+has the container's length where it tells one, and `warnings` says what contradicts the end; `--truncated error` counts
+such a recording as bad, of kind `truncated`. Warnings are separated by `; `.
 """
 
 import argparse
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 COLUMNS = (
-    "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "peak", "clipping", "silence",
-    "nan", "repaired", "kind", "reason",
+    "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "declared_seconds", "peak",
+    "clipping", "silence", "nan", "repaired", "kind", "reason", "warnings",
 )  # fmt: skip
 """Of the CSV file: a line for each recording."""
 VERSION = 1
@@ -36,6 +40,8 @@ SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """Where the classes of durations begin."""
 CLIPPED = 1e-3
 """The share of values at full scale from which a recording counts as clipped."""
+TRUNCATED = ("warn", "error")
+"""What a recording counts as that ends before its container says: good with a warning, or bad."""
 BAR = 40
 """Characters of the longest bar of a histogram."""
 
@@ -51,6 +57,7 @@ class Summary:
     clipped: int = 0
     silent: int = 0
     repaired: int = 0
+    warned: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
     rates: Counter[int] = field(default_factory=Counter)
@@ -60,6 +67,7 @@ class Summary:
     def add(self, row: Row) -> None:
         """Counts a recording."""
         self.records += 1
+        self.warned += bool(row["warnings"])
         if row["kind"]:
             self.kinds[row["kind"]] += 1
             return
@@ -87,6 +95,7 @@ class Summary:
             "clipped": self.clipped,
             "silent": self.silent,
             "repaired": self.repaired,
+            "warned": self.warned,
             "durations": {str(start): self.durations[start] for start in SECONDS if self.durations[start]},
             "rates": {str(rate): count for rate, count in sorted(self.rates.items())},
             "codecs": dict(self.codecs.most_common()),
@@ -104,6 +113,8 @@ class Summary:
                 f"{self.repaired} have time stamps that contradict their samples by a little: "
                 "samples are cut or filled in with zeros there (column repaired)"
             )
+        if self.warned:
+            yield f"{self.warned} have a warning: see the column `warnings`"
         ends = dict(itertools.pairwise((*SECONDS, 0)))
         spans = {f"{start} to {ends[start]} s" if ends[start] else f"from {start} s": start for start in SECONDS}
         yield from histogram("durations", {name: self.durations[start] for name, start in spans.items()})
@@ -131,10 +142,10 @@ class Files:
         """The file with that ending."""
         return self.stem.with_name(self.stem.name + ending)
 
-    def start(self, shards: Sequence[Row], step: int, *, restart: bool) -> list[Row]:
+    def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> list[Row]:
         """The rows that an earlier run over the same shards left, a multiple of `step`; what else it left is cut off.
 
-        Raises `ConfigError` if it was over other shards.
+        Raises `ConfigError` if it was over other shards, or with another `truncated`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
         rows: list[Row] = []
@@ -143,6 +154,11 @@ class Files:
             if problem := difference(found, shards):
                 raise ConfigError(
                     f"{partial} was begun over other shards: {problem}; name another report with -o, or give --restart"
+                )
+            if (before := found.get("truncated", truncated)) != truncated:
+                raise ConfigError(
+                    f"{partial} was begun with --truncated {before}; give that again, name another report with -o, or "
+                    "give --restart"
                 )
             data = partial.read_bytes()
             rows, end = whole_rows(data, step)
@@ -154,7 +170,7 @@ class Files:
                     f"there is no folder {partial.parent} for the report; make it, or name another with -o"
                 )
             partial.write_text(",".join(COLUMNS) + "\n")
-            origin.write_text(json.dumps({"shards": list(shards)}))
+            origin.write_text(json.dumps({"shards": list(shards), "truncated": truncated}))
         return rows
 
     def finish(self, shards: Sequence[Row], summary: Summary, bad: Sequence[Row]) -> None:
@@ -218,13 +234,27 @@ def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
 
 def parsed(fields: Mapping[str, str]) -> Row:
     """A row of the CSV file as the core gives it."""
-    whole = {name: int(fields[name]) if fields[name] else None for name in ("bytes", "rate", "channels", "repaired")}
-    real = {name: float(fields[name]) if fields[name] else None for name in ("seconds", "peak", "clipping", "silence")}
+    counts = ("bytes", "rate", "channels", "repaired")
+    whole = {name: int(fields[name]) if fields[name] else None for name in counts}
+    reals = ("seconds", "declared_seconds", "peak", "clipping", "silence")
+    real = {name: float(fields[name]) if fields[name] else None for name in reals}
     text = {name: fields[name] or None for name in ("path", "codec", "kind", "reason")}
     return {
         "index": int(fields["index"]), "shard": fields["shard"], "row": int(fields["row"]),
-        **whole, **real, **text, "nan": fields["nan"] == "True",
+        **whole, **real, **text, "nan": fields["nan"] == "True", "warnings": fields["warnings"],
     }  # fmt: skip
+
+
+def settled(row: Row, truncated: str) -> Row:
+    """A row of the core as the report has it: warnings as one text, and what ends too early good or bad."""
+    early = row["truncated"]
+    warnings = list(row["warnings"])
+    kind, reason = row["kind"], row["reason"]
+    if early and truncated == "error":
+        kind, reason = kind or "truncated", reason or early
+    elif early:
+        warnings.insert(0, f"cut short: {early}")
+    return {**{name: row[name] for name in COLUMNS}, "kind": kind, "reason": reason, "warnings": "; ".join(warnings)}
 
 
 def one_line(value: object) -> object:
@@ -250,10 +280,14 @@ def check(
     *,
     audio_column: str | None = None,
     allow_paths: bool | Sequence[Path] | None = None,
+    truncated: str = "warn",
     restart: bool = False,
     stream: TextIO | None = None,
 ) -> Summary:
     """Checks every recording of the shards, and writes the report; goes on where an earlier call was interrupted.
+
+    With `truncated="error"`, a recording that ends before its container says is bad, of kind `truncated`; with "warn"
+    it is good.
 
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: what was written stays.
     """
@@ -261,7 +295,7 @@ def check(
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
     report = Files(stem)
-    rows = report.start(shards, opened.step, restart=restart)
+    rows = report.start(shards, opened.step, truncated=truncated, restart=restart)
     summary, bad = Summary(), []
     for row in rows:
         summary.add(row)
@@ -277,7 +311,8 @@ def check(
     logging.getLogger("forebay").addHandler(handler)
     try:
         with report.named(".csv.tmp").open("a", newline="") as file:
-            for found in iter(opened.next, None):
+            for batch in iter(opened.next, None):
+                found = [settled(row, truncated) for row in batch]
                 write(file, found)
                 for row in found:
                     summary.add(row)
@@ -330,6 +365,12 @@ def add(subparsers: "Subparsers") -> None:
         help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; "
         "without FOLDER any path; may be given several times",
     )  # fmt: skip
+    parser.add_argument(
+        "--truncated", choices=TRUNCATED, default="warn",
+        help="what a recording counts as that ends before its container says (by STREAMINFO, the size of WAV data, a "
+        "Xing or Info tag, or for lack of the last Ogg page): good with a warning, or bad, so that exclude= leaves it "
+        "out (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="forget what an interrupted run has checked")
     parser.set_defaults(run=run, parser=parser)
 
@@ -344,6 +385,7 @@ def run(options: argparse.Namespace) -> int:
             stem,
             audio_column=options.audio_column,
             allow_paths=allow_paths,
+            truncated=options.truncated,
             restart=options.restart,
         )
     except ConfigError as error:

@@ -1,6 +1,7 @@
 //! Microsoft and IMA ADPCM in WAV blocks.
 //!
-//! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches.
+//! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches. Blocks are
+//! little-endian also in RIFX, whose byte order is that of the container's fields.
 //!
 //! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA ADPCM".
 //! Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in use do, where the text
@@ -47,25 +48,45 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Reads the `fmt ` chunk of format tag 0x0011.
-    pub(super) fn ima(fmt: &[u8], channels: u16, block_bytes: u16) -> Result<Self> {
-        Self::new(Kind::Ima, fmt, channels, block_bytes)
+    /// Format tag 0x0011. `own` is what the `fmt ` chunk has for this codec alone: samples per block.
+    pub(super) fn ima(
+        own: &[u8],
+        endian: Endian,
+        channels: u16,
+        block_bytes: u16,
+        bits: u16,
+    ) -> Result<Self> {
+        Self::new(Kind::Ima, own, endian, channels, block_bytes, bits)
     }
 
-    /// Reads the `fmt ` chunk of format tag 0x0002.
-    pub(super) fn ms(fmt: &[u8], channels: u16, block_bytes: u16) -> Result<Self> {
-        let n = u16_at(fmt, 20, Endian::Little).unwrap_or(0);
-        let coefficient = |at| u16_at(fmt, at, Endian::Little).map(|x| x as i16);
+    /// Format tag 0x0002. `own` is what the `fmt ` chunk has for this codec alone: samples per block, number of coefficient
+    /// pairs, the pairs.
+    pub(super) fn ms(own: &[u8], endian: Endian, channels: u16, block_bytes: u16, bits: u16) -> Result<Self> {
+        let n = u16_at(own, 2, endian).unwrap_or(0);
+        let coefficient = |at| u16_at(own, at, endian).map(|x| x as i16);
         let pairs: Option<Vec<[i16; 2]>> = (0..usize::from(n.min(256)))
-            .map(|i| Some([coefficient(22 + 4 * i)?, coefficient(24 + 4 * i)?]))
+            .map(|i| Some([coefficient(4 + 4 * i)?, coefficient(6 + 4 * i)?]))
             .collect();
         match pairs {
-            Some(pairs) if !pairs.is_empty() => Self::new(Kind::Ms(pairs), fmt, channels, block_bytes),
+            Some(pairs) if !pairs.is_empty() => {
+                Self::new(Kind::Ms(pairs), own, endian, channels, block_bytes, bits)
+            }
             _ => Err(corrupt("the Microsoft ADPCM header lacks its coefficients")),
         }
     }
 
-    fn new(kind: Kind, fmt: &[u8], channels: u16, block_bytes: u16) -> Result<Self> {
+    fn new(
+        kind: Kind,
+        own: &[u8],
+        endian: Endian,
+        channels: u16,
+        block_bytes: u16,
+        bits: u16,
+    ) -> Result<Self> {
+        // Writers that leave it 0 mean the usual.
+        if !matches!(bits, 0 | 4) {
+            return Err(unsupported(format!("ADPCM of {bits} bits a sample is not decoded, only of 4")));
+        }
         if !(1..=2).contains(&channels) {
             return Err(unsupported(format!("ADPCM of {channels} channels is not decoded, only 1 or 2")));
         }
@@ -73,7 +94,7 @@ impl Blocks {
             Self { kind, channels: channels.into(), block_bytes: block_bytes.into(), block_samples: 0 };
         blocks.block_samples = blocks.samples_in(blocks.block_bytes);
         // The header may say that the encoder left the end of each block unused.
-        match u16_at(fmt, 18, Endian::Little).map(usize::from) {
+        match u16_at(own, 0, endian).map(usize::from) {
             Some(said) if said > 0 && said < blocks.block_samples => blocks.block_samples = said,
             _ => {}
         }

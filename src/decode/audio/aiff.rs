@@ -63,7 +63,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
     };
     let offset = u32_at(ssnd, 0, big).ok_or_else(|| corrupt("the `SSND` chunk has no header"))?;
     let data = clipped(ssnd, 8usize.saturating_add(offset as usize), u64::MAX);
-    Pcm::new(data, coding, rate, channels, Some(frames.into()).filter(|&n| n > 0))
+    let n_samples = Some(u64::from(frames)).filter(|&n| n > 0);
+    Ok(Pcm::new(data, coding, rate, channels, n_samples)?.declaring_samples(n_samples))
 }
 
 /// An 80-bit extended float (IEEE 754-1985) as a rate: rounded to the nearest integer.

@@ -36,5 +36,6 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
     let channels = word(5)?;
     let channels =
         u16::try_from(channels).map_err(|_| corrupt(format!("the AU header says {channels} channels")))?;
-    Pcm::new(data, coding, word(4)?, channels, None)
+    let size = Some(u64::from(word(2)?)).filter(|&size| size != u64::from(u32::MAX));
+    Ok(Pcm::new(data, coding, word(4)?, channels, None)?.declaring_bytes(size))
 }

@@ -1,7 +1,12 @@
 //! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
 //!
 //! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
-//! else all frames are walked once and the last valid one ends the recording. Every
+//! else all frames are walked once and the last valid one ends the recording. Frames behind it that are whole but do not go on
+//! from it (other numbers, another rate) make the recording an error: it is never silently short.
+//!
+//! Frames are numbered by frames or by samples. The bit that tells which came with FLAC 1.2.0; streams of variable block size
+//! that are older carry sample numbers without it. So where the numbers do not come to STREAMINFO's length, the first two frames
+//! that follow each other decide. Every
 //! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
 //!
 //! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
@@ -22,7 +27,7 @@ use symphonia::{
 
 use super::{
     Codec, Info, Kept, Planes, corrupt,
-    flac_frame::{Frame, Header, Stream, crc16, end_of, next_header},
+    flac_frame::{Frame, Header, Stream, crc16, end_of, follower, linked, next_header},
     flac_plain,
     kept::{Lent, Shelf},
     sniff::skip_id3v2,
@@ -80,6 +85,8 @@ pub struct Flac<'a> {
     first: Frame,
     /// The most bytes a frame can take, were it stored verbatim.
     frame_budget: usize,
+    /// Samples per channel that STREAMINFO says; 0 if it does not.
+    declared: u64,
 }
 
 impl<'a> Flac<'a> {
@@ -121,6 +128,7 @@ impl<'a> Flac<'a> {
             sample_rate: (packed >> 44) as u32,
             channels: ((packed >> 41) & 7) as u8 + 1,
             bits: ((packed >> 36) & 31) as u8 + 1,
+            is_variable: false,
             fixed: None,
         };
         if stream.sample_rate == 0 {
@@ -133,7 +141,9 @@ impl<'a> Flac<'a> {
             corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at as u64)
         };
         let header = bytes.get(at..).and_then(Header::parse).ok_or_else(|| none(at))?;
-        stream.fixed = (!header.is_variable).then_some(header.block);
+        stream.is_variable = header.is_variable;
+        // Where frames hold one sample, both numbers are the same.
+        stream.fixed = (!header.is_variable && header.block > 1).then_some(header.block);
         header.first_in(&stream).filter(|&first| first == 0).ok_or_else(|| none(at))?;
         let first = Frame { at, first: 0, block: header.block };
 
@@ -153,11 +163,18 @@ impl<'a> Flac<'a> {
             first,
             // A subframe may be larger than verbatim; twice is what no encoder reaches, and the budget only bounds a search.
             frame_budget: 2 * verbatim + 64,
+            declared: total,
             bytes,
         };
         let behind = flac.bytes.len() - at;
-        if total == 0 || total > flac.most_samples(behind) || !flac.ends_at(total, &mut plain) {
-            flac.info.n_samples = flac.walk(&mut plain);
+        let can_be = total > 0 && total <= flac.most_samples(behind);
+        if !(can_be && flac.ends_at(total, &mut plain)) {
+            let was_fixed = flac.stream.fixed;
+            flac.stream.fixed = flac.numbering();
+            let ends_now = can_be && flac.stream.fixed != was_fixed && flac.ends_at(total, &mut plain);
+            if !ends_now {
+                flac.info.n_samples = flac.walk(&mut plain)?;
+            }
         }
         if flac.info.n_samples == 0 {
             return Err(corrupt("none of the FLAC frames is whole").at_byte(at as u64));
@@ -168,6 +185,26 @@ impl<'a> Flac<'a> {
     /// What the headers say, checked against the frames.
     pub fn info(&self) -> Info {
         self.info
+    }
+
+    /// Samples per channel that STREAMINFO says, if it does.
+    pub(super) fn declared(&self) -> Option<u64> {
+        Some(self.declared).filter(|&n| n > 0)
+    }
+
+    /// [`Stream::fixed`] by the numbers of the first two frames that follow each other; as it is if there are none.
+    fn numbering(&self) -> Option<u32> {
+        let range = self.first.at..self.bytes.len();
+        let Some((one, next)) = linked(&self.bytes, range, self.frame_budget, &mut self.work()) else {
+            return self.stream.fixed;
+        };
+        if one.number.checked_add(one.block.into()) == Some(next.number) {
+            None
+        } else if one.number + 1 == next.number {
+            Some(self.first.block)
+        } else {
+            self.stream.fixed
+        }
     }
 
     /// Whether a header near the end of the bytes says that its frame ends at sample `total`.
@@ -208,19 +245,78 @@ impl<'a> Flac<'a> {
     }
 
     /// The end of the last valid frame; frames before it may be damaged.
-    fn walk(&self, plain: &mut Vec<i64>) -> u64 {
-        let (mut frame, mut valid, mut work) = (self.first, 0, self.work());
+    ///
+    /// # Errors
+    /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that the search for sound
+    /// ones would read the bytes many times over.
+    fn walk(&self, plain: &mut Vec<i64>) -> Result<u64> {
+        let (mut frame, mut valid, mut work) = (self.first, 0, 4 * self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
             match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
                 Some((_, Some(next))) => (frame, valid) = (next, end),
-                Some((_, None)) => return end,
-                None => match self.resync(frame, &mut work) {
-                    Some(next) => frame = next,
-                    None => return if self.last_end(frame, plain).is_some() { end } else { valid },
-                },
+                Some((_, None)) => return Ok(end),
+                None => {
+                    // Looked at in vain once by each of the two.
+                    let cost = 2 * self.frame_budget.min(self.bytes.len() - frame.at);
+                    work = work.checked_sub(cost).ok_or_else(|| {
+                        corrupt("most of the FLAC frames are damaged").at_byte(frame.at as u64)
+                    })?;
+                    self.check_number(frame)?;
+                    if let Some(next) = self.resync(frame, &mut work) {
+                        frame = next;
+                        continue;
+                    }
+                    let (n_samples, behind) = match self.last_end(frame, plain) {
+                        Some(at) => (end, at),
+                        None => (valid, frame.at + 1),
+                    };
+                    self.check_rest(n_samples, behind, &mut work)?;
+                    return Ok(n_samples);
+                }
             }
         }
+    }
+
+    /// Checks that `frame`, which none of the right number follows, is not followed by one that counts differently.
+    ///
+    /// # Errors
+    /// `Unsupported`: then no frame's place is known without all before it.
+    fn check_number(&self, frame: Frame) -> Result<()> {
+        let number = Header::parse(&self.bytes[frame.at..]).map(|header| header.number);
+        let next = follower(&self.bytes, frame.at, self.frame_budget);
+        match (number, next) {
+            (Some(number), Some(next))
+                if next.number == number + 1 && next.agrees(&self.stream) && frame.block > 1 =>
+            {
+                let message = "the FLAC frames are of different block sizes, but numbered one by one, so that no sample's place is \
+                               known; decode and encode the recording anew";
+                Err(unsupported(message).at_byte(frame.at as u64))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that no whole frames come behind the `n_samples` that end at byte `behind`, unless STREAMINFO says that these are all.
+    ///
+    /// # Errors
+    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do not go on.
+    fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
+        if n_samples == self.declared {
+            return Ok(());
+        }
+        let rest = behind..self.bytes.len();
+        let Some((one, _)) = linked(&self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
+        let error = if one.agrees(&self.stream) {
+            corrupt(format!(
+                "FLAC frames follow sample {n_samples} whose numbers do not go on from it; decode and encode the recording anew"
+            ))
+        } else {
+            unsupported(format!(
+                "from sample {n_samples} on the FLAC frames are of another rate, width or number of channels than STREAMINFO says"
+            ))
+        };
+        Err(error.at_byte(behind as u64))
     }
 
     /// The first valid frame behind a damaged one.
@@ -402,7 +498,7 @@ fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::flac_frame::crc8, *};
 
     /// Every frame of `bytes`, decoded by both decoders, is the same.
     fn assert_equals_plain(bytes: &[u8]) {
@@ -427,6 +523,136 @@ mod tests {
             frame = next;
         }
         assert_eq!(n as u64, flac.info.n_samples);
+    }
+
+    /// How a made stream's headers count.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Count {
+        Frames,
+        Samples,
+    }
+
+    /// A mono 8-bit file of verbatim frames with these block sizes, whose samples are those of [`sample`].
+    fn made(blocks: &[u32], is_variable: bool, count: Count, total: u64) -> Vec<u8> {
+        let (least, most) = (blocks.iter().min().unwrap(), blocks.iter().max().unwrap());
+        let mut bytes = b"fLaC\x80\0\0\x22".to_vec();
+        bytes.extend((*least as u16).to_be_bytes());
+        bytes.extend((*most as u16).to_be_bytes());
+        bytes.extend([0; 6]);
+        bytes.extend((8000u64 << 44 | 7 << 36 | total).to_be_bytes());
+        bytes.extend([0; 16]);
+        let mut at = 0;
+        for (i, &block) in blocks.iter().enumerate() {
+            let number = if count == Count::Frames { i as u64 } else { at };
+            bytes.extend(frame(block, is_variable, number, at));
+            at += u64::from(block);
+        }
+        bytes
+    }
+
+    /// Sample `n` of the made streams.
+    fn sample(n: u64) -> i8 {
+        (n.wrapping_mul(2_654_435_761) >> 11) as i8
+    }
+
+    /// A frame whose first sample is that of number `first`.
+    fn frame(block: u32, is_variable: bool, number: u64, first: u64) -> Vec<u8> {
+        let mut frame = vec![0xff, 0xf8 | u8::from(is_variable), 0x70, 0x02];
+        match number {
+            0..0x80 => frame.push(number as u8),
+            0x80..0x800 => frame.extend([0xc0 | (number >> 6) as u8, 0x80 | (number & 63) as u8]),
+            _ => frame.extend([
+                0xf0 | (number >> 18) as u8,
+                0x80 | (number >> 12 & 63) as u8,
+                0x80 | (number >> 6 & 63) as u8,
+                0x80 | (number & 63) as u8,
+            ]),
+        }
+        frame.extend((block as u16 - 1).to_be_bytes());
+        frame.push(crc8(&frame));
+        // Subframe: verbatim, no wasted bits.
+        frame.push(0x02);
+        frame.extend((first..first + u64::from(block)).map(|n| sample(n) as u8));
+        let crc = crc16(0, &frame);
+        frame.extend(crc.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn however_frames_are_numbered() {
+        // Long enough for the search by bisection.
+        let varied: Vec<u32> = (0..900).map(|i| [200, 64, 128, 16, 300][i % 5]).collect();
+        let equal = [&[128; 700][..], &[77]].concat();
+        let begins_small: Vec<u32> = [&[1, 1, 16][..], &[200; 300]].concat();
+        let cases = [
+            (&varied, true, Count::Samples),
+            (&varied, false, Count::Samples),
+            (&begins_small, false, Count::Samples),
+            (&equal, false, Count::Frames),
+            (&equal, true, Count::Frames),
+            (&equal, false, Count::Samples),
+        ];
+        for (blocks, is_variable, count) in cases {
+            let n: u64 = blocks.iter().copied().map(u64::from).sum();
+            for total in [n, 0, n + 1000] {
+                let what = format!("{:?}, {is_variable}, {count:?}, {total} of {n}", &blocks[..3]);
+                let bytes = made(blocks, is_variable, count, total);
+                let mut kept = Kept::default();
+                let flac = Flac::open(&kept, Bytes::Whole(&bytes)).unwrap();
+                assert_eq!(flac.info.n_samples, n, "{what}");
+                for span in [0..n, 0..1, n - 1..n, n / 3..n / 3 + 700, n / 2 + 5..n / 2 + 6, n - 900..n - 100]
+                {
+                    let mut out = Planes::new();
+                    out.reset(1, (span.end - span.start) as usize).unwrap();
+                    flac.read(&mut kept, span.clone(), &mut out).unwrap();
+                    let want: Vec<f32> = span.clone().map(|n| f32::from(sample(n)) / 128.0).collect();
+                    assert!(out.channel(0) == want, "{what}: {span:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_placed_is_an_error_and_never_short() {
+        // Numbers of frames, and blocks of several sizes: larger or smaller than the first.
+        for blocks in [[64, 200, 64, 128, 64, 64], [200, 64, 128, 200, 200, 64], [200, 200, 64, 200, 200, 50]]
+        {
+            for is_variable in [false, true] {
+                for total in [0, blocks.iter().map(|&n| u64::from(n)).sum()] {
+                    let bytes = made(&blocks, is_variable, Count::Frames, total);
+                    let error = Flac::open(&Kept::default(), Bytes::Whole(&bytes)).unwrap_err();
+                    assert_eq!(
+                        error.kind,
+                        ErrorKind::Unsupported,
+                        "{blocks:?}, {is_variable}, {total}: {error}"
+                    );
+                }
+            }
+        }
+        // Frames of another stream behind the last, numbered anew.
+        let one = made(&[128; 20], false, Count::Frames, 0);
+        let other = made(&[128; 10], false, Count::Frames, 0);
+        let error = Flac::open(&Kept::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+        // Where the header has their number, what follows is another file.
+        let one = made(&[128; 20], false, Count::Frames, 2560);
+        let both = [&one[..], &other].concat();
+        assert_eq!(Flac::open(&Kept::default(), Bytes::Whole(&both)).unwrap().info.n_samples, 2560);
+    }
+
+    #[test]
+    fn a_flood_of_damaged_frames_ends() {
+        // Each sound frame is followed by one whose sum does not hold; STREAMINFO allows frames as large as can be.
+        let mut bytes = made(&[16, 65535], false, Count::Samples, 0)[..42].to_vec();
+        for i in 0..40_000u64 {
+            let mut frame = frame(16, false, i, 16 * i);
+            if i % 2 == 1 {
+                *frame.last_mut().unwrap() ^= 1;
+            }
+            bytes.extend(frame);
+        }
+        let error = Flac::open(&Kept::default(), Bytes::Whole(&bytes)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
     }
 
     #[test]

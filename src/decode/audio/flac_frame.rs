@@ -17,7 +17,10 @@ pub(super) struct Stream {
     pub(super) sample_rate: u32,
     pub(super) channels: u8,
     pub(super) bits: u8,
-    /// In streams of fixed block size: samples per frame, by which frame numbers count. `None` if headers carry sample numbers.
+    /// What the headers' bit says: of variable block size. It does not tell how frames are numbered: encoders before FLAC 1.2.0
+    /// had no such bit, and some later ones set it wrongly.
+    pub(super) is_variable: bool,
+    /// Where headers carry frame numbers: samples per frame, by which they count. `None` if they carry sample numbers.
     pub(super) fixed: Option<u32>,
 }
 
@@ -130,14 +133,17 @@ impl Header {
         })
     }
 
-    /// The sample number of the frame's first sample, if the header agrees with its stream.
-    pub(super) fn first_in(&self, stream: &Stream) -> Option<u64> {
-        let agrees = self.sample_rate.is_none_or(|rate| rate == stream.sample_rate)
+    /// Whether rate, channels and width are those of `stream`.
+    pub(super) fn agrees(&self, stream: &Stream) -> bool {
+        self.sample_rate.is_none_or(|rate| rate == stream.sample_rate)
             && self.channels.count() == stream.channels
             && self.bits.is_none_or(|bits| bits == stream.bits)
-            && self.is_variable == stream.fixed.is_none();
+    }
+
+    /// The sample number of the frame's first sample, if the header agrees with its stream.
+    pub(super) fn first_in(&self, stream: &Stream) -> Option<u64> {
         match stream.fixed {
-            _ if !agrees => None,
+            _ if !self.agrees(stream) || self.is_variable != stream.is_variable => None,
             None => Some(self.number),
             Some(block) if self.block <= block => Some(self.number * u64::from(block)),
             Some(_) => None,
@@ -214,6 +220,45 @@ pub(super) fn end_of(
     (crc16(crc, &bytes[summed..]) == 0).then_some((bytes.len(), None))
 }
 
+/// The header that stands where the frame at `at` ends by its CRC-16, whatever number it has; looks at no more than `budget` bytes.
+pub(super) fn follower(bytes: &[u8], at: usize, budget: usize) -> Option<Header> {
+    let limit = bytes.len().min(at.saturating_add(budget));
+    let (mut from, mut crc, mut summed) = (at + 1, 0, at);
+    while let Some(found) = find_sync(bytes, from..limit) {
+        if let Some(header) = Header::parse(&bytes[found..]) {
+            crc = crc16(crc, &bytes[summed..found]);
+            summed = found;
+            if crc == 0 {
+                return Some(header);
+            }
+        }
+        from = found + 1;
+    }
+    None
+}
+
+/// The first two headers in `range` that are those of a whole frame and of the one that follows it, whatever they say.
+///
+/// `work` bounds the bytes that are looked at for nothing.
+pub(super) fn linked(
+    bytes: &[u8],
+    range: Range<usize>,
+    budget: usize,
+    work: &mut usize,
+) -> Option<(Header, Header)> {
+    let mut at = range.start;
+    while let Some(found) = find_sync(bytes, at..range.end) {
+        if let Some(header) = Header::parse(&bytes[found..]) {
+            if let Some(next) = follower(bytes, found, budget) {
+                return Some((header, next));
+            }
+            *work = work.checked_sub(budget.min(bytes.len() - found))?;
+        }
+        at = found + 1;
+    }
+    None
+}
+
 /// The first place in `range` where a sync code stands.
 fn find_sync(bytes: &[u8], range: Range<usize>) -> Option<usize> {
     let end = range.end.min(bytes.len().saturating_sub(1));
@@ -234,7 +279,7 @@ fn find_sync(bytes: &[u8], range: Range<usize>) -> Option<usize> {
 }
 
 /// CRC-8 with polynomial x^8 + x^2 + x + 1, of a header.
-fn crc8(bytes: &[u8]) -> u8 {
+pub(super) fn crc8(bytes: &[u8]) -> u8 {
     let mut crc = 0;
     for &byte in bytes {
         crc ^= byte;

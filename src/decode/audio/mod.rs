@@ -19,6 +19,7 @@ mod adpcm;
 mod aiff;
 mod au;
 mod caf;
+mod claims;
 mod demux;
 mod field;
 mod flac;
@@ -44,6 +45,7 @@ use std::{
 };
 
 use crate::{Error, ErrorKind, Result};
+pub use claims::Claims;
 pub(crate) use kept::Kept;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
@@ -181,6 +183,11 @@ impl Recording<'_> {
             Recording::Demuxed(it) => it.info(),
         }
     }
+
+    /// What the container of `bytes`, from which it was opened, says beyond what a full decode yields.
+    pub fn claims(&self, bytes: &[u8]) -> Claims {
+        claims::claims(self, bytes)
+    }
 }
 
 /// Decodes recordings, one after the other: one per worker thread, because it keeps decoders and scratch.
@@ -307,8 +314,14 @@ fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Recording<'a>> {
         Format::OggFlac => Recording::Flac(ogg_flac::open(kept, bytes)?),
         Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
         Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, bytes)?),
-        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, bytes)?),
-        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(kept, bytes)?),
+        Format::Adts => {
+            let opened = demux::Demuxed::open_adts(kept, bytes);
+            Recording::Demuxed(opened.map_err(|error| sniff::name_adts(error, bytes))?)
+        }
+        Format::Mp4 => {
+            let opened = demux::Demuxed::open_mp4(kept, bytes);
+            Recording::Demuxed(opened.map_err(|error| sniff::name_mp4(error, bytes))?)
+        }
     })
 }
 

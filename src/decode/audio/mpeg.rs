@@ -10,6 +10,10 @@
 //! end, the padding went with them. Links of equal layer, rate and channels are one timeline, the decoder new at each; two
 //! frames of another kind end it.
 //!
+//! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two lowest of the 32 subbands
+//! of such a granule (its alias reduction ends the spectrum there). All frames are looked at when the recording is opened, so that
+//! no span differs from the rest; those that no other follows are damaged and do not count. Encoders in use make none.
+//!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main data that may
 //! begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames early and then earlier still,
 //! until one frame is sure to find all of its main data ([`Reservoir`]); from there on decoder and full decode agree.
@@ -63,6 +67,10 @@ pub struct Mpeg<'a> {
     /// Byte offsets of all frames with audio.
     frames: Lent<u32>,
     links: Lent<Link>,
+    /// Bytes of a frame at the end that is not all there, and those that its header says.
+    cut: Option<(usize, usize)>,
+    /// Where frames of another kind begin, which are left out.
+    foreign: Option<usize>,
 }
 
 /// Where the vectors of an index are between recordings.
@@ -80,6 +88,8 @@ struct Link {
     /// Samples to cut off in front, and in all after that.
     delay: u64,
     n_samples: u64,
+    /// What `n_samples` were if there were as many frames as its tag counts; None if it has no count.
+    declared: Option<u64>,
 }
 
 /// What a Xing, Info or VBRI tag says.
@@ -93,16 +103,16 @@ struct Tag {
 impl<'a> Mpeg<'a> {
     /// Finds all frames.
     ///
-    /// Reads their headers, and four bytes more of each to find tags.
+    /// Reads their headers, of layer III also the side information: up to 38 bytes of each.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without frames of known length, [`ErrorKind::TooLarge`] beyond 4 GiB,
+    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block, [`ErrorKind::TooLarge`] beyond 4 GiB,
     /// [`ErrorKind::Empty`] without samples.
     pub(super) fn open(kept: &Kept, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
-        let mut scan = Scan { bytes, at: 0, header: None, junk: 0 };
+        let mut scan = Scan { bytes, at: 0, header: None, junk: 0, cut: None, foreign: None };
         let mut frames = kept.mpeg.frames.lend();
         let mut links = kept.mpeg.links.lend();
         let mut tag = Tag::default();
@@ -111,6 +121,15 @@ impl<'a> Mpeg<'a> {
             if let Some(next) = find_tag(&frame, &bytes[offset..offset + frame.len]) {
                 links.push(Link::new(begin..frames.len(), &frame, tag));
                 (tag, begin) = (next, frames.len());
+            } else if frame.has_mixed_block(&bytes[offset..offset + frame.len])
+                // Else the frame is damaged, and what it seems to hold says nothing of the others.
+                && is_followed(&frame, &bytes[offset + frame.len..])
+            {
+                return Err(unsupported(
+                    "the MPEG layer III recording has mixed blocks, which are not decoded; decode it with another program and store \
+                     it as FLAC",
+                )
+                .at_byte(offset as u64));
             } else {
                 frames.push(offset as u32);
             }
@@ -121,7 +140,27 @@ impl<'a> Mpeg<'a> {
         if links.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the MPEG audio stream has no frames with samples"));
         }
-        Ok(Self { bytes, header, frames, links })
+        Ok(Self { bytes, header, frames, links, cut: scan.cut, foreign: scan.foreign })
+    }
+
+    /// Samples per channel by the counts of the tags, if all links have such.
+    pub(super) fn declared(&self) -> Option<u64> {
+        self.links.iter().try_fold(0u64, |sum, link| Some(sum.saturating_add(link.declared?)))
+    }
+
+    /// Samples per channel in a frame.
+    pub(super) fn frame_samples(&self) -> u64 {
+        self.header.n_samples().into()
+    }
+
+    /// The byte at which frames of another layer, rate or number of channels begin, which are left out.
+    pub(super) fn foreign(&self) -> Option<usize> {
+        self.foreign
+    }
+
+    /// Bytes of a last frame that is not all there, and those that its header says.
+    pub(super) fn cut_frame(&self) -> Option<(usize, usize)> {
+        self.cut
     }
 
     /// Layer, rate, channels and length.
@@ -246,10 +285,11 @@ impl Link {
             delay = u64::from(before) + DECODER_DELAY;
             padding = u64::from(behind).saturating_sub(DECODER_DELAY);
         }
+        let counted = tag.n_frames.map(|n| u64::from(n).saturating_mul(per_frame));
+        let declared = counted.map(|counted| counted.max(held).saturating_sub(delay + padding));
         // The padding is at the end of the frames that there once were.
-        let missing = u64::from(tag.n_frames.unwrap_or(0)).saturating_mul(per_frame).saturating_sub(held);
-        padding = padding.saturating_sub(missing);
-        Self { frames, delay, n_samples: held.saturating_sub(delay + padding) }
+        padding = padding.saturating_sub(counted.unwrap_or(0).saturating_sub(held));
+        Self { frames, delay, n_samples: held.saturating_sub(delay + padding), declared }
     }
 }
 
@@ -271,6 +311,10 @@ struct Scan<'a> {
     header: Option<Header>,
     /// Bytes passed over before the first frame.
     junk: usize,
+    /// Bytes of the frame that the recording's end cuts off, and those that its header says.
+    cut: Option<(usize, usize)>,
+    /// Where frames of another kind end the timeline.
+    foreign: Option<usize>,
 }
 
 impl Scan<'_> {
@@ -288,6 +332,7 @@ impl Scan<'_> {
                     if header.len > rest.len() {
                         // Cut off by the end of the recording, or a false one.
                         if !is_lost {
+                            self.cut = Some((rest.len(), header.len));
                             return None;
                         }
                     } else if !is_lost || is_followed(&header, &rest[header.len..]) {
@@ -302,6 +347,7 @@ impl Scan<'_> {
                 Some(header)
                     if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
                 {
+                    self.foreign = Some(self.at);
                     return None;
                 }
                 _ => {}

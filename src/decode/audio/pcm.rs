@@ -69,6 +69,8 @@ pub struct Pcm<'a> {
     info: Info,
     coding: Coding,
     data: &'a [u8],
+    /// Samples per channel that the header says; None if it does not.
+    declared: Option<u64>,
 }
 
 impl<'a> Pcm<'a> {
@@ -96,7 +98,30 @@ impl<'a> Pcm<'a> {
         if n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has a header but no samples"));
         }
-        Ok(Self { info: Info { codec: coding.codec(), sample_rate, channels, n_samples }, coding, data })
+        let info = Info { codec: coding.codec(), sample_rate, channels, n_samples };
+        Ok(Self { info, coding, data, declared: None })
+    }
+
+    /// Adds that the header says `bytes` bytes of samples, of which `data` has as many as there are.
+    pub(super) fn declaring_bytes(mut self, bytes: Option<u64>) -> Self {
+        let bytes = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.declared = bytes.filter(|&bytes| bytes > self.data.len()).map(|bytes| match &self.coding {
+            Coding::Adpcm(blocks) => blocks.n_samples(bytes),
+            linear => (bytes / (linear.stride() * usize::from(self.info.channels))) as u64,
+        });
+        self.declared = self.declared.or(bytes.map(|_| self.info.n_samples));
+        self
+    }
+
+    /// Adds that the header says `samples` samples per channel.
+    pub(super) fn declaring_samples(mut self, samples: Option<u64>) -> Self {
+        self.declared = samples;
+        self
+    }
+
+    /// Samples per channel that the header says, if it does.
+    pub(super) fn declared(&self) -> Option<u64> {
+        self.declared
     }
 
     /// What the header says, checked against the bytes.

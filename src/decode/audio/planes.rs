@@ -72,6 +72,12 @@ impl Planes {
         &mut self.samples[i * self.len..(i + 1) * self.len]
     }
 
+    /// The samples of all channels, one behind the other, in the memory that they have.
+    pub fn into_samples(mut self) -> Vec<f32> {
+        self.samples.truncate(usize::from(self.channels) * self.len);
+        self.samples
+    }
+
     /// # Errors
     /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would be.
     pub(crate) fn check_finite(&self) -> Result<()> {
@@ -110,6 +116,8 @@ mod tests {
         planes.channel_mut(0).fill(-2_147_483_648.0);
         planes.reset(1, 2).unwrap();
         assert!(planes.check_finite().is_ok(), "samples of the record before do not count");
+        planes.channel_mut(0).copy_from_slice(&[0.5, 0.25]);
+        assert_eq!(planes.into_samples(), [0.5, 0.25]);
     }
 
     #[test]

@@ -57,7 +57,13 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     }
     match frames(rest) {
         Some(format) => Ok(format),
-        None if start > 0 => Err(unsupported("no audio that is decoded here follows the ID3v2 tag")),
+        None if start > 0 && rest.is_empty() => {
+            Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing behind it"))
+        }
+        None if start > 0 => Err(unsupported(format!(
+            "no audio that is decoded here follows the ID3v2 tag; the bytes behind it {}",
+            describe(rest)
+        ))),
         None => Err(unsupported(format!("no known audio format; the bytes {}", describe(bytes)))),
     }
 }
@@ -224,25 +230,65 @@ fn mpeg_frame(bytes: &[u8]) -> Option<(usize, u32)> {
 
 /// The name of a known format that is not decoded here.
 fn known(bytes: &[u8]) -> Option<&'static str> {
-    let magics: [(&[u8], &str); 17] = [
-        (b"\x1aE\xdf\xa3", "are WebM or Matroska"),
+    let magics: [(&[u8], &str); 45] = [
         (b"wvpk", "are WavPack"),
         (b"MAC ", "are Monkey's Audio"),
         (b"MThd", "are MIDI, which holds notes and no sound"),
         (b"\x30\x26\xb2\x75", "are ASF (WMA)"),
+        (b"#!AMR-WB", "are AMR-WB"),
         (b"#!AMR", "are AMR"),
+        (b"#!SILK", "are SILK"),
+        (b"\x02#!SILK", "are SILK"),
+        (b"ADIF", "are AAC in ADIF; ADTS and MP4 are decoded"),
+        (b"\x7f\xfe\x80\x01", "are DTS"),
+        (b"\xfe\x7f\x01\x80", "are DTS"),
+        (b"\x1f\xff\xe8\x00", "are DTS"),
+        (b"\xff\x1f\x00\xe8", "are DTS"),
+        (b".ra\xfd", "are RealAudio"),
+        (b".RMF", "are RealMedia"),
+        (b"FLV\x01", "are Flash Video"),
+        (b"\0\0\x01\xba", "are an MPEG program stream"),
+        (b"\0\0\x01\xb3", "are MPEG video"),
+        (b"NIST_1A", "are NIST SPHERE"),
+        (b"Creative Voice File", "are Creative VOC"),
+        (b"ajkg", "are Shorten"),
+        (b"tBaK", "are TAK"),
+        (b"OFR ", "are OptimFROG"),
+        (b"qoaf", "are QOA"),
         (b"\xff\xd8\xff", "are a JPEG image"),
         (b"\x89PNG", "are a PNG image"),
         (b"GIF8", "are a GIF image"),
         (b"%PDF", "are a PDF document"),
         (b"PK\x03\x04", "are a ZIP archive"),
         (b"\x1f\x8b", "are gzip-compressed"),
+        (b"\x28\xb5\x2f\xfd", "are Zstandard-compressed"),
+        (b"BZh", "are bzip2-compressed"),
+        (b"\xfd7zXZ", "are xz-compressed"),
+        (b"7z\xbc\xaf", "are a 7z archive"),
+        (b"Rar!", "are a RAR archive"),
+        (b"version https://git-lfs", "are a Git LFS pointer and not the file; `git lfs pull` fetches it"),
+        (b"\x93NUMPY", "are a numpy array"),
+        (b"\x89HDF", "are HDF5"),
         (b"TTA", "are True Audio"),
         (b"DSD ", "are DSD"),
+        (b"FRM8", "are DSD"),
         (b"MPCK", "are Musepack"),
+        (b"MP+", "are Musepack"),
         (b"ARROW1", "are an Arrow file"),
         (b"PAR1", "are a Parquet file"),
     ];
+    if bytes.starts_with(b"\x1aE\xdf\xa3") {
+        // The document type stands within the first element.
+        let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
+        return Some(match (holds(b"webm"), holds(b"matroska")) {
+            (true, false) => "are WebM",
+            (false, true) => "are Matroska (MKV, MKA)",
+            _ => "are WebM or Matroska",
+        });
+    }
+    if let Some(name) = transport(bytes) {
+        return Some(name);
+    }
     if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
@@ -256,10 +302,52 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
     None
 }
 
+/// AC-3 and its successor, by the sync word and the version. Source: ETSI TS 102 366, sections 4.3 and E.1.2.
+fn dolby(bytes: &[u8]) -> Option<&'static str> {
+    let head = bytes.first_chunk::<6>()?;
+    // Some recorders swap the bytes of each word.
+    let version = match head[..2] {
+        [0x0b, 0x77] => head[5],
+        [0x77, 0x0b] => head[4],
+        _ => return None,
+    };
+    match version >> 3 {
+        0..=10 => Some("are AC-3 (Dolby Digital)"),
+        11..=16 => Some("are E-AC-3 (Dolby Digital Plus)"),
+        _ => None,
+    }
+}
+
+/// AAC in LOAS: frames that begin with 11 bits of sync and 13 bits of length. Source: ISO/IEC 14496-3, section 1.7.2.
+fn latm(bytes: &[u8]) -> Option<&'static str> {
+    let head = bytes.first_chunk::<3>()?;
+    let is_sync = |bytes: &[u8]| bytes[0] == 0x56 && bytes[1] & 0xe0 == 0xe0;
+    let len = 3 + (usize::from(head[1] & 0x1f) << 8 | usize::from(head[2]));
+    let goes_on = bytes.get(len..).is_none_or(|rest| rest.len() < 2 || is_sync(rest));
+    (is_sync(head) && goes_on).then_some("are AAC in LOAS/LATM; ADTS and MP4 are decoded")
+}
+
+/// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section 2.4.3.2.
+fn transport(bytes: &[u8]) -> Option<&'static str> {
+    let is_one = bytes.len() > 3 * 188 && (0..4).all(|i| bytes[188 * i] == 0x47);
+    is_one.then_some("are an MPEG transport stream")
+}
+
+/// MPEG audio of free format: a header whose bit rate is 0, so that its frames do not tell their length.
+fn is_free_format(bytes: &[u8]) -> bool {
+    let Some(&[sync, version, rates, mode]) = bytes.first_chunk::<4>() else { return false };
+    // With any bit rate in its place it must be a header.
+    rates >> 4 == 0 && mpeg_frame(&[sync, version, rates | 0x50, mode]).is_some()
+}
+
 /// How `bytes` look to a person.
 fn describe(bytes: &[u8]) -> String {
-    if let Some(name) = known(bytes) {
+    // The last two are told by too few bits to keep frames from being looked for.
+    if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
         return name.into();
+    }
+    if is_free_format(bytes) {
+        return "are MPEG audio of free format, whose frames do not tell their length; encode it with a bit rate".into();
     }
     let head = &bytes[..bytes.len().min(64)];
     if head.iter().all(|&byte| byte == 0) {
@@ -272,6 +360,77 @@ fn describe(bytes: &[u8]) -> String {
         return "look like FLAC frames without the header that a FLAC file starts with".into();
     }
     format!("start with `{}`", head[..head.len().min(8)].escape_ascii())
+}
+
+/// Names what the sound of an MP4 file is that could not be opened, where that is why.
+pub(super) fn name_mp4(error: Error, bytes: &[u8]) -> Error {
+    const NAMES: [(&[u8], &str); 29] = [
+        (b"Opus", "Opus"),
+        (b"fLaC", "FLAC"),
+        (b".mp3", "MP3"),
+        (b"ac-3", "AC-3 (Dolby Digital)"),
+        (b"ec-3", "E-AC-3 (Dolby Digital Plus)"),
+        (b"ac-4", "AC-4"),
+        (b"dtsc", "DTS"),
+        (b"dtse", "DTS"),
+        (b"dtsh", "DTS"),
+        (b"dtsl", "DTS"),
+        (b"samr", "AMR"),
+        (b"sawb", "AMR-WB"),
+        (b"sowt", "PCM"),
+        (b"twos", "PCM"),
+        (b"in24", "PCM"),
+        (b"in32", "PCM"),
+        (b"fl32", "PCM"),
+        (b"fl64", "PCM"),
+        (b"lpcm", "PCM"),
+        (b"ipcm", "PCM"),
+        (b"fpcm", "PCM"),
+        (b"raw ", "PCM"),
+        (b"ulaw", "mu-law"),
+        (b"alaw", "A-law"),
+        (b"ima4", "IMA ADPCM"),
+        (b"QDM2", "QDesign Music"),
+        (b"QDMC", "QDesign Music"),
+        (b"alac", "ALAC"),
+        (b"mp4a", "AAC"),
+    ];
+    if !matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Corrupt) {
+        return error;
+    }
+    // Sample descriptions, wherever they are: size, name, version, count; then of the first entry size and name.
+    let found = bytes.windows(4).enumerate().filter(|(_, name)| name == b"stsd").find_map(|(at, _)| {
+        let entry = bytes.get(at + 12..)?;
+        let name = NAMES.iter().find(|(name, _)| entry.get(4..8) == Some(*name))?.1;
+        Some((name, u16::from_be_bytes([*entry.get(24)?, *entry.get(25)?])))
+    });
+    let is_quicktime = bytes.get(8..12) == Some(b"qt  ");
+    let what = match found {
+        Some(("AAC", channels @ 3..)) => format!("AAC of {channels} channels; of one and two it is decoded"),
+        Some(("ALAC", _)) if is_quicktime => "ALAC in QuickTime (MOV); in M4A and CAF it is decoded".into(),
+        None | Some(("AAC" | "ALAC", _)) => return error,
+        Some((name, _)) => format!("{name}; AAC and ALAC are decoded"),
+    };
+    unsupported(format!("an MP4 file whose sound is {what}")).because(error)
+}
+
+/// Names what an ADTS stream is that could not be opened, where that is why.
+pub(super) fn name_adts(error: Error, bytes: &[u8]) -> Error {
+    let head = bytes.get(skip_id3v2(bytes)..).and_then(|rest| rest.first_chunk::<4>());
+    let is_of_kind = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Corrupt);
+    match head.map(|head| (head[2] & 1) << 2 | head[3] >> 6) {
+        Some(layout @ 3..) if is_of_kind => {
+            // Layout 7 is that of eight.
+            let channels = if layout == 7 { 8 } else { layout };
+            unsupported(format!("AAC of {channels} channels in ADTS; of one and two it is decoded"))
+                .because(error)
+        }
+        Some(0) if is_of_kind => {
+            unsupported("AAC in ADTS whose header does not tell the channels; of one and two it is decoded")
+                .because(error)
+        }
+        _ => error,
+    }
 }
 
 /// The offset behind any ID3v2 tags at the start. Source: ID3v2.4.0 main structure, section 3.
@@ -312,9 +471,67 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_opened_is_named() {
+        let error = || Error::new(ErrorKind::Corrupt, "the demuxer's own words");
+        let entry = |name: &[u8; 4], channels: u8| {
+            let entry = [&b"\0\0\0\x40"[..], name, &[0; 16], &[0, channels], &[0; 40]].concat();
+            [&b"\0\0\0\x50stsd\0\0\0\0\0\0\0\x01"[..], &entry].concat()
+        };
+        let file = |brand: &[u8; 4], entries: &[Vec<u8>]| {
+            [&b"\0\0\0\x14ftyp"[..], brand, &[0; 8], &entries.concat()].concat()
+        };
+        let named = [
+            (file(b"isom", &[entry(b"avc1", 0), entry(b"Opus", 2)]), "whose sound is Opus"),
+            (file(b"isom", &[entry(b"mp4a", 6)]), "AAC of 6 channels"),
+            (file(b"qt  ", &[entry(b"alac", 2)]), "ALAC in QuickTime (MOV)"),
+            (file(b"qt  ", &[entry(b"sowt", 2)]), "whose sound is PCM"),
+        ];
+        for (bytes, name) in named {
+            let found = name_mp4(error(), &bytes);
+            assert_eq!(found.kind, ErrorKind::Unsupported);
+            assert!(found.message.contains(name), "{found}");
+            assert!(found.reason().contains("the demuxer's own words"), "{found}");
+            let other = name_mp4(Error::new(ErrorKind::Memory, "none"), &bytes);
+            assert_eq!((other.kind, other.message.as_str()), (ErrorKind::Memory, "none"));
+        }
+        for bytes in
+            [file(b"isom", &[entry(b"mp4a", 2)]), file(b"M4A ", &[entry(b"alac", 2)]), file(b"isom", &[])]
+        {
+            assert_eq!(name_mp4(error(), &bytes).message, error().message);
+        }
+        // 44.1 kHz, LC: 5.1, 7.1, as the stream tells, stereo.
+        for (head, name) in [
+            ([0xff, 0xf1, 0x51, 0x80], "6 channels"),
+            ([0xff, 0xf1, 0x51, 0xc0], "8 channels"),
+            ([0xff, 0xf1, 0x50, 0x00], "does not tell the channels"),
+            ([0xff, 0xf1, 0x50, 0x80], "own words"),
+        ] {
+            assert!(name_adts(error(), &head).message.contains(name), "{head:?}");
+        }
+    }
+
+    #[test]
     fn what_is_not_decoded_is_named() {
-        let named: [(&[u8], &str); 7] = [
+        let zeros = [0; 600];
+        let mut packets = [0; 4 * 188];
+        packets.iter_mut().step_by(188).for_each(|byte| *byte = 0x47);
+        let free = [&[0xff, 0xfb, 0x00, 0xc4][..], &zeros].concat();
+        let named: [(&[u8], &str); 21] = [
             (b"\x1aE\xdf\xa3....", "WebM"),
+            (b"\x1aE\xdf\xa3\x9fB\x86\x81\x01B\x82\x84webm", "are WebM"),
+            (b"\x1aE\xdf\xa3\xa3B\x86\x81\x01B\x82\x88matroska", "are Matroska"),
+            (b"\x0b\x77\x3a\x5c\x14\x40....", "are AC-3"),
+            (b"\x77\x0b\x5c\x3a\x40\x14....", "are AC-3"),
+            (b"\x0b\x77\x00\x7f\x34\x87....", "are E-AC-3"),
+            (b"\x56\xe0\x02..\x56\xe0\x00", "LOAS/LATM"),
+            (&free, "free format"),
+            (b"ID3\x04\0\0\0\0\0\x02ab\xff\xfb\x00\xc4....", "free format"),
+            (b"ID3\x04\0\0\0\0\0\x02ab\x7f\xfe\x80\x01", "are DTS"),
+            (&packets, "transport stream"),
+            (b"NIST_1A\n   1024\n", "NIST SPHERE"),
+            (b"version https://git-lfs.github.com/spec/v1\noid", "Git LFS pointer"),
+            (b"#!AMR-WB\n", "AMR-WB"),
+            (b"ADIF....", "ADIF"),
             (b"wvpk....", "WavPack"),
             (b"MThd....", "MIDI"),
             (b"\xff\xd8\xff\xe0....", "JPEG"),

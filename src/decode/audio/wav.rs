@@ -10,14 +10,19 @@ use super::{
     Info,
     adpcm::Blocks,
     corrupt,
-    field::{Endian, clipped, u16_at, u32_at, u64_at},
+    field::{Endian, array_at, clipped, u16_at, u32_at, u64_at},
     pcm::{Coding, Layout, Pcm, float_coding, int_coding},
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
 
-/// The bytes of WAVEFORMATEXTENSIBLE's SubFormat after the format tag.
-const SUBFORMAT_TAIL: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
+/// The format tag of WAVEFORMATEXTENSIBLE, which has the real one in a GUID.
+const EXTENSIBLE: u16 = 0xfffe;
+/// What follows the format tag in the SubFormat of WAVEFORMATEXTENSIBLE: `xxxxxxxx-0000-0010-8000-00aa00389b71`.
+const SUBFORMAT_TAIL: [u8; 8] = [0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
+/// Where the fields of a codec begin in the `fmt ` chunk: behind its own size, and behind the SubFormat.
+const OWN_FIELDS: usize = 18;
+const OWN_FIELDS_EXTENSIBLE: usize = 40;
 /// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
 const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
 
@@ -26,6 +31,16 @@ pub(super) enum Opened<'a> {
     Pcm(Pcm<'a>),
     /// MPEG audio frames behind a WAV header.
     Mpeg(&'a [u8]),
+}
+
+/// Sizes from here to 2^32 are what writers put down that never come back to fill in the true one.
+const UNKNOWN_SIZE: u64 = 0x7fff_f000;
+
+/// A `data` chunk: the bytes that are there, and how many its header says, if it does.
+#[derive(Clone, Copy)]
+struct Data<'a> {
+    bytes: &'a [u8],
+    said: Option<u64>,
 }
 
 /// Opens RIFF, RIFX, RF64 and BW64.
@@ -48,7 +63,11 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
             b"fact" => fact = u32_at(bytes, body, endian),
             b"data" => {
                 let unknown = size == 0 && !chunks_follow(bytes, body, endian);
-                data = Some(clipped(bytes, body, if unknown { u64::MAX } else { size }));
+                let is_filler = large.is_none() && (UNKNOWN_SIZE..1 << 32).contains(&size);
+                data = Some(Data {
+                    bytes: clipped(bytes, body, if unknown { u64::MAX } else { size }),
+                    said: Some(size).filter(|_| !unknown && !is_filler),
+                });
             }
             _ => {}
         }
@@ -103,7 +122,7 @@ pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
             match &id[..4] {
                 b"fmt " => fmt = Some(clipped(bytes, body, size)),
                 b"fact" => fact = u32_at(bytes, body, Endian::Little),
-                b"data" => data = Some(clipped(bytes, body, size)),
+                b"data" => data = Some(Data { bytes: clipped(bytes, body, size), said: Some(size) }),
                 _ => {}
             }
         }
@@ -122,15 +141,46 @@ pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
     }
 }
 
+/// The format tag that the SubFormat of WAVEFORMATEXTENSIBLE stands for; none if it stands for no tag.
+///
+/// In RIFX the GUID's three numbers are big-endian, or, by writers that copy it, little-endian.
+fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
+    let guid: [u8; 16] = array_at(fmt, 24)?;
+    let tag = |endian| {
+        let is_known = u16_at(&guid, 4, endian) == Some(0)
+            && u16_at(&guid, 6, endian) == Some(0x10)
+            && guid[8..] == SUBFORMAT_TAIL;
+        u32_at(&guid, 0, endian).filter(|_| is_known).and_then(|tag| u16::try_from(tag).ok())
+    };
+    tag(endian).or_else(|| tag(Endian::Little))
+}
+
+/// What a format tag that is not decoded stands for, in brackets; nothing if it is none of the usual. Source: RFC 2361.
+fn tag_name(tag: u16) -> &'static str {
+    match tag {
+        0x0020 => " (Yamaha ADPCM)",
+        0x0031 => " (GSM 6.10)",
+        0x0022 => " (TrueSpeech)",
+        0x0040 | 0x0045 | 0x0064 | 0x0065 => " (G.72x ADPCM)",
+        0x00ff | 0x1600 | 0x1602 | 0x1610 => " (AAC)",
+        0x0160..=0x0163 => " (WMA)",
+        0x2000 => " (AC-3)",
+        0x2001 => " (DTS)",
+        0x674f..=0x6751 | 0x676f..=0x6771 => " (Vorbis)",
+        0xf1ac => " (FLAC)",
+        _ => "",
+    }
+}
+
 /// Puts `fmt ` and `data` together.
 fn coded<'a>(
     fmt: Option<&'a [u8]>,
-    data: Option<&'a [u8]>,
+    data: Option<Data<'a>>,
     fact: Option<u32>,
     endian: Endian,
 ) -> Result<Opened<'a>> {
     let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
-    let data = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
+    let Data { bytes: data, said } = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
     if data.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the WAV file has a header but no samples"));
     }
@@ -140,12 +190,12 @@ fn coded<'a>(
     let sample_rate = u32_at(fmt, 4, endian).ok_or_else(short)?;
     let block = u16_of(12)?;
     let bits = u16_of(14)?;
-    let mut tag = u16_of(0)?;
-    if tag == 0xfffe {
-        let known = fmt.get(26..40).is_some_and(|tail| tail == SUBFORMAT_TAIL);
-        tag = u16_at(fmt, 24, endian).filter(|_| known).ok_or_else(|| {
+    let (mut tag, mut own) = (u16_of(0)?, fmt.get(OWN_FIELDS..).unwrap_or_default());
+    if tag == EXTENSIBLE {
+        tag = subformat(fmt, endian).ok_or_else(|| {
             unsupported("the WAV file's extensible format is none of those that a format tag names")
         })?;
+        own = fmt.get(OWN_FIELDS_EXTENSIBLE..).unwrap_or_default();
     }
     if channels == 0 {
         return Err(corrupt("the WAV header says 0 channels"));
@@ -168,8 +218,8 @@ fn coded<'a>(
         7 if stride == 1 => Coding::Mulaw,
         2 | 0x11 => {
             let blocks = match tag {
-                2 => Blocks::ms(fmt, channels, block)?,
-                _ => Blocks::ima(fmt, channels, block)?,
+                2 => Blocks::ms(own, endian, channels, block, bits)?,
+                _ => Blocks::ima(own, endian, channels, block, bits)?,
             };
             limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.len()));
             Coding::Adpcm(blocks)
@@ -178,9 +228,62 @@ fn coded<'a>(
         3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
         _ => {
             return Err(unsupported(format!(
-                "the WAV file's format tag is {tag:#06x}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded"
+                "the WAV file's format tag is {tag:#06x}{}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded",
+                tag_name(tag)
             )));
         }
     };
-    Pcm::new(data, coding, sample_rate, channels, limit).map(Opened::Pcm)
+    let pcm = Pcm::new(data, coding, sample_rate, channels, limit)?;
+    Ok(Opened::Pcm(pcm.declaring_bytes(said)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with that `fmt ` chunk and four bytes of data, in the byte order that `id` names.
+    fn file(id: &[u8; 4], fmt: &[u8], data: &[u8]) -> Vec<u8> {
+        let size = |bytes: &[u8]| {
+            let n = bytes.len() as u32;
+            if id == b"RIFX" { n.to_be_bytes() } else { n.to_le_bytes() }
+        };
+        [&id[..], &size(data), b"WAVEfmt ", &size(fmt), fmt, b"data", &size(data), data].concat()
+    }
+
+    /// WAVEFORMATEXTENSIBLE of 16 bits, mono, 8 kHz, big-endian.
+    fn extensible(guid: [u8; 16]) -> Vec<u8> {
+        let plain =
+            [0xff, 0xfe, 0, 1, 0, 0, 0x1f, 0x40, 0, 0, 0x3e, 0x80, 0, 2, 0, 16, 0, 22, 0, 16, 0, 0, 0, 4];
+        [&plain[..], &guid].concat()
+    }
+
+    #[test]
+    fn big_endian_extensible_headers_are_read() {
+        let tail = SUBFORMAT_TAIL;
+        let big = [&[0, 0, 0, 1, 0, 0, 0, 0x10][..], &tail].concat();
+        let little = [&[1, 0, 0, 0, 0, 0, 0x10, 0][..], &tail].concat();
+        for guid in [big, little] {
+            let bytes = file(b"RIFX", &extensible(guid.try_into().unwrap()), &[0x40, 0, 0xc0, 0]);
+            let Ok(Opened::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
+            assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
+            let mut out = crate::decode::Planes::new();
+            out.reset(1, 2).unwrap();
+            pcm.read(&mut crate::decode::audio::Kept::default(), 0..2, &mut out).unwrap();
+            assert_eq!(out.channel(0), [0.5, -0.5]);
+        }
+        // Ambisonics, and a GUID of nobody's.
+        for guid in [[1, 0, 0, 0, 0x21, 7, 0xd3, 0x11, 0x86, 0x44, 0xc8, 0xc1, 0xca, 0, 0, 0], [7; 16]] {
+            let Err(error) = open(&file(b"RIFX", &extensible(guid), &[0; 4])) else { panic!("opened") };
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+        }
+    }
+
+    #[test]
+    fn adpcm_of_other_widths_is_refused() {
+        // DVI ADPCM of 3 bits: mono, 8 kHz, blocks of 8 bytes.
+        let fmt = [0x11, 0, 1, 0, 0x40, 0x1f, 0, 0, 0x40, 0x1f, 0, 0, 8, 0, 3, 0, 2, 0, 9, 0];
+        let Err(error) = open(&file(b"RIFF", &fmt, &[0; 16])) else { panic!("opened") };
+        assert_eq!(error.kind, ErrorKind::Unsupported);
+        assert!(error.message.contains("3 bits"), "{error}");
+    }
 }

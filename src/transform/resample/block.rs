@@ -11,6 +11,7 @@
 //! Schafer, "Discrete-Time Signal Processing", 8.7.3.
 
 use super::{Ratio, design::Prototype, fill};
+use crate::{Result, room};
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 use std::{cell::RefCell, f64::consts::TAU, ops::Range, sync::Arc};
 
@@ -115,11 +116,19 @@ impl Block {
 
     /// Writes outputs `target_start ..`, which may lie before the recording; `source` begins at `source_start` and is
     /// surrounded by zeros.
-    pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: i128, out: &mut [f32]) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses the thread's working memory.
+    pub(super) fn run(
+        &self,
+        source: &[f32],
+        source_start: u64,
+        target_start: i128,
+        out: &mut [f32],
+    ) -> Result<()> {
         let (hop_out, pair_len) = (self.hop_out as usize, self.pair_len());
         SCRATCH.with_borrow_mut(|scratch| {
-            // bounded: a method of its own, by the plan.
-            scratch.reserve(self);
+            scratch.reserve(self)?;
             let (mut at, mut rest) = (target_start, out);
             while !rest.is_empty() {
                 let pair = at.div_euclid(pair_len as i128);
@@ -137,7 +146,8 @@ impl Block {
                 at += count as i128;
                 rest = later;
             }
-        });
+            Ok(())
+        })
     }
 
     /// From `scratch.samples` to the outputs of a pair of blocks, as real and imaginary parts.
@@ -165,19 +175,16 @@ impl Block {
 
 impl Scratch {
     /// Grows the buffers to what `plan` needs; allocates only when a thread meets a larger plan than before.
-    fn reserve(&mut self, plan: &Block) {
-        fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
-            if buffer.len() < len {
-                // bounded: by the plan, about 100 KB.
-                buffer.resize(len, T::default());
-            }
+    fn reserve(&mut self, plan: &Block) -> Result<()> {
+        fn grow<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> Result<()> {
+            if buffer.len() < len { room::resize(buffer, len, T::default()) } else { Ok(()) }
         }
-        grow(&mut self.samples, plan.n_in + plan.hop_in as usize);
-        grow(&mut self.input, plan.n_in);
-        grow(&mut self.output, plan.n_out);
+        grow(&mut self.samples, plan.n_in + plan.hop_in as usize)?;
+        grow(&mut self.input, plan.n_in)?;
+        grow(&mut self.output, plan.n_out)?;
         grow(
             &mut self.fft,
             plan.forward.get_inplace_scratch_len().max(plan.inverse.get_inplace_scratch_len()),
-        );
+        )
     }
 }

@@ -7,6 +7,7 @@
 //! do not depend on the span asked for. Source: Smith, "Digital Audio Resampling"; cubic Lagrange interpolation.
 
 use super::{Ratio, design::Prototype, fill};
+use crate::{Result, room};
 use std::{cell::RefCell, ops::Range};
 
 /// Points of the kernel per sample of the lower rate.
@@ -89,8 +90,22 @@ impl Direct {
     }
 
     /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
-    pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: u64, out: &mut [f32]) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses the thread's working memory.
+    pub(super) fn run(
+        &self,
+        source: &[f32],
+        source_start: u64,
+        target_start: u64,
+        out: &mut [f32],
+    ) -> Result<()> {
         EDGE.with_borrow_mut(|edge| {
+            if let Kernel::Table { taps, .. } = self.kernel
+                && edge.len() < taps
+            {
+                room::resize(edge, taps, 0.0)?;
+            }
             for (i, out) in out.iter_mut().enumerate() {
                 let (position, phase) = self.position(target_start.saturating_add(i as u64));
                 let first = position as i128 + 1 - i128::from(self.half) - i128::from(source_start);
@@ -99,10 +114,6 @@ impl Direct {
                         let inside =
                             usize::try_from(first).ok().and_then(|at| source.get(at..)?.get(..*taps));
                         let samples = inside.unwrap_or_else(|| {
-                            if edge.len() < *taps {
-                                // bounded: by the plan, whose filters are some hundred taps long.
-                                edge.resize(*taps, 0.0);
-                            }
                             fill(&mut edge[..*taps], source, first);
                             &edge[..*taps]
                         });
@@ -120,7 +131,8 @@ impl Direct {
                     }
                 };
             }
-        });
+            Ok(())
+        })
     }
 
     /// The sum with the kernel evaluated at `time`, `time - 1`, ... source samples.

@@ -16,7 +16,10 @@ use super::{
 };
 #[cfg(target_arch = "x86_64")]
 use crate::transform::lanes::Avx2;
-use crate::transform::lanes::{LANES, Lanes, Level, Portable};
+use crate::{
+    Result, room,
+    transform::lanes::{LANES, Lanes, Level, Portable},
+};
 use std::{cell::RefCell, ops::Range};
 
 /// Fine samples under the short kernel.
@@ -128,7 +131,16 @@ impl Staged {
     }
 
     /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
-    pub(super) fn run(&self, source: &[f32], source_start: u64, target_start: u64, out: &mut [f32]) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses the thread's working memory.
+    pub(super) fn run(
+        &self,
+        source: &[f32],
+        source_start: u64,
+        target_start: u64,
+        out: &mut [f32],
+    ) -> Result<()> {
         let pair_len = self.block.pair_len();
         let (position, part) = self.position(target_start);
         let mut fine_start = (position - BEFORE).div_euclid(pair_len as i128) * pair_len as i128;
@@ -143,20 +155,20 @@ impl Staged {
         FINE.with_borrow_mut(|fine| {
             let len = TAPS + pair_len;
             if fine.len() < len {
-                // bounded: by the plan.
-                fine.resize(len, 0.0);
+                room::resize(fine, len, 0.0)?;
             }
             let fine = &mut fine[..len];
             let mut rest = out;
             while !rest.is_empty() {
-                self.block.run(source, source_start, fine_start, &mut fine[TAPS..]);
+                self.block.run(source, source_start, fine_start, &mut fine[TAPS..])?;
                 let count = interpolate(&self.table, fine, &mut cursor, rest);
                 rest = &mut rest[count..];
                 fine.copy_within(pair_len.., 0);
                 fine_start += pair_len as i128;
                 cursor.at -= pair_len.min(cursor.at);
             }
-        });
+            Ok(())
+        })
     }
 }
 

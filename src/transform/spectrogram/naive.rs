@@ -22,7 +22,7 @@ pub(super) fn log_mel(config: &SpectrogramConfig, waveform: &[f32]) -> Vec<Vec<f
         let i = i.abs();
         f64::from(waveform[(if i < n { i } else { 2 * (n - 1) - i }) as usize])
     };
-    let f_max = config.f_max.unwrap_or(f64::from(config.sample_rate) / 2.0);
+    let f_max = config.f_max.unwrap_or(f64::from(config.sample_rate / 2));
     let corner = |i: usize| {
         let (low, high) = (hz_to_mel(config.f_min), hz_to_mel(f_max));
         mel_to_hz(low + (high - low) * i as f64 / (config.n_mels + 1) as f64)
@@ -46,7 +46,7 @@ pub(super) fn log_mel(config: &SpectrogramConfig, waveform: &[f32]) -> Vec<Vec<f
             let (left, peak, right) = (corner(mel), corner(mel + 1), corner(mel + 2));
             let energy: f64 = (bins.iter().enumerate())
                 .map(|(k, power)| {
-                    let hz = k as f64 * f64::from(config.sample_rate) / n_fft as f64;
+                    let hz = k as f64 * f64::from(config.sample_rate / 2) / (n_fft / 2) as f64;
                     let weight = ((hz - left) / (peak - left)).min((right - hz) / (right - peak));
                     power * weight.max(0.0)
                 })

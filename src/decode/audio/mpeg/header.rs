@@ -110,10 +110,33 @@ impl Header {
     pub fn main_data(&self, frame: &[u8]) -> MainData {
         let begin = self.side_offset() + self.side_len();
         let Some(side) = frame.get(self.side_offset()..begin) else { return MainData::default() };
-        let bits = |at: usize, n: usize| -> usize {
-            let byte = |i: usize| usize::from(side.get(at / 8 + i).copied().unwrap_or(0));
-            (byte(0) << 16 | byte(1) << 8 | byte(2)) >> (24 - at % 8 - n) & ((1 << n) - 1)
-        };
+        let (begin_bits, granules) = self.granules();
+        let used_bits = granules.map(|at| bits(side, at, 12)).sum();
+        MainData { back: bits(side, 0, begin_bits), len: frame.len() - begin, used_bits }
+    }
+
+    /// Whether the layer III frame that `frame` begins with has a mixed block: two windows in one granule, one for its two lowest
+    /// subbands and one for the others.
+    pub fn has_mixed_block(&self, frame: &[u8]) -> bool {
+        if self.layer != 3 {
+            return false;
+        }
+        let begin = self.side_offset();
+        let Some(side) = frame.get(begin..begin + self.side_len()) else { return false };
+        // Behind part2_3_length (12), big_values (9), global_gain (8) and scalefac_compress (4 or 9).
+        let window = if self.is_low_rate { 38 } else { 33 };
+        let (_, mut granules) = self.granules();
+        // window_switching_flag, block_type and mixed_block_flag; what no decoder takes is no mixed block but damage.
+        granules.any(|at| {
+            let is_switched = bits(side, at + window, 1) == 1;
+            let block_type = bits(side, at + window + 1, 2);
+            let is_mixed = bits(side, at + window + 3, 1) == 1;
+            is_switched && is_mixed && block_type != 0 && bits(side, at + 12, 9) <= 288
+        })
+    }
+
+    /// Bits of `main_data_begin`, and where in the side information each channel of each granule begins.
+    fn granules(&self) -> (usize, impl Iterator<Item = usize>) {
         let channels = usize::from(self.channels);
         // The fields before the granules, the number of granules, the bits per granule and channel.
         let (begin_bits, first, granules, step) = match (self.is_low_rate, channels) {
@@ -122,9 +145,14 @@ impl Header {
             (true, 1) => (8, 8 + 1, 1, 63),
             (true, _) => (8, 8 + 2, 1, 63),
         };
-        let used_bits = (0..granules * channels).map(|i| bits(first + i * step, 12)).sum();
-        MainData { back: bits(0, begin_bits), len: frame.len() - begin, used_bits }
+        (begin_bits, (0..granules * channels).map(move |i| first + i * step))
     }
+}
+
+/// The `n` bits of `side` from bit `at` on, 16 at most.
+fn bits(side: &[u8], at: usize, n: usize) -> usize {
+    let byte = |i: usize| usize::from(side.get(at / 8 + i).copied().unwrap_or(0));
+    (byte(0) << 16 | byte(1) << 8 | byte(2)) >> (24 - at % 8 - n) & ((1 << n) - 1)
 }
 
 /// Where the main data of a layer III frame lies: it begins `back` bytes before the frame's own, and fills `used_bits`.

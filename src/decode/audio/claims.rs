@@ -1,0 +1,168 @@
+//! What a container says that its bytes do not keep: a length, an end.
+//!
+//! In go an opened recording and its bytes, out comes what `forebay check` tells beside the samples. Nothing here changes a sample:
+//! a recording that was cut short decodes to what is there, and only its container knows that there was more.
+//!
+//! | format | declared length | cut short if |
+//! |---|---|---|
+//! | WAV, Wave64, AU | size of the data; not if it is 0, all ones, or near 2^31 or 2^32, as writers to pipes leave it | it is beyond the end |
+//! | AIFF | frames in `COMM` | fewer are there |
+//! | FLAC, also in Ogg | STREAMINFO | fewer are there |
+//! | MPEG audio | frames in the Xing, Info or VBRI tag | two or more are missing; without a tag, if the last frame is not whole |
+//! | Ogg | | the last page of the recording's last stream is not marked as its end |
+//!
+//! Source: own.
+
+use super::{Codec, Info, Recording, ogg::Pages};
+
+/// What a container says beyond the samples that it holds; see the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Samples per channel that the container says; None if it does not.
+    pub declared: Option<u64>,
+    /// How the container contradicts the end of the bytes, in a sentence; None if it does not.
+    pub cut_short: Option<String>,
+    /// What else there is to say of a recording that decodes, a sentence each.
+    pub notices: Vec<String>,
+}
+
+/// What the container of `recording` says, whose bytes are `bytes`.
+pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
+    let Info { n_samples, codec, .. } = recording.info();
+    let mut claims = Claims::default();
+    // Some writers of tags count the frame that holds the tag.
+    let mut slack = 0;
+    let who = match recording {
+        Recording::Pcm(it) => {
+            claims.declared = it.declared();
+            "the header says"
+        }
+        Recording::Flac(it) => {
+            claims.declared = it.declared();
+            "STREAMINFO says"
+        }
+        Recording::Mpeg(it) => {
+            claims.declared = it.declared();
+            slack = it.frame_samples();
+            if let (None, Some((there, said))) = (claims.declared, it.cut_frame()) {
+                claims.cut_short = Some(format!("the last MPEG audio frame has {there} of its {said} bytes"));
+            }
+            if let Some(at) = it.foreign() {
+                let message = format!(
+                    "from byte {at} on the MPEG audio is of another layer, rate or number of channels, and left out"
+                );
+                claims.notices.push(message);
+            }
+            "the Xing, Info or VBRI tag says"
+        }
+        Recording::Vorbis(_) | Recording::Demuxed(_) => "the container says",
+    };
+    if let Some(declared) = claims.declared {
+        if declared > n_samples.saturating_add(slack) {
+            claims.cut_short = Some(format!("{who} {declared} samples, {n_samples} are there"));
+        } else if declared < n_samples && codec == Codec::Flac {
+            claims.notices.push(format!("{who} {declared} samples, the frames hold {n_samples}"));
+        }
+    }
+    if claims.cut_short.is_none() && bytes.starts_with(b"OggS") && !ends_stream(bytes) {
+        claims.cut_short =
+            Some("the last Ogg page of the recording is not marked as the end of its stream".into());
+    }
+    claims
+}
+
+/// Whether the last page of the last stream of sound in an Ogg file is marked as its end.
+fn ends_stream(bytes: &[u8]) -> bool {
+    let (mut serial, mut has_ended) = (None, false);
+    for page in Pages::new(bytes) {
+        let begins =
+            || [&b"\x01vorbis"[..], b"\x7fFLAC"].iter().any(|magic| page.body(bytes).starts_with(magic));
+        if page.begins_stream() && begins() {
+            serial = Some(page.serial);
+        }
+        if serial == Some(page.serial) {
+            has_ended = page.ends_stream();
+        }
+    }
+    has_ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::AudioDecoder, *};
+
+    fn of(bytes: &[u8]) -> (u64, Claims) {
+        let recording = AudioDecoder::new().open(bytes).unwrap();
+        (recording.info().n_samples, recording.claims(bytes))
+    }
+
+    #[test]
+    fn halves_are_told_from_wholes() {
+        let files: [(&str, &[u8]); 9] = [
+            ("wav", include_bytes!("../../../tests/data/audio/cpython-audiodata/pluck-pcm16.wav")),
+            ("adpcm", include_bytes!("../../../tests/data/audio/made/ima_stereo.wav")),
+            ("w64", include_bytes!("../../../tests/data/audio/made/s16.w64")),
+            ("rf64", include_bytes!("../../../tests/data/audio/made/s16.rf64")),
+            ("aiff", include_bytes!("../../../tests/data/audio/made/s24.aiff")),
+            ("au", include_bytes!("../../../tests/data/audio/made/s24.au")),
+            ("flac", include_bytes!("../../../tests/data/audio/mewkiz-flac/80574.flac")),
+            ("mp3", include_bytes!("../../../tests/data/audio/mpeg/lame_cbr64_44100_mono.mp3")),
+            ("ogg", include_bytes!("../../../tests/data/audio/vorbis/perch_16000_mono.ogg")),
+        ];
+        for (name, bytes) in files {
+            let (n_samples, whole) = of(bytes);
+            assert_eq!((&whole.cut_short, &whole.notices), (&None, &vec![]), "{name}");
+            assert_eq!(whole.declared, (name != "ogg").then_some(n_samples), "{name}");
+            let (n_half, half) = of(&bytes[..bytes.len() / 2]);
+            assert!(n_half < n_samples, "{name}");
+            // A block of ADPCM more or less than `fact` says.
+            if name != "adpcm" {
+                assert_eq!(half.declared, whole.declared, "{name}");
+            }
+            let reason = half.cut_short.unwrap_or_else(|| panic!("{name}"));
+            if name != "ogg" {
+                assert!(reason.contains(&format!("{n_half} are there")), "{name}: {reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_declares_nothing_is_not_cut() {
+        for bytes in [
+            &include_bytes!("../../../tests/data/audio/made/size_0.wav")[..],
+            include_bytes!("../../../tests/data/audio/made/size_ffffffff.wav"),
+            include_bytes!("../../../tests/data/audio/mpeg/mp2_44100_mono.mp2"),
+        ] {
+            assert_eq!(of(bytes).1, Claims::default());
+        }
+        let cut = &include_bytes!("../../../tests/data/audio/mpeg/mp2_44100_mono.mp2")[..2000];
+        assert!(of(cut).1.cut_short.unwrap().starts_with("the last MPEG audio frame has"));
+        // arecord and sox leave such sizes when they write to a pipe.
+        let mut piped = include_bytes!("../../../tests/data/audio/made/size_ffffffff.wav").to_vec();
+        let at = piped.windows(4).position(|four| four == b"data").unwrap() + 4;
+        for size in [0x7fff_f000u32, 0x7fff_ffff, 0x8000_0000] {
+            piped[at..at + 4].copy_from_slice(&size.to_le_bytes());
+            assert_eq!(of(&piped).1, Claims::default());
+        }
+    }
+
+    #[test]
+    fn frames_of_another_kind_are_noted() {
+        let one = include_bytes!("../../../tests/data/audio/mpeg/lame_cbr64_44100_mono.mp3");
+        let other = include_bytes!("../../../tests/data/audio/mpeg/mp3_mpeg2_16000_mono.mp3");
+        let (n_samples, claims) = of(&[&one[..], other].concat());
+        assert_eq!((n_samples, claims.cut_short), (of(one).0, None));
+        let [notice] = &claims.notices[..] else { panic!("{:?}", claims.notices) };
+        assert!(notice.contains("another layer, rate or number of channels"), "{notice}");
+    }
+
+    #[test]
+    fn a_total_below_the_frames_is_noted() {
+        let bytes = include_bytes!(
+            "../../../tests/data/audio/flac-ietf/faulty_05_-_wrong_total_number_of_samples.flac"
+        );
+        let (n_samples, claims) = of(bytes);
+        assert_eq!((n_samples, claims.declared, claims.cut_short), (109_487, Some(39_842), None));
+        assert_eq!(claims.notices, ["STREAMINFO says 39842 samples, the frames hold 109487"]);
+    }
+}
