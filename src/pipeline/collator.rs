@@ -39,7 +39,8 @@ struct Made<B> {
 }
 
 enum Outcome<B> {
-    Batch(u64, Complete<B>),
+    /// A batch; `None` stands for one that is left out, which moves the position as any other does.
+    Batch(u64, Option<Complete<B>>),
     /// The pass is over; told only where that was not known before.
     End,
 }
@@ -152,12 +153,31 @@ impl<C: Collate> Pass<C> {
         self.fatal.as_ref()
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in the order of rows.
+    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in the order of rows, also those
+    /// of batches that are left out.
     pub(super) fn next(
         &mut self,
         timeout: Duration,
-        report: impl FnMut(Error),
+        mut report: impl FnMut(Error),
     ) -> Result<Step<Complete<C::Batch>>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.receive(left, &mut report)? {
+                Step::Batch(number, Some(complete)) => return Ok(Step::Batch(number, complete)),
+                Step::Batch(_, None) if left.is_zero() => return Ok(Step::TimedOut),
+                Step::Batch(_, None) => {}
+                Step::TimedOut => return Ok(Step::TimedOut),
+                Step::End => return Ok(Step::End),
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        timeout: Duration,
+        report: impl FnMut(Error),
+    ) -> Result<Step<Option<Complete<C::Batch>>>> {
         if let Some(error) = &self.fatal {
             return Err(error.clone());
         }
@@ -193,7 +213,11 @@ impl<C: Collate> Pass<C> {
                 bad.into_iter().for_each(report);
                 match outcome {
                     Ok(Outcome::Batch(number, complete)) => {
-                        self.hand_out(&counters, at);
+                        if complete.is_some() {
+                            self.hand_out(&counters, at);
+                        } else if number == self.first {
+                            self.first += 1;
+                        }
                         self.next = number + 1;
                         Ok(Step::Batch(number, complete))
                     }
