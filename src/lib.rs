@@ -22,6 +22,8 @@ pub mod config;
 pub mod dtype;
 pub mod error;
 mod float_mode;
+#[cfg(any(feature = "cache", feature = "tokens", feature = "audio"))]
+mod locks;
 pub mod memory;
 pub mod order;
 pub mod record;

@@ -223,6 +223,10 @@ pub trait Collate: Send {
     /// What the user gets.
     type Batch: Send + 'static;
 
+    /// Whether a batch of a finite pass that has no rows, since all of its records are bad, is left out where no other rank has a
+    /// part of it. Not where batches are counted as they come.
+    const LEAVES_OUT_EMPTY: bool = true;
+
     /// Writes `example` into `row` of the batch under way, each row once; or takes it for its stream, if it is a wanted one.
     ///
     /// # Errors

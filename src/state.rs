@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
-    pipeline::{Canon, Losses, Lost, Position},
+    pipeline::{Canon, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position},
     record::{Held, Standing, Standings},
 };
 
@@ -85,7 +85,7 @@ impl Identity {
         let mut standings = Vec::new();
         let Range { start, end } = self.share.streams(n_streams);
         // As many as there are at most, whatever a state says.
-        for number in start..end.min(start + packers.len() as u64 + 1) {
+        for number in start..end.min(start.saturating_add(packers.len() as u64 + 1)) {
             let Some(packer) = packers.get(&number.to_string()) else {
                 return wrong(format!(
                     "the state tells of packer {}, this rank has those from {start} to {}; load a list of the states of all ranks",
@@ -206,8 +206,12 @@ fn standing(packer: &Value) -> Option<Standing> {
 fn lost(state: Option<&Value>) -> Option<Losses> {
     let Some(losses) = state else { return Some(Losses::new()) };
     let of_rank = |(rank, lost): (&String, &Value)| {
-        let rows = lost.get("rows")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
-        Some((rank.parse().ok()?, Lost { records: lost.get("records")?.as_u64()?, rows }))
+        let rows: Vec<_> = lost.get("rows")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
+        let records = lost.get("records")?.as_u64()?;
+        // As many as were lost, at most; and no count goes beyond 64 bits from there on.
+        let is_count = records <= MAX_EPOCH && rows.len() as u64 <= records && rows.len() <= NAMED;
+        let rank = rank.parse().ok().filter(|&rank: &u64| rank < MAX_WORLD)?;
+        is_count.then_some((rank, Lost { records, rows }))
     };
     losses.as_object()?.iter().map(of_rank).collect()
 }
@@ -227,7 +231,15 @@ pub fn merge(states: Vec<Value>) -> Result<Value> {
     let mut states = states.into_iter();
     let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
     let Some(mut merged) = states.next() else { return wrong("there are no states in the list".into()) };
+    let no_dict =
+        |state: &Value| format!("the list has {state}; a state is a dict: pass what state_dict() returned");
+    if !merged.is_object() {
+        return wrong(no_dict(&merged));
+    }
     for mut state in states {
+        if !state.is_object() {
+            return wrong(no_dict(&state));
+        }
         for name in ["version", "kind", "epoch", "batch", "n_streams", "first_world_size", "config", "data"] {
             if merged.get(name) != state.get(name) {
                 return wrong(format!(

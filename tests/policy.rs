@@ -235,6 +235,79 @@ fn ranks_have_as_many_batches_as_each_other_whoever_fails() {
     }
 }
 
+/// Of 13 batches the third to the fifth, and the last.
+fn in_bad_batches(row: u64) -> Option<ErrorKind> {
+    ((16..40).contains(&row) || row >= 96).then_some(ErrorKind::Truncated)
+}
+
+#[test]
+fn one_process_leaves_out_a_batch_without_rows_and_its_number_stays() {
+    let numbers = [0, 1, 5, 6, 7, 8, 9, 10, 11];
+    let bad: Vec<u64> = (16..40).chain(96..100).collect();
+    for (n_workers, prefetch_batches) in [(1, 1), (2, 3), (8, 8)] {
+        let make = || {
+            let given = Plan { order: Order::Sequential, n_workers, prefetch_batches, ..plan() };
+            engine(given, Toy { unreadable: in_bad_batches, ..toy(&[40, 60]) }, QUICK)
+        };
+        let mut whole = make();
+        assert_eq!(whole.batches_per_epoch(), 13);
+        let mut got = Vec::new();
+        let mut positions = Vec::new();
+        while let Step::Batch(number, batch) = whole.next(SOON).unwrap() {
+            assert_eq!(whole.batch(), number + 1);
+            positions.push(whole.position());
+            got.push((number, batch));
+        }
+        assert_eq!(got.iter().map(|&(number, _)| number).collect::<Vec<_>>(), numbers);
+        assert_eq!(whole.errors().map(|error| error.place.index.unwrap()).collect::<Vec<_>>(), bad);
+        assert_eq!((whole.position().epoch, whole.position().batch), (1, 0));
+        assert_eq!(whole.stats().batches, 9);
+        // From each position on, and from within what is left out.
+        let rest = |engine: &mut Engine<Toy, Work>| {
+            std::iter::from_fn(|| match engine.next(SOON).unwrap() {
+                Step::Batch(number, batch) => Some((number, batch)),
+                Step::End => None,
+                Step::TimedOut => panic!("no batch within {SOON:?}"),
+            })
+            .collect::<Vec<_>>()
+        };
+        for (at, position) in positions.into_iter().enumerate() {
+            let mut resumed = make();
+            resumed.restore(position).unwrap();
+            assert_eq!(rest(&mut resumed), got[at + 1..]);
+        }
+        for number in 0..=13 {
+            let mut sought = make();
+            sought.seek(number).unwrap();
+            assert_eq!(sought.batch(), number);
+            let from = numbers.partition_point(|&there| there < number);
+            assert_eq!(rest(&mut sought), got[from..]);
+            // A batch that nobody got comes again, under its number.
+            if from < numbers.len() {
+                sought.seek(number).unwrap();
+                assert!(
+                    matches!(sought.next(SOON).unwrap(), Step::Batch(found, _) if found == numbers[from])
+                );
+                sought.take_back();
+                assert_eq!(rest(&mut sought), got[from..]);
+            }
+        }
+        assert_eq!(make().replay(3).unwrap().run(|| true).unwrap().unwrap(), []);
+    }
+}
+
+#[test]
+fn ranks_hand_out_a_batch_without_rows() {
+    for rank in 0..2 {
+        let given = Plan { order: Order::Sequential, batch_size: 4, rank, world_size: 2, ..plan() };
+        let mut engine = engine(given, Toy { unreadable: in_bad_batches, ..toy(&[40, 60]) }, QUICK);
+        let got = batches(&mut engine, 100);
+        assert_eq!(got.len(), 13);
+        let empty: Vec<_> = (0..13).filter(|&number| got[number].is_empty()).collect();
+        assert_eq!(empty, [2, 3, 4, 12], "rank {rank}");
+    }
+}
+
 #[test]
 fn the_list_is_bounded() {
     let hopeless = Work { bad_in_100: 100, ..QUICK };
@@ -242,7 +315,7 @@ fn the_list_is_bounded() {
     let given = Plan { batch_size: 256, n_workers: 2, buffer_size: 2000, order: Order::Sequential, ..plan() };
     let mut engine = engine(given, toy(&[n]), hopeless);
     let passed = batches(&mut engine, 1000);
-    assert!(passed.iter().all(Vec::is_empty));
+    assert!(passed.is_empty());
     assert_eq!(engine.stats().records_failed, n);
     assert_eq!(engine.errors().count(), LISTED);
     assert_eq!(engine.take_errors().len(), LISTED);

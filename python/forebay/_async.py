@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._buffers import FieldMemory, Spec
-from forebay._checks import MOST, check, check_identity, has, truth
+from forebay._checks import MOST, check, check_identity, has, is_count, truth
 from forebay._core import ConfigError, ForebayError, StateError, _permutation
 from forebay._workers import Order, Scale, Workers
 
@@ -186,7 +186,7 @@ class AsyncDataLoader:
         """The next `iter()` goes on where the loader of `state` stood, with any `num_workers` and `buffers_ahead`."""
         check_identity(state, self._identity(), "loader")
         epoch, batch = state.get("epoch"), state.get("batch")
-        if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch < max(len(self), 1)):
+        if not (is_count(epoch, 2**62) and is_count(batch, max(len(self) - 1, 0))):
             raise StateError(f"the state stands at epoch {epoch}, batch {batch}; a pass has {len(self)} batches")
         self._leave()
         self._position, self._goes_on = (epoch, batch), True

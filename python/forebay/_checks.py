@@ -2,13 +2,15 @@
 
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeGuard, TypeVar
 
 from forebay._core import ConfigError, StateError
 
-__all__ = ["MOST", "as_path", "check", "check_identity", "has", "problems", "truth", "whole"]
+__all__ = ["MOST", "as_path", "check", "check_identity", "has", "in_order", "is_count", "problems", "truth", "whole"]
+
+PathT = TypeVar("PathT")
 
 MOST = 2**31 - 1
 """Of anything that is counted."""
@@ -19,6 +21,11 @@ def whole(name: str, value: SupportsIndex) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise _wrong(name, "a whole number", value)
     return operator.index(value)
+
+
+def is_count(value: object, most: int) -> TypeGuard[int]:
+    """Whether this, which a state says, is a whole number from 0 to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def truth(name: str, value: bool) -> bool:
@@ -33,6 +40,21 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise _wrong(name, "a path (str or os.PathLike)", value)
     return Path(value)
+
+
+def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
+    """The paths, in an order that stays; `TypeError` for a set, or an iterator as of `Path.glob()`, which have none."""
+    if isinstance(paths, set | frozenset):
+        raise TypeError(
+            f"{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
+        )
+    if isinstance(paths, Iterator):
+        raise TypeError(
+            f"{name} is an iterator ({type(paths).__name__}), of which nobody can tell whether its order stays: that "
+            "of Path.glob() and os.scandir() differs from machine to machine, and batches with it; pass "
+            f"sorted({name}), or list({name}) if its order stays"
+        )
+    return list(paths)
 
 
 def has(name: str, value: object, *attributes: str) -> None:
@@ -58,6 +80,8 @@ def problems(**parameters: tuple[SupportsIndex, int, int]) -> list[str]:
 
 def check_identity(state: Mapping[str, Any], expected: Mapping[str, Any], whose: str) -> None:
     """Raises `StateError` with all in which a state differs from what it is to be loaded into."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"a state is a dict, not {type(state).__name__}; pass what state_dict() returned")
     different = [
         f"{name} is {state.get(name)!r} in the state and {mine!r} here"
         for name, mine in expected.items()

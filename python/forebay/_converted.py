@@ -1,12 +1,15 @@
 """What `forebay.torch` and `forebay.jax` share: a loader's batches, each made into something else; ranks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import compress, repeat
 from typing import Any, Generic, TypedDict, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forebay._core import DataLoader, Loader, TokenLoader
 
-__all__ = ["Converted", "Ranks", "is_finite", "resumable"]
+__all__ = ["Converted", "Ranks", "bfloat16_fields", "is_finite", "resumable", "side_by_side"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -26,6 +29,24 @@ def is_finite(batches: Iterable[Any]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def side_by_side(inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    """Both as one array `[2, *shape]`: the memory that a `TokenLoader` gave them, in which one follows the other.
+
+    What does not lie like that is copied.
+    """
+    begin, behind = (array.__array_interface__["data"][0] for array in (inputs, targets))
+    follows = behind == begin + inputs.nbytes and inputs.flags.c_contiguous and targets.flags.c_contiguous
+    if not follows or inputs.shape != targets.shape or inputs.dtype != targets.dtype:
+        return np.stack([inputs, targets])
+    return np.lib.stride_tricks.as_strided(inputs, (2, *inputs.shape), (inputs.nbytes, *inputs.strides))
+
+
+def bfloat16_fields(loader: object) -> Collection[str]:
+    """The fields that are bfloat16, of which numpy knows nothing, in the batches of a loader: they come as uint16."""
+    fields: Collection[str] = getattr(loader, "_bfloat16_fields", ())
+    return fields
 
 
 def resumable(batches: Iterable[Item]) -> Iterator[Item]:

@@ -31,6 +31,7 @@ __all__ = [
     "_close_all",
     "_inject_delays",
     "_inject_panic",
+    "_inject_records",
     "_parquet_files",
     "_permutation",
     "_presets",
@@ -310,6 +311,8 @@ class Loader:
     def source_names(self) -> list[str] | None:
         """The names of the sources of a mixture."""
 
+    @property
+    def _bfloat16_fields(self) -> list[str]: ...
     @property
     def class_names(self) -> list[str] | None:
         """The names of the label's ClassLabel feature."""
@@ -595,6 +598,7 @@ def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = No
 
 def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _inject_panic(row: int | None = None) -> None: ...
+def _inject_records(n: int) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
 def _close_all() -> None: ...

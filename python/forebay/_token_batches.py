@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
-from forebay._converted import Converted
+from forebay._converted import Converted, side_by_side
 from forebay._core import ConfigError, TokenLoader
 
 SLOTS = 2
@@ -46,20 +45,23 @@ class _Slot:
     """Memory of one batch on both sides, and the event after which the host's may be written."""
 
     def __init__(self, both: Any, device: Any) -> None:
-        self.host = torch.empty(both.shape, dtype=both.dtype, pin_memory=True)
+        on_gpu = device.type == "cuda"
+        self.host = torch.empty(both.shape, dtype=both.dtype, pin_memory=on_gpu)
         self.there = torch.empty(both.shape, dtype=both.dtype, device=device)
-        self.copied = torch.cuda.Event()
+        self.copied: Any = torch.cuda.Event() if on_gpu else None
 
     def copy(self, both: Any) -> Any:
         """The batch on the device; `both` may be one of fewer rows."""
-        self.copied.synchronize()
+        if self.copied is not None:
+            self.copied.synchronize()
         host, there = (memory.view(-1)[: both.numel()].view(both.shape) for memory in (self.host, self.there))
         host.copy_(both)
         try:
             there.copy_(host, non_blocking=True)
         finally:
             # Also if Ctrl-C came: the copy may be under way.
-            self.copied.record(torch.cuda.current_stream(there.device))
+            if self.copied is not None:
+                self.copied.record(torch.cuda.current_stream(there.device))
         return there
 
 
@@ -72,10 +74,7 @@ class _Ring:
         self._turn = cycle(range(SLOTS))
 
     def copy(self, batch: Mapping[str, Any]) -> Pair:
-        # The array that both are views of: all inputs, then all targets.
-        both = batch["inputs"].base
-        assert isinstance(both, np.ndarray)
-        both = torch.from_numpy(both)
+        both = torch.from_numpy(side_by_side(batch["inputs"], batch["targets"]))
         if not self._slots or self._slots[0].host.numel() < both.numel():
             self._slots = [_Slot(both, self._device) for _ in range(SLOTS)]
         inputs, targets = self._slots[next(self._turn)].copy(both)

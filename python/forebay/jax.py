@@ -8,7 +8,7 @@
 ...     state = step(state, batch["spectrogram"], batch["label"])
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from forebay._checks import MOST, check
-from forebay._converted import Converted, Ranks, is_finite
+from forebay._converted import Converted, Ranks, bfloat16_fields, is_finite
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
 from forebay._jagged import JaggedArray
 
@@ -71,15 +71,13 @@ def batches(
         check(pad_to=(pad_to, 1, MOST))
     if sharding is not None and pad_to is None and is_finite(loader):
         raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
-    return Converted(lambda batch: _to_device(_padded(_typed(batch), pad_to), sharding), loader)
+    bfloat16 = bfloat16_fields(loader)
+    return Converted(lambda batch: _to_device(_padded(_typed(batch, bfloat16), pad_to), sharding), loader)
 
 
-def _typed(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The batch with its spectrogram of bfloat16 as such."""
-    spectrogram = batch.get("spectrogram")
-    if spectrogram is None or spectrogram.dtype != np.uint16:
-        return batch
-    return {**batch, "spectrogram": spectrogram.view(jax.dtypes.bfloat16)}
+def _typed(batch: Mapping[str, Any], bfloat16: Collection[str]) -> Mapping[str, Any]:
+    """The batch with its fields of bfloat16 as such."""
+    return {name: value.view(jax.dtypes.bfloat16) if name in bfloat16 else value for name, value in batch.items()}
 
 
 def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
@@ -110,8 +108,11 @@ def _put(name: str, value: Any, sharding: NamedSharding | None) -> Any:
         return JaggedArray(_put(name, value.data, None), _put(name, value.offsets, None), value.shapes)
     narrow = jax.dtypes.canonicalize_dtype(value.dtype)
     if narrow != value.dtype and value.dtype.kind in "iu":
-        if value.size and value.max() > np.iinfo(narrow).max:
-            raise OverflowError(f"{name} {value.max()} does not fit {narrow}; set jax_enable_x64")
+        least, most = (value.min(), value.max()) if value.size else (0, 0)
+        limits = np.iinfo(narrow)
+        if least < limits.min or most > limits.max:
+            beyond = most if most > limits.max else least
+            raise OverflowError(f"{name} {beyond} does not fit {narrow}; set jax_enable_x64")
         value = value.astype(narrow)
     if sharding is None:
         return jax.device_put(value)

@@ -106,7 +106,7 @@ def document_batches(
         raise ConfigError("; ".join(problems))
     source = _open(data_dir, split, val, text_column)
     rounds = _rounds(source.row_groups(), world_size, stride)
-    epoch, at = _resumed(resume_state_dict, rounds, len(source.row_groups()))
+    epoch, at = _resumed(resume_state_dict, rounds, source.row_groups())
     return _document_batches(source, rounds, rank, epoch, at, tokenizer_batch_size)
 
 
@@ -145,8 +145,8 @@ def _rounds(row_groups: list[int], world_size: int, stride: str | None) -> Round
     return [places[i : i + world_size] for places in by_file for i in range(0, len(places), world_size)]
 
 
-def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, n_files: int) -> tuple[int, int]:
-    """The epoch and the round to go on with."""
+def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, row_groups: Sequence[int]) -> tuple[int, int]:
+    """The epoch and the round to go on with; `row_groups` has how many there are in each file."""
     if state is None:
         return 1, 0
     missing = [key for key in ("pq_idx", "rg_idx") if key not in state]
@@ -154,8 +154,10 @@ def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, n_files: int) -> t
         raise StateError(f"the state lacks {' and '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}")
     file, row_group, epoch = state["pq_idx"], state["rg_idx"], state.get("epoch", 1)
     problems = _not_at_least(0, pq_idx=file, rg_idx=row_group) + _not_at_least(1, epoch=epoch)
-    if not problems and file >= n_files:
-        problems.append(f"pq_idx is {file}, and the split has {n_files} files")
+    if not problems and file >= len(row_groups):
+        problems.append(f"pq_idx is {file}, and the split has {len(row_groups)} files")
+    elif not problems and row_group >= row_groups[file]:
+        problems.append(f"rg_idx is {row_group}, and file {file} has {row_groups[file]} row groups")
     if problems:
         raise StateError("the state does not fit: " + "; ".join(problems))
     # Rounds are in order, so the next one is the first that begins behind the place.

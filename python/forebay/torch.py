@@ -21,7 +21,7 @@ import torch.distributed
 import torch.utils.data
 
 from forebay._checks import MOST, check, truth
-from forebay._converted import Converted, Ranks, is_finite, resumable
+from forebay._converted import Converted, Ranks, bfloat16_fields, is_finite, resumable
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
@@ -35,22 +35,24 @@ ALIGNMENT = 64
 """Bytes; where the fields of a pinned batch begin."""
 
 
-def to_tensors(batch: Mapping[str, Any]) -> Batch:
+def to_tensors(batch: Mapping[str, Any], loader: Any = None) -> Batch:
     """The fields as tensors that share the arrays' memory; what is no array of numbers passes as it is.
 
-    A `spectrogram` of uint16, which is what `Loader(dtype="bfloat16")` yields, becomes one of `torch.bfloat16`. A
-    `JaggedArray` becomes one of tensors, for `torch.nested.nested_tensor_from_jagged(field.data, field.offsets)`.
+    `loader` is the one that made the batch: a spectrogram of `Loader(dtype="bfloat16")`, which numpy holds as uint16,
+    becomes one of `torch.bfloat16`. Without it uint16 stays uint16, whatever a field is called. A `JaggedArray` becomes
+    one of tensors, for `torch.nested.nested_tensor_from_jagged(field.data, field.offsets)`.
     """
-    return {name: _to_tensor(name, value) for name, value in batch.items()}
+    bfloat16 = bfloat16_fields(loader)
+    return {name: _to_tensor(value, name in bfloat16) for name, value in batch.items()}
 
 
-def _to_tensor(name: str, value: Any) -> Any:
+def _to_tensor(value: Any, is_bfloat16: bool) -> Any:
     if isinstance(value, JaggedArray):
-        return JaggedArray(_to_tensor(name, value.data), torch.from_numpy(value.offsets), value.shapes)
+        return JaggedArray(_to_tensor(value.data, is_bfloat16), torch.from_numpy(value.offsets), value.shapes)
     if not isinstance(value, np.ndarray):
         return value
     # Of ml_dtypes' bfloat16 torch knows nothing.
-    if value.dtype.name == "bfloat16" or (name == "spectrogram" and value.dtype == np.uint16):
+    if value.dtype.name == "bfloat16" or is_bfloat16:
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
 
@@ -103,7 +105,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
-        return Converted(_pinned if self.pin_memory else to_tensors, self.loader)
+        convert = _pinned if self.pin_memory else to_tensors
+        return Converted(lambda batch: convert(batch, self.loader), self.loader)
 
     def __len__(self) -> int:
         """The batches of a pass; `TypeError` if the loader is infinite."""
@@ -136,9 +139,9 @@ def _copied_into(block: Any, tensors: Mapping[str, Any]) -> Batch:
     return copies
 
 
-def _pinned(batch: Mapping[str, Any]) -> Batch:
+def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
     """The batch in pinned memory: one allocation."""
-    fields = to_tensors(batch)
+    fields = to_tensors(batch, loader)
     tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
     block = torch.empty(_block_size(tensors), dtype=torch.uint8, pin_memory=True)
     return fields | _copied_into(block, tensors)
@@ -254,7 +257,7 @@ class DevicePrefetcher:
             except Exception as end:
                 self._end = end
                 return
-        batch, copied = self._copy(to_tensors(self._pulled))
+        batch, copied = self._copy(to_tensors(self._pulled, self._loader()))
         taken = (batch, copied, self._source_state())
         self._pulled = None  # nothing can come between this and the call
         self._ahead.append(taken)

@@ -11,7 +11,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     process,
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    sync::{Arc, Mutex, RwLock, Weak},
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -28,7 +28,7 @@ use super::{
     datatype::DataType,
     layout::{MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RANK},
 };
-use crate::{Error, ErrorKind, Result, source::parquet::guarded};
+use crate::{Error, ErrorKind, Result, locks, source::parquet::guarded};
 
 /// An array that `zarrs` reads.
 pub struct Foreign {
@@ -60,7 +60,7 @@ static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
 impl Pool {
     /// The one that is there, or a new one.
     fn get() -> Result<Arc<Self>> {
-        let mut shared = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = locks::lock(&POOL)?;
         if let Some(pool) = shared.upgrade().filter(|pool| pool.is_here()) {
             return Ok(pool);
         }
@@ -149,10 +149,10 @@ impl Foreign {
     /// [`ErrorKind::Corrupt`] if `zarrs` cannot read them.
     pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
         let n = out.len() as u64 / (self.width * self.dtype.bytes() as u64);
-        let mut open = Arc::clone(&self.open.read().unwrap_or_else(PoisonError::into_inner));
+        let mut open = Arc::clone(&*locks::read(&self.open)?);
         if start + n > open.committed || !open.pool.is_here() {
             let fresh = Arc::new(self::open(&self.folder, committed)?);
-            *self.open.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&fresh);
+            *locks::write(&self.open)? = Arc::clone(&fresh);
             open = fresh;
         }
         let rows = start..start + n;

@@ -9,7 +9,7 @@ use std::{
     fs,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use serde_json::json;
@@ -23,7 +23,7 @@ use super::{
     reader::Documents,
     stored::Stored,
 };
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, locks, room};
 
 /// Bytes of decoded ends that are kept for each field.
 const KEPT_BYTES: u64 = 32 << 20;
@@ -132,8 +132,8 @@ impl JaggedReader {
         let rows = self.offsets.chunk_rows().min(MOST_ENDS);
         let number = at / rows;
         let first = number * rows;
-        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(chunk) = kept().get(&number).filter(|chunk| at - first < chunk.len() as u64) {
+        let kept = || locks::lock(&self.kept);
+        if let Some(chunk) = kept()?.get(&number).filter(|chunk| at - first < chunk.len() as u64) {
             return Ok((first, Arc::clone(chunk)));
         }
         let n = rows.min((length + 1).saturating_sub(first));
@@ -147,7 +147,7 @@ impl JaggedReader {
             return Err(self.backwards(pair[0], pair[1]));
         }
         let chunk: Arc<[u64]> = chunk.into();
-        let mut kept = kept();
+        let mut kept = kept()?;
         if kept.len() as u64 * rows * 8 >= KEPT_BYTES {
             kept.clear();
         }

@@ -18,7 +18,7 @@ use super::{
     jagged::JaggedReader,
     ledger::{self, Ledger, MAX_COUNT, Skipped},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, locks};
 
 /// The pauses between looks at a cache that grows: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
@@ -160,7 +160,7 @@ impl CacheReader {
     /// # Errors
     /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has less documents than before, or is another one.
     pub fn refresh(&self) -> Result<Length> {
-        let mut mark = self.0.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mark = locks::lock(&self.0.looking)?;
         if self.length().is_final {
             return Ok(self.length());
         }
@@ -209,8 +209,8 @@ impl CacheReader {
             }
         }
         let length = Length { documents: found.documents, is_final: found.is_finished };
-        let mut seen = self.0.seen.write().unwrap_or_else(PoisonError::into_inner);
-        *seen = Seen { length, values, made_by: found.made_by };
+        let now = Seen { length, values, made_by: found.made_by };
+        *locks::write(&self.0.seen)? = now;
         Ok(length)
     }
 

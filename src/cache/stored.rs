@@ -12,7 +12,7 @@ use std::{
     collections::HashMap,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     layout::Layout,
 };
 use crate::{
-    Error, ErrorKind, Result, room,
+    Error, ErrorKind, Result, locks, room,
     source::{LocalFiles, Storage, StoredFile},
 };
 
@@ -153,7 +153,7 @@ impl Own {
         match self.read_from(&open, start, out) {
             // A handle of a file that was replaced may go stale on a network.
             Err(error) if error.kind == ErrorKind::Io => {
-                self.shards.write().unwrap_or_else(PoisonError::into_inner).remove(&shard);
+                locks::write(&self.shards)?.remove(&shard);
                 self.read_from(&*self.shard(shard, end, committed)?, start, out)
             }
             result => result,
@@ -200,12 +200,12 @@ impl Own {
 
     /// A shard that has the rows up to `end`.
     fn shard(&self, shard: u64, end: u64, committed: u64) -> Result<Arc<Shard>> {
-        let known = self.shards.read().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned();
+        let known = locks::read(&self.shards)?.get(&shard).cloned();
         if let Some(known) = known.filter(|known| known.until >= end) {
             return Ok(known);
         }
         let opened = Arc::new(self.open_shard(shard, committed)?);
-        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shards = locks::write(&self.shards)?;
         if shards.len() >= OPEN_FILES
             && let Some(any) = shards.keys().copied().find(|&any| any != shard)
         {

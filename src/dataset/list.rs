@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Field, Length, Store};
-use crate::{Error, ErrorKind, Result, cache::DataType, room};
+use crate::{Error, ErrorKind, Result, cache::DataType, locks, room};
 
 /// The longest that a wait goes without a look at who gave up.
 const SLICE: Duration = Duration::from_millis(20);
@@ -44,8 +44,8 @@ impl ListStore {
         Self { fields: fields.into(), held: Mutex::new(held), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Result<MutexGuard<'_, Held>> {
+        locks::lock(&self.held)
     }
 
     /// Adds a document: of each field its shape and its values.
@@ -68,7 +68,7 @@ impl ListStore {
                 return wrong(format!("{} bytes for {expected} in the field {field}", bytes.len()));
             }
         }
-        let mut held = self.lock();
+        let mut held = self.lock()?;
         if held.is_final {
             return Err(Error::new(ErrorKind::State, "the list is finished, nothing can be added any more"));
         }
@@ -89,9 +89,13 @@ impl ListStore {
     }
 
     /// Says that no document comes any more.
-    pub fn finish(&self) {
-        self.lock().is_final = true;
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] behind a fork, if a thread of the parent had the list.
+    pub fn finish(&self) -> Result<()> {
+        self.lock()?.is_final = true;
         self.changed.notify_all();
+        Ok(())
     }
 }
 
@@ -118,11 +122,11 @@ impl Store for ListStore {
     }
 
     fn length(&self) -> Result<Length> {
-        Ok(self.lock().length())
+        Ok(self.lock()?.length())
     }
 
     fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
-        let mut held = self.lock();
+        let mut held = self.lock()?;
         while !held.is_final && held.documents < documents && !give_up() {
             held = self.changed.wait_timeout(held, SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -130,16 +134,16 @@ impl Store for ListStore {
     }
 
     fn flat_len(&self, field: usize) -> Result<u64> {
-        Ok(self.lock().columns[field].ends.last().copied().unwrap_or(0))
+        Ok(self.lock()?.columns[field].ends.last().copied().unwrap_or(0))
     }
 
     fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>> {
-        let held = self.lock();
+        let held = self.lock()?;
         documents.iter().map(|&document| held.span(field, document)).collect()
     }
 
     fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
-        let held = self.lock();
+        let held = self.lock()?;
         let rank = self.fields[field].rank;
         let mut shapes = room::with_room(documents.len().saturating_mul(rank))?;
         for &document in documents {
@@ -151,13 +155,13 @@ impl Store for ListStore {
     }
 
     fn document_of(&self, field: usize, at: u64) -> Result<u64> {
-        let held = self.lock();
+        let held = self.lock()?;
         let document = held.columns[field].ends.partition_point(|&end| end <= at) as u64;
         held.span(field, document).map(|_| document)
     }
 
     fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()> {
-        let held = self.lock();
+        let held = self.lock()?;
         let begin = start as usize * self.fields[field].dtype.bytes();
         match held.columns[field].data.get(begin..begin + out.len()) {
             Some(values) => out.copy_from_slice(values),
@@ -188,7 +192,7 @@ impl ListStore {
             let bytes: Vec<u8> = document.iter().flat_map(|id| id.to_ne_bytes()).collect();
             list.append(&[(vec![document.len() as u64], &bytes)])?;
         }
-        list.finish();
+        list.finish()?;
         Ok(list)
     }
 }

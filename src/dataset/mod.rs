@@ -26,7 +26,7 @@ pub use store::{DocumentLeaf, Store};
 pub use tokens::TokenLeaf;
 pub use view::{MixtureRules, View};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, order::Bijection};
 
 /// A row of a leaf; on its way there, a position of a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,10 +69,11 @@ impl Dataset {
     /// The rows of each era of `era_length` in a new order each epoch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `era_length` is 0.
+    /// [`ErrorKind::Config`] if there is no such era.
     pub fn eras(self, era_length: u64, seed: u64) -> Result<Self> {
-        if era_length == 0 {
-            return Err(Error::new(ErrorKind::Config, "era_length is 0, must be 1 or more"));
+        if !(1..=Bijection::MAX).contains(&era_length) {
+            let message = format!("era_length is {era_length}, must be 1 to {}", Bijection::MAX);
+            return Err(Error::new(ErrorKind::Config, message));
         }
         Ok(Self { view: View::eras(self.view, era_length, seed), ..self })
     }
@@ -150,6 +151,15 @@ impl Dataset {
     pub fn length(&mut self, epoch: u64) -> Result<Length> {
         let lengths = self.lengths()?;
         self.view.length(epoch, &lengths)
+    }
+
+    /// The least and the most rows that an epoch has, of a dataset that is complete: those of a mixture differ.
+    ///
+    /// # Errors
+    /// As [`Dataset::length`].
+    pub fn length_bounds(&mut self) -> Result<(u64, u64)> {
+        let lengths = self.lengths()?;
+        self.view.length_bounds(&lengths)
     }
 
     fn lengths(&self) -> Result<Vec<Length>> {

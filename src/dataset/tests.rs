@@ -71,6 +71,25 @@ fn read(dataset: &Dataset, positions: &[u64]) -> Columns {
 
 proptest! {
     #[test]
+    fn all_epochs_lie_within_the_bounds(
+        lengths in proptest::collection::vec(1usize..60, 1..4), block in 4u64..20, all: bool, era in 1u64..9, epoch in 0u64..1000,
+    ) {
+        let stop = if all { Stop::AllExhausted } else { Stop::FirstExhausted };
+        let source = |(number, &n): (usize, &usize)| (number.to_string(), list(0, n).permutation(3).unwrap());
+        let weights = vec![1.0; lengths.len()];
+        let sources = lengths.iter().enumerate().map(source).collect();
+        let mixture = Dataset::mixture(sources, rules(&weights, block, stop)).unwrap();
+        for mut dataset in [mixture.clone(), mixture.clone().eras(era, 1).unwrap(), mixture.permutation(2).unwrap()] {
+            let (least, most) = dataset.length_bounds().unwrap();
+            let rows = dataset.length(epoch).unwrap().rows;
+            prop_assert!(least <= rows && rows <= most, "{least} <= {rows} <= {most}");
+            prop_assert!(most - least < block);
+        }
+        let mut plain = list(0, lengths[0]).permutation(1).unwrap();
+        prop_assert_eq!(plain.length_bounds().unwrap(), (lengths[0] as u64, lengths[0] as u64));
+    }
+
+    #[test]
     fn l11_a_permutation_has_each_row_once_and_an_order_for_each_epoch(seed: u64, n in 1usize..700) {
         let dataset = list(0, n).permutation(seed).unwrap();
         let (mut zero, one) = (rows(&dataset, 0), rows(&dataset, 1));
@@ -216,7 +235,7 @@ fn l9_what_is_there_grows_and_never_shrinks() {
         }
         before = lengths;
     }
-    store.finish();
+    store.finish().unwrap();
     assert_eq!(eras.length(0).unwrap(), Length { rows: 36, is_final: true });
     assert_eq!(permutation.length(0).unwrap(), Length { rows: 36, is_final: true });
     assert!(mixture.length(0).unwrap().is_endless());
@@ -246,7 +265,7 @@ fn l9_l12_waiting_rounds_up_and_gives_up() {
                 append(&store, 1);
             }
             thread::sleep(Duration::from_millis(20));
-            store.finish();
+            store.finish().unwrap();
         }
     });
     // One row needs the whole era.
@@ -271,7 +290,7 @@ fn a_wait_of_a_mixture_ends() {
                     append(&store, 1);
                     thread::sleep(Duration::from_micros(200));
                 }
-                store.finish();
+                store.finish().unwrap();
             });
             let length = mixture.wait(0, rows, &never).unwrap();
             assert!(length.rows >= rows || length.is_final, "{stop:?} {rows}: {length:?}");
@@ -384,7 +403,7 @@ fn fields_are_stacked_where_sources_agree() {
     let with_shape = |shape| Field { name: "ids".into(), dtype: DataType::Int32, rank: 1, shape };
     let fixed = Arc::new(ListStore::new(vec![with_shape(Some(vec![2]))]));
     fixed.append(&[(vec![2], &[1, 0, 0, 0, 2, 0, 0, 0])]).unwrap();
-    fixed.finish();
+    fixed.finish().unwrap();
     let fixed = Dataset::of(Arc::new(DocumentLeaf(fixed)));
     let sources = vec![("a".into(), fixed.clone()), ("b".into(), list(7, 1)), ("c".into(), fixed.clone())];
     let mixture = Dataset::mixture(sources, rules(&[1.0, 1.0, 1.0], 3, Stop::Restart)).unwrap();

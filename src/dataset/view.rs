@@ -7,7 +7,10 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Once},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::{Leaf, Length, Pick};
@@ -38,7 +41,7 @@ pub struct Permutation {
     /// The order used last, and its epoch.
     recent: Option<(u64, Bijection)>,
     /// That it waits is said once.
-    told: Arc<Once>,
+    told: Arc<AtomicBool>,
 }
 
 /// The rows of each era of a view in a new order each epoch.
@@ -97,7 +100,7 @@ const ENDLESS_PASSES: u64 = 1 << 32;
 
 impl View {
     pub(super) fn permutation(of: Self, seed: u64) -> Self {
-        Self::Permutation(Box::new(Permutation { of, seed, recent: None, told: Arc::new(Once::new()) }))
+        Self::Permutation(Box::new(Permutation { of, seed, recent: None, told: Arc::default() }))
     }
 
     pub(super) fn eras(of: Self, era_length: u64, seed: u64) -> Self {
@@ -140,6 +143,14 @@ impl View {
         Ok(match self {
             Self::Leaf(leaf) => lengths[*leaf],
             Self::Permutation(node) => match node.of.length(epoch, lengths)? {
+                all if all.is_final && all.rows > Bijection::MAX => {
+                    let message = format!(
+                        "a dataset of {} rows cannot be permuted, at most {} can; shuffle it by eras",
+                        if all.is_endless() { "endless".to_owned() } else { all.rows.to_string() },
+                        Bijection::MAX
+                    );
+                    return Err(Error::new(ErrorKind::Config, message));
+                }
                 all if all.is_final => all,
                 _ => Length { rows: 0, is_final: false },
             },
@@ -148,6 +159,22 @@ impl View {
                 so_far => Length { rows: so_far.rows - so_far.rows % node.era_length, is_final: false },
             },
             Self::Mixture(node) => node.made(epoch, lengths)?.length,
+        })
+    }
+
+    /// The least and the most rows of an epoch, once all are there.
+    pub(super) fn length_bounds(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
+        Ok(match self {
+            Self::Leaf(leaf) => (lengths[*leaf].rows, lengths[*leaf].rows),
+            Self::Permutation(node) => node.of.length_bounds(lengths)?,
+            Self::Eras(node) => node.of.length_bounds(lengths)?,
+            Self::Mixture(node) => {
+                let rows = node.made(0, lengths)?.length.rows;
+                // Each epoch ends in the same block, wherever the sample that ends it lies there.
+                let block = node.rules.block.unwrap_or(1);
+                let begin = rows.saturating_sub(1) / block * block;
+                (rows.min(begin + 1), begin.saturating_add(block))
+            }
         })
     }
 
@@ -165,12 +192,12 @@ impl View {
                 Ok(())
             }
             Self::Permutation(node) => {
-                node.told.call_once(|| {
+                if !node.told.swap(true, Ordering::Relaxed) {
                     log::info!(
                         "a permutation waits for the final length of what it permutes, and has no row before; shuffle by eras to \
                          begin at once"
                     );
-                });
+                }
                 node.of.wanted(epoch, u64::MAX, lengths, wanted)
             }
             Self::Eras(node) => {

@@ -181,6 +181,9 @@ impl Collate for CheckCollate {
     type Example = Finding;
     type Batch = Vec<Finding>;
 
+    /// A report has a line for each record, batch by batch.
+    const LEAVES_OUT_EMPTY: bool = false;
+
     fn put(&mut self, _stream: usize, row: usize, finding: Finding) -> Result<()> {
         self.findings[row] = Some(finding);
         Ok(())

@@ -34,14 +34,17 @@ const SLICE: Duration = Duration::from_millis(50);
 struct Made<B> {
     outcome: Result<Outcome<B>>,
     bad: Vec<Error>,
+    /// What counts with it, beside what a batch counts for itself.
+    rest: Delivered,
     /// When it was complete.
     at: Instant,
 }
 
 enum Outcome<B> {
-    Batch(u64, Complete<B>),
-    /// The pass is over; told only where that was not known before. With what counts behind the last batch.
-    End(Delivered),
+    /// A batch; `None` stands for one that is left out, which moves the position as any other does.
+    Batch(u64, Option<Complete<B>>),
+    /// The pass is over; told only where that was not known before.
+    End,
 }
 
 /// A pass under way, from the batch at which it was started.
@@ -55,7 +58,7 @@ pub(super) struct Pass<C: Collate> {
     first: u64,
     next: u64,
     is_over: bool,
-    /// What counts at the end of the pass, until somebody counts it.
+    /// What counts since the last batch that was handed out: batches that are left out, and the end of the pass.
     rest: Delivered,
     fatal: Option<Error>,
     /// When the last batch was handed out, until the next one is asked for.
@@ -155,17 +158,39 @@ impl<C: Collate> Pass<C> {
         self.fatal.as_ref()
     }
 
-    /// What counts now that the end was told, once.
+    /// What counts since the last batch that was handed out, once.
     pub(super) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.rest)
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in the order of rows.
+    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in the order of rows, also those
+    /// of batches that are left out.
     pub(super) fn next(
         &mut self,
         timeout: Duration,
-        report: impl FnMut(Error),
+        mut report: impl FnMut(Error),
     ) -> Result<Step<Complete<C::Batch>>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.receive(left, &mut report)? {
+                Step::Batch(number, Some(mut complete)) => {
+                    complete.counts = complete.counts + self.rest();
+                    return Ok(Step::Batch(number, complete));
+                }
+                Step::Batch(_, None) if left.is_zero() => return Ok(Step::TimedOut),
+                Step::Batch(_, None) => {}
+                Step::TimedOut => return Ok(Step::TimedOut),
+                Step::End => return Ok(Step::End),
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        timeout: Duration,
+        report: impl FnMut(Error),
+    ) -> Result<Step<Option<Complete<C::Batch>>>> {
         if let Some(error) = &self.fatal {
             return Err(error.clone());
         }
@@ -194,20 +219,24 @@ impl<C: Collate> Pass<C> {
             received => received.map_err(|_| RecvTimeoutError::Disconnected),
         };
         match received {
-            Ok(Made { outcome, bad, at }) => {
+            Ok(Made { outcome, bad, rest, at }) => {
+                self.rest = self.rest + rest;
                 self.run.shared.ready.fetch_sub(1, Ordering::AcqRel);
                 // If it is full, the collator is about to look.
                 let _ = taken.try_send(());
                 bad.into_iter().for_each(report);
                 match outcome {
                     Ok(Outcome::Batch(number, complete)) => {
-                        self.hand_out(&counters, at);
+                        if complete.is_some() {
+                            self.hand_out(&counters, at);
+                        } else if number == self.first {
+                            self.first += 1;
+                        }
                         self.next = number + 1;
                         Ok(Step::Batch(number, complete))
                     }
-                    Ok(Outcome::End(rest)) => {
+                    Ok(Outcome::End) => {
                         self.is_over = true;
-                        self.rest = rest;
                         Ok(Step::End)
                     }
                     Err(error) => {
@@ -292,7 +321,7 @@ impl<C: Collate> Collator<'_, C> {
             let outcome = loop {
                 match self.consumer.next(SLICE, |error| bad.push(error)) {
                     Ok(Step::TimedOut) => self.adapt(Instant::now()),
-                    Ok(Step::End) => break Ok(Outcome::End(self.consumer.rest())),
+                    Ok(Step::End) => break Ok(Outcome::End),
                     Ok(Step::Batch(number, complete)) => break Ok(Outcome::Batch(number, complete)),
                     Err(error) => break Err(error),
                 }
@@ -301,7 +330,8 @@ impl<C: Collate> Collator<'_, C> {
             let at = self.consumer.watch.item(&counters.meters.collate, number);
             self.consumer.watch.spanning("batch", begin, number);
             self.shared.ready.fetch_add(1, Ordering::AcqRel);
-            let made = Made { outcome, bad: std::mem::take(&mut bad), at };
+            let (bad, rest) = (std::mem::take(&mut bad), self.consumer.rest());
+            let made = Made { outcome, bad, rest, at };
             // The channel is never full.
             if self.to_user.try_send(made).is_err() || is_over {
                 return;

@@ -137,12 +137,13 @@ impl<C: Collate> Consumer<C> {
         }
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position order.
+    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position order. `None` stands for one
+    /// that is left out, because all of its records are bad.
     pub(super) fn next(
         &mut self,
         timeout: Duration,
         mut report: impl FnMut(Error),
-    ) -> Result<Step<Complete<C::Batch>>> {
+    ) -> Result<Step<Option<Complete<C::Batch>>>> {
         if let Some(error) = &self.fatal {
             return Err(error.clone());
         }
@@ -171,10 +172,15 @@ impl<C: Collate> Consumer<C> {
             false => self.filled,
         };
         if !is_counted && (rows == 0 || rules.drop_last && (rows as u64) < rules.layout.batch_size) {
-            return Ok(Step::End);
+            return self.end_of_packed(rows).map(|()| Step::End);
         }
+        // Ranks take equal steps, so that where there are others such a batch is handed out without rows.
+        let is_left_out = rows == 0 && rules.layout.world_size == 1 && C::LEAVES_OUT_EMPTY;
         (self.stream, self.drawn, self.filled) = (0, 0, 0);
         self.batch += 1;
+        if is_left_out {
+            return Ok(Step::Batch(self.batch - 1, None));
+        }
         self.shared.counters.made();
         let batch = self.collate.take(rows);
         let standings = (!is_counted).then(|| {
@@ -183,12 +189,12 @@ impl<C: Collate> Consumer<C> {
         });
         let examples = C::examples(&batch, rows) as u64;
         let counts = Delivered { batches: 1, examples, ..std::mem::take(&mut self.counts) };
-        Ok(Step::Batch(self.batch - 1, Complete { batch, standings, counts }))
+        Ok(Step::Batch(self.batch - 1, Some(Complete { batch, standings, counts })))
     }
 
-    /// What counts once the end of the pass is told: records behind those of the last batch.
-    pub(super) fn rest(&self) -> Delivered {
-        self.counts
+    /// What counts since the last batch that is handed out, once: of one that is left out, and behind the last one.
+    pub(super) fn rest(&mut self) -> Delivered {
+        std::mem::take(&mut self.counts)
     }
 
     /// Goes on with the batch; false if time ran out.
@@ -216,6 +222,37 @@ impl<C: Collate> Consumer<C> {
         let mut substitutes = self.bad.iter().filter(|&&(_, attempt, _)| attempt > 0);
         substitutes.try_for_each(|(_, _, error)| self.tally.bad(error, true))?;
         Ok(true)
+    }
+
+    /// What a packed pass ends with whose last rows, `rows`, make no batch: an error if it had no batch at all.
+    ///
+    /// Of several ranks each knows its own documents only, and others may have had batches: there it is a warning.
+    fn end_of_packed(&mut self, rows: usize) -> Result<()> {
+        if self.batch > 0 {
+            return Ok(());
+        }
+        let layout = self.schedule.rules().layout;
+        let (documents, of_rank) = (
+            self.draws.iter().sum::<u64>(),
+            if layout.world_size > 1 { format!(" of rank {}", layout.rank) } else { String::new() },
+        );
+        let message = match rows {
+            0 => format!(
+                "the pass has no batch: its {documents} documents{of_rank} fill no row; lower seq_len, or give more documents"
+            ),
+            rows => format!(
+                "drop_last leaves no batch: the pass has {documents} documents{of_rank}, which fill {rows} rows, and batch_size is {}; \
+                 lower it, or leave drop_last out",
+                layout.batch_size
+            ),
+        };
+        if layout.world_size > 1 {
+            log::warn!("{message}");
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Config, message);
+        self.fatal = Some(error.clone());
+        Err(error)
     }
 
     /// The number of the batch under way.

@@ -13,6 +13,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -79,12 +80,78 @@ impl DatasetSource {
         Self { dataset: Mutex::new(dataset), share, name }
     }
 
+    /// Looks for the batch that is `step` batches behind the first one of the first pass.
+    ///
+    /// # Errors
+    /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than [`COUNTED_PASSES`] passes away
+    /// and they differ in length.
+    pub fn steps_to(&self, step: u64) -> Result<Steps> {
+        let length = self.length(0)?;
+        if !length.is_final || length.is_endless() {
+            if step >= UNCOUNTED {
+                let message = format!(
+                    "start_step is {step}, and the dataset has no end (yet): the last batch that can be chosen is {}",
+                    UNCOUNTED - 1
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            return Ok(Steps { epoch: 0, left: step, all_alike: Some(UNCOUNTED) });
+        }
+        let (least, most) = self.dataset.lock().unwrap_or_else(PoisonError::into_inner).length_bounds()?;
+        let [least, most] = [least, most].map(|rows| self.share.n_batches(rows));
+        if least != most && step / most.max(1) > COUNTED_PASSES {
+            let message = format!(
+                "start_step is {step}, more than {COUNTED_PASSES} passes of at most {most} batches away, and passes of this mixture \
+                 differ in length; leave start_step out, and choose the pass by set_epoch() and the batch by seek()"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(Steps { epoch: 0, left: step, all_alike: (least == most).then_some(least) })
+    }
+
     /// How many rows there are now in `epoch`.
     ///
     /// # Errors
     /// As [`Dataset::length`].
     pub fn length(&self, epoch: u64) -> Result<Length> {
         self.dataset.lock().unwrap_or_else(PoisonError::into_inner).length(epoch)
+    }
+}
+
+/// The most passes that are counted one by one.
+pub const COUNTED_PASSES: u64 = 1 << 20;
+
+/// The way to a batch that is counted from the first pass on.
+#[derive(Debug)]
+pub struct Steps {
+    epoch: u64,
+    /// Batches that are still ahead, from the start of this pass on.
+    left: u64,
+    /// The batches of each pass, if all have as many.
+    all_alike: Option<u64>,
+}
+
+impl Steps {
+    /// The pass and the number of the batch in it; `None` if it was not found within `time`: then the next call goes on.
+    ///
+    /// # Errors
+    /// As [`Source::shard_rows_in`].
+    pub fn go_on(&mut self, source: &DatasetSource, time: Duration) -> Result<Option<(u64, u64)>> {
+        if let Some(n @ 1..) = self.all_alike {
+            return Ok(Some((self.epoch + self.left / n, self.left % n)));
+        }
+        let begin = Instant::now();
+        loop {
+            let n: u64 = source.shard_rows_in(self.epoch)?.iter().sum();
+            if self.left < n {
+                return Ok(Some((self.epoch, self.left)));
+            }
+            self.left -= n;
+            self.epoch += 1;
+            if begin.elapsed() >= time {
+                return Ok(None);
+            }
+        }
     }
 }
 
@@ -247,8 +314,9 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
     if error.kind == ErrorKind::Closed {
         return error;
     }
-    let begin = batch * share.global_batch() + share.rank * share.batch_size;
-    let end = begin + share.batch_size;
+    // Of a batch that nobody can reach the error is still to be told.
+    let begin = batch.saturating_mul(share.global_batch()).saturating_add(share.rank * share.batch_size);
+    let end = begin.saturating_add(share.batch_size);
     error.message = format!("{} (batch {batch} of epoch {epoch}, indices {begin} to {end})", error.message);
     if error.kind.is_record() {
         error.kind = ErrorKind::Format;

@@ -12,7 +12,7 @@ pub const LISTED: usize = 10_000;
 /// How many different reasons of one kind are logged; all are listed and counted.
 const TOLD_OF_A_KIND: usize = 8;
 /// How many lost records a state names.
-const NAMED: usize = 8;
+pub(crate) const NAMED: usize = 8;
 
 /// What each rank lost: a state may be that of another rank, or of all.
 pub type Losses = BTreeMap<u64, Lost>;

@@ -64,18 +64,21 @@ pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use consumer::{SUBSTITUTES, Step};
 #[cfg(feature = "cache")]
 pub use dataset::{
-    DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, UNCOUNTED,
+    COUNTED_PASSES, DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, Steps,
+    UNCOUNTED,
 };
 pub use headspace::Headspace;
 pub use inject::{delays as inject_delays, panic_at as inject_panic_at};
 #[cfg(feature = "cache")]
 pub(crate) use ledger::Ledger as Account;
+pub(crate) use ledger::NAMED;
 pub use ledger::{LISTED, Losses, Lost};
 pub use meter::{Times, meter_examples};
 pub use pace::{AUTO_PREFETCH, Auto};
 pub use plan::{MixturePlan, Plan};
 pub(crate) use policy::Tally;
 pub use policy::{MaxErrors, Policy};
+pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};

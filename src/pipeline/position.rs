@@ -14,7 +14,7 @@ use crate::{
 pub const SKIPS: usize = 8;
 
 /// The largest world size that a state may have begun with.
-const MAX_WORLD: u64 = 1 << 20;
+pub(crate) const MAX_WORLD: u64 = 1 << 20;
 
 /// What stays as it was at the first start, whatever the number of ranks becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             self.start = batch;
         } else {
             self.leave(batch);
+            self.is_over = false;
         }
         Ok(())
     }
@@ -190,11 +191,15 @@ impl<S: Source, K: Task> Engine<S, K> {
             self.canon = before;
             return wrong(format!("the state is none of this loader: {problem}"));
         }
+        if let Some(row) = lost.values().flat_map(|lost| &lost.rows).find(|&&row| row >= self.rows()) {
+            self.canon = before;
+            return wrong(format!("the state says that row {row} was lost; there are {}", self.rows()));
+        }
         self.enter(epoch, batch, &schedule);
         self.skip = skip;
         self.standings = standings;
-        let known = lost.values().flat_map(|lost| &lost.rows).filter(|&&row| row < self.rows());
-        let listed: Vec<_> = known.map(|&row| located(lost_before(), &*self.source, row)).collect();
+        let rows = lost.values().flat_map(|lost| &lost.rows);
+        let listed: Vec<_> = rows.map(|&row| located(lost_before(), &*self.source, row)).collect();
         self.ledger.restore(lost, listed);
         Ok(())
     }
@@ -239,10 +244,9 @@ impl<S: Source, K: Task> Engine<S, K> {
     fn canon_problem(&self, canon: Canon) -> Option<String> {
         let Canon { n_streams, world_size } = canon;
         let ranks = self.plan.world_size;
-        if n_streams == 0
-            || !(1..=MAX_WORLD).contains(&world_size)
-            || !self.global_batch().is_multiple_of(n_streams)
-        {
+        // Each rank of the first start had as many streams; what a stream gets of a window follows from that.
+        let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
+        if n_streams == 0 || !is_shared || !self.global_batch().is_multiple_of(n_streams) {
             return Some(format!(
                 "the state has {n_streams} streams, first shared by {world_size} ranks, and batches of {}: no loader wrote that",
                 self.global_batch()

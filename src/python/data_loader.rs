@@ -11,6 +11,7 @@ use pyo3::{
 use serde_json::{Map, Value};
 
 use super::{
+    SLICE,
     batches::Batches,
     dataset::{_Dataset, to_dict},
     errors::to_python,
@@ -55,7 +56,8 @@ type RowEngine = Engine<DatasetSource, SharedTask>;
 /// rank, world_size : int
 ///     This process among those that share each batch.
 /// start_step : int
-///     The batch to begin with, counted on from pass to pass.
+///     The batch to begin with, counted on from pass to pass. Where passes of a mixture differ in length they are counted one by one, up
+///     to 2**20 of them.
 /// prefetch : int or "auto"
 ///     Batches that are made ahead and lie ready.
 /// n_workers : int or "auto"
@@ -123,19 +125,15 @@ impl DataLoader {
                 Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
             })
             .map_err(raise)?;
-        let engine = py
-            .detach(|| -> Result<_> {
-                let mut engine = Engine::new(source.clone(), task.clone(), plan)?;
-                let (mut epoch, mut batch) = (0, config.start_step as u64);
-                while batch >= engine.batches_per_epoch() {
-                    batch -= engine.batches_per_epoch();
-                    epoch += 1;
-                    engine.set_epoch(epoch)?;
-                }
-                engine.seek(batch)?;
-                Ok(engine)
-            })
-            .map_err(raise)?;
+        let mut engine = py.detach(|| Engine::new(source.clone(), task.clone(), plan)).map_err(raise)?;
+        let mut steps = py.detach(|| source.steps_to(config.start_step as u64)).map_err(raise)?;
+        let (epoch, batch) = loop {
+            py.check_signals()?;
+            if let Some(place) = py.detach(|| steps.go_on(&source, SLICE)).map_err(raise)? {
+                break place;
+            }
+        };
+        py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
         Ok(Self {
             face: Face::new(engine),
             source,
@@ -330,6 +328,7 @@ impl DataLoader {
 
 impl DataLoader {
     fn length(&self, py: Python<'_>) -> PyResult<Length> {
+        self.face.check_process()?;
         py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -23,6 +23,7 @@ use crate::{
         CacheStore, Column, ColumnPool, Columns, Dataset, DocumentLeaf, Field, Length, ListStore,
         MixtureRules, Store, TokenLeaf,
     },
+    locks,
     order::{Stage, Stop},
 };
 
@@ -71,8 +72,8 @@ impl _List {
         self.0.append(&parts).map_err(|error| to_python(py, &error))
     }
 
-    fn finish(&self) {
-        self.0.finish();
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.finish().map_err(|error| to_python(py, &error))
     }
 }
 
@@ -103,8 +104,8 @@ impl _Dataset {
         &self.dataset
     }
 
-    fn mapping(&self) -> MutexGuard<'_, Dataset> {
-        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mapping(&self) -> Result<MutexGuard<'_, Dataset>> {
+        locks::lock(&self.mapping)
     }
 
     fn objects(&self, py: Python<'_>) -> Vec<Option<Py<PyAny>>> {
@@ -267,7 +268,7 @@ impl _Dataset {
     /// How many rows there are now, None without end, and whether that is all.
     #[pyo3(signature = (epoch=0))]
     fn length(&self, py: Python<'_>, epoch: u64) -> PyResult<(Option<u64>, bool)> {
-        let found = py.detach(|| self.mapping().length(epoch));
+        let found = py.detach(|| self.mapping()?.length(epoch));
         found.map(length).map_err(|error| to_python(py, &error))
     }
 
@@ -301,7 +302,7 @@ impl _Dataset {
         let positions = rows_of(&positions)?;
         self.await_rows(py, epoch, positions.iter().max().map_or(0, |last| last.saturating_add(1)), None)?;
         let picks =
-            py.detach(|| self.mapping().locate(epoch, positions)).map_err(|error| to_python(py, &error))?;
+            py.detach(|| self.mapping()?.locate(epoch, positions)).map_err(|error| to_python(py, &error))?;
         let leaves = picks.iter().map(|pick| pick.leaf as i64);
         let rows = picks.iter().map(|pick| pick.row as i64);
         Ok((PyArray1::from_iter(py, leaves), PyArray1::from_iter(py, rows)))
@@ -319,7 +320,7 @@ impl _Dataset {
         self.await_rows(py, epoch, positions.iter().max().map_or(0, |last| last.saturating_add(1)), None)?;
         let read = || -> Result<_> {
             let rows = positions.len();
-            let picks = self.mapping().locate(epoch, positions)?;
+            let picks = self.mapping()?.locate(epoch, positions)?;
             let pool = ColumnPool::new(self.dataset.fields()?, rows, 0);
             Ok((self.dataset.read(&picks, &pool)?, pool.fields().clone()))
         };

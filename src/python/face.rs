@@ -57,18 +57,24 @@ impl<S: Source, K: Task> Face<S, K> {
         self.process != std::process::id()
     }
 
-    /// Calls `work` with the engine, detached; waits for another thread that has it in slices, between looks at signals.
-    pub fn with_engine<T: Send>(
-        &self,
-        py: Python<'_>,
-        mut work: impl FnMut(&mut Engine<S, K>) -> T + Send,
-    ) -> PyResult<T> {
+    /// Raises in a fork of the process that made the engine: its threads are not here, and what they had locked stays locked.
+    pub fn check_process(&self) -> PyResult<()> {
         if self.is_forked() {
             return Err(ForebayError::new_err(
                 "this loader was made before a fork, and its threads stayed in the parent; make the loader in the process that \
                  uses it",
             ));
         }
+        Ok(())
+    }
+
+    /// Calls `work` with the engine, detached; waits for another thread that has it in slices, between looks at signals.
+    pub fn with_engine<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut work: impl FnMut(&mut Engine<S, K>) -> T + Send,
+    ) -> PyResult<T> {
+        self.check_process()?;
         let mut turn = None;
         loop {
             if let Err(interrupt) = py.check_signals() {

@@ -54,7 +54,7 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 /// ----------
 /// arrow_files : path, sequence of paths, or dict of names and paths
 ///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in `.parquet`; all of one kind,
-///     in an order that stays. Or a folder that `save_to_disk` wrote. A dict names sources that are mixed by `weights`.
+///     in an order that stays: `sorted(Path(...).glob(...))`, and no set or iterator. Or a folder that `save_to_disk` wrote. A dict names sources that are mixed by `weights`.
 /// seed : int
 ///     The number that all randomness comes from, 0 to 2**64 - 1.
 /// batch_size : int
@@ -73,7 +73,8 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 /// raw_channel_size : int
 ///     Records that may wait for a worker.
 /// infinite : bool
-///     Epoch after epoch without end, bad records replaced; or one pass per `iter()`, bad records left out.
+///     Epoch after epoch without end, bad records replaced; or one pass per `iter()`, bad records left out. A batch of which all are bad
+///     is left out too, unless there are other ranks, which take the same number of steps: then it comes without rows.
 /// augment : bool
 ///     Random crops (zeros behind short recordings); or center crops (zeros on both sides).
 /// order : str, optional
@@ -379,8 +380,9 @@ impl Loader {
         self.face.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
     }
 
-    /// The exact number of batches of the finite pass under way (that of a mixture may differ from pass to pass if its blocks are
-    /// larger than a batch); an infinite loader has none and raises `TypeError`.
+    /// The number of batches of the finite pass under way (that of a mixture may differ from pass to pass if its blocks are
+    /// larger than a batch), with those that one process leaves out because all of their records are bad; an infinite loader has none
+    /// and raises `TypeError`.
     fn __len__(&self) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
@@ -488,6 +490,12 @@ impl Loader {
         self.sources.names.clone()
     }
 
+    /// The fields that hold the bits of bfloat16, which numpy does not have, as uint16.
+    #[getter]
+    fn _bfloat16_fields(&self) -> Vec<&'static str> {
+        if self.config.dtype == "bfloat16" { vec!["spectrogram"] } else { Vec::new() }
+    }
+
     /// The number of the next batch that will come: of the pass if finite, of all if infinite. `batches_per_epoch` after the last.
     #[getter]
     fn batch(&self, py: Python<'_>) -> PyResult<u64> {
@@ -532,7 +540,7 @@ impl Loader {
     }
 
     /// Batch number `batch` once more, or in advance, made on the side: the position stays where it is. Takes as long as
-    /// `batch_size` records do on one thread.
+    /// `batch_size` records do on one thread. One of which all records are bad has no rows.
     fn replay<'py>(
         &self,
         py: Python<'py>,

@@ -3,7 +3,10 @@
 //! A thread of ours never attaches to Python: it queues its records here, and calls that are attached anyway (`next()`,
 //! `errors()`, `close()`) emit them. The queue is bounded; when it is full the oldest record makes room.
 
-use std::sync::OnceLock;
+use std::{
+    process, ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+};
 
 use crossbeam::queue::ArrayQueue;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -11,22 +14,49 @@ use pyo3::prelude::*;
 
 const QUEUED: usize = 1024;
 
-struct Queue(ArrayQueue<(Level, String)>);
-
-static QUEUE: OnceLock<Queue> = OnceLock::new();
-
-fn queue() -> &'static Queue {
-    QUEUE.get_or_init(|| Queue(ArrayQueue::new(QUEUED)))
+/// The records of a process.
+struct Queue {
+    records: ArrayQueue<(Level, String)>,
+    process: u32,
 }
 
-impl Log for Queue {
+static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(ptr::null_mut());
+
+/// The queue of this process. A child that was forked gets a new one: if a thread of the parent was about to put a record into the old
+/// one, that place stays half taken in the child, and whoever comes to it waits for ever.
+fn queue() -> &'static Queue {
+    let found = QUEUE.load(Ordering::Acquire);
+    // SAFETY: what is put there comes from a box that is never dropped.
+    if let Some(queue) = unsafe { found.as_ref() }
+        && queue.process == process::id()
+    {
+        return queue;
+    }
+    let made = Box::into_raw(Box::new(Queue { records: ArrayQueue::new(QUEUED), process: process::id() }));
+    match QUEUE.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above; the one that was there before stays, since somebody may be at it.
+        Ok(_) => unsafe { &*made },
+        Err(other) => {
+            // SAFETY: nobody else has seen this one. And the other one is in place, so that it is never dropped.
+            unsafe {
+                drop(Box::from_raw(made));
+                &*other
+            }
+        }
+    }
+}
+
+/// What the core logs to: the queue of the process that it runs in.
+struct Sink;
+
+impl Log for Sink {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("forebay")
     }
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            self.0.force_push((record.level(), record.args().to_string()));
+            queue().records.force_push((record.level(), record.args().to_string()));
         }
     }
 
@@ -35,7 +65,7 @@ impl Log for Queue {
 
 /// Makes the queue the destination of the core's log records.
 pub fn install() {
-    if log::set_logger(queue()).is_ok() {
+    if log::set_logger(&Sink).is_ok() {
         log::set_max_level(LevelFilter::Debug);
     }
 }
@@ -53,7 +83,7 @@ impl Drop for EmitAtEnd<'_> {
 
 /// Hands the queued records to Python.
 pub fn emit(py: Python<'_>) -> PyResult<()> {
-    let queue = &queue().0;
+    let queue = &queue().records;
     if queue.is_empty() {
         return Ok(());
     }

@@ -96,6 +96,12 @@ fn _inject_panic(row: Option<u64>) {
     pipeline::inject_panic_at(row);
 }
 
+/// For tests: logs so many records, as a thread of ours does, without the GIL.
+#[pyfunction]
+fn _inject_records(py: Python<'_>, n: u64) {
+    py.detach(|| (0..n).for_each(|number| log::debug!("record {number} of a test")));
+}
+
 /// The defaults of `Loader` and of its eval preset, as the core has them: a test compares them with the signature.
 #[pyfunction]
 fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
@@ -113,6 +119,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Looks numpy's C interface up now: at the first batch, Ctrl-C would hit that import, which numpy answers with a panic.
     numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
     logging::install();
+    // From here on a child that is forked is told from this process.
+    crate::locks::is_forked();
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<loader::Loader>()?;
@@ -129,6 +137,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_panic, module)?)?;
+    module.add_function(wrap_pyfunction!(_inject_records, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;

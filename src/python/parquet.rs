@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Instant,
 };
 
@@ -11,7 +11,7 @@ use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
 
 use super::{SLICE, errors::to_python};
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, locks,
     source::parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, list_files, split},
 };
 
@@ -86,7 +86,7 @@ impl _ParquetText {
 impl _ParquetText {
     /// Reads rows from `row` on for a while; returns where it stopped.
     fn read(&self, row: u64, end: u64, texts: &mut Vec<Bytes>) -> Result<u64> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = locks::lock(&self.reader)?;
         let start = Instant::now();
         for row in row..end {
             match reader.read(row, end - row + 1) {

@@ -145,6 +145,14 @@ fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
             "{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
         )));
     }
+    // What Path.glob() and os.scandir() return: it comes in the order in which the system lists a folder.
+    if files.hasattr("__next__")? {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is an iterator ({}), of which nobody can tell whether its order stays: that of Path.glob() and os.scandir() \
+             differs from machine to machine, and batches with it; pass sorted({name}), or list({name}) if its order stays",
+            files.get_type().name()?
+        )));
+    }
     let each = files.try_iter().map_err(|_| wrong(name, files))?;
     each.enumerate()
         .map(|(at, path)| {

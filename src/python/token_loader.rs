@@ -78,7 +78,7 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///     With it row groups come in a new order each epoch and documents are mixed; without, all come as stored.
 /// infinite : bool
 ///     Epoch after epoch without end; or one pass per `iter()`, which ends when what is left fills no row. Then ranks may differ by
-///     some batches.
+///     some batches. A pass without any batch is a ConfigError, and among several ranks a warning.
 /// text_column : str
 ///     The column of the documents.
 /// crop : str
@@ -409,7 +409,8 @@ impl TokenLoader {
     /// world size that divides their number of packers. The documents that packers held are read again, nothing else is.
     ///
     /// A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) is taken as the reference takes it: every packer goes on at its first row
-    /// group behind that one, with nothing held, so some documents are lost. Raises `StateError` that names what differs.
+    /// group behind that one, which must be there, with nothing held, so some documents are lost. Raises `StateError` that names what
+    /// differs.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let is_list = state.is_instance_of::<PyList>() || state.is_instance_of::<PyTuple>();
         let found: Result<Value> = if is_list {
@@ -425,7 +426,8 @@ impl TokenLoader {
             let position = position.map_err(|error| to_python(py, &error))?;
             return self.face.ask(py, move |engine| engine.restore(position.clone()));
         }
-        let position = self.identity.position(&found).map_err(|error| to_python(py, &error))?;
+        let position = self.identity.position(&found).and_then(|position| self.check_held(position));
+        let position = position.map_err(|error| to_python(py, &error))?;
         self.face.ask(py, move |engine| engine.restore(position.clone()))
     }
 
@@ -508,6 +510,21 @@ impl TokenLoader {
         Ok(dict)
     }
 
+    /// That no packer of a state holds more documents than one of this loader does: all of them would be read at once.
+    fn check_held(&self, position: Position) -> Result<Position> {
+        let most = self.config.buffer_size.saturating_add(self.config.tokenizer_batch_size) as usize;
+        let held = position.standings.iter().flat_map(|at| at.iter()).map(|at| at.held.len()).max();
+        match held.filter(|&held| held > most) {
+            None => Ok(position),
+            Some(held) => Err(Error::new(
+                ErrorKind::State,
+                format!(
+                    "the state has a packer that holds {held} documents; one of this loader holds at most {most}"
+                ),
+            )),
+        }
+    }
+
     /// The position that a state of the reference's means.
     fn like_the_reference(&self, state: &Value, now: &Position) -> Result<Position> {
         let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
@@ -521,13 +538,16 @@ impl TokenLoader {
         if self.groups.is_shuffled || !self.config.infinite {
             return wrong("a state with pq_idx is for an infinite loader without a seed, whose documents come as stored".into());
         }
-        let (file, group) = (file as usize, group as usize);
-        if file >= self.source.shards().len() || epoch > 1 << 32 {
+        let n_files = self.source.shards().len();
+        let Some(file) = usize::try_from(file).ok().filter(|&file| file < n_files) else {
+            return wrong(format!("the state stands in file {file}; there are {n_files}, counted from 0"));
+        };
+        let n_groups = self.source.row_groups_of(file).len();
+        let Some(group) = usize::try_from(group).ok().filter(|&group| group < n_groups) else {
             return wrong(format!(
-                "the state stands in file {file} of epoch {epoch}; there are {} files",
-                self.source.shards().len()
+                "the state stands in row group {group} of file {file}, which has {n_groups}, counted from 0"
             ));
-        }
+        };
         let n_streams = now.canon.n_streams;
         let share = self.identity.share;
         let each = n_streams / share.world_size;
@@ -539,9 +559,13 @@ impl TokenLoader {
             let rows: u64 =
                 self.groups.of(stream, n_streams).iter().map(|group| group.end - group.start).sum();
             let before = self.groups.rows_before(stream, n_streams, file, next);
-            Standing { draws: (epoch - 1) * rows + before, held: Vec::new() }
+            let draws = (epoch - 1).checked_mul(rows)?.checked_add(before)?;
+            Some(Standing { draws, held: Vec::new() })
         };
-        let standings = (share.rank * each..(share.rank + 1) * each).map(standing).collect();
+        let standings = (share.rank * each..(share.rank + 1) * each).map(standing).collect::<Option<_>>();
+        let Some(standings) = standings else {
+            return wrong(format!("the state stands in epoch {epoch}, which no loader reaches"));
+        };
         let lost = Losses::new();
         Ok(Position {
             epoch: 0,

@@ -9,11 +9,11 @@
 //! rate pair, a few milliseconds, and shared by threads; [`Resamplers`] keeps those in use. There is no state from call to call, nothing to reset, and no delay. `docs/decisions.md` compares
 //! it with others.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, locks};
 use std::{
     fmt,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 mod block;
@@ -222,18 +222,18 @@ impl Resamplers {
     /// As [`Resampler::new`].
     pub fn get(&self, source_hz: u32, target_hz: u32) -> Result<Arc<Resampler>> {
         // A panic cannot leave the list in a bad state, so a poisoned lock is as good as any.
-        let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || locks::lock(&self.plans);
         let take = |plans: &mut Vec<Arc<Resampler>>| {
             let found = plans.iter().position(|p| (p.source_hz, p.target_hz) == (source_hz, target_hz))?;
             let plan = plans.remove(found);
             plans.push(Arc::clone(&plan));
             Some(plan)
         };
-        if let Some(plan) = take(&mut lock()) {
+        if let Some(plan) = take(&mut *lock()?) {
             return Ok(plan);
         }
         let plan = Arc::new(Resampler::new(source_hz, target_hz, self.quality)?);
-        let mut plans = lock();
+        let mut plans = lock()?;
         if let Some(plan) = take(&mut plans) {
             return Ok(plan);
         }

@@ -477,3 +477,89 @@ def test_ctrl_c_while_it_waits(call: str) -> None:
     done = run(script)
     assert done.returncode == 0, done.stderr
     claim(float(done.stdout) < 1.5, done.stdout)
+
+
+@pytest.mark.parametrize("start_step", [0, 1, 12, 13, 14, 1000, 10**6 + 5, 10**12 // 2, 10**12, 2**40])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_start_however_far(start_step: int, drop_last: bool) -> None:
+    """Passes of one length are not walked through: a trillion steps take as long as one."""
+    dataset = PermutationDataset(numbered(103), 3)
+    with DataLoader(dataset, 8, start_step=start_step, drop_last=drop_last) as loader:
+        per_pass = len(loader)
+        assert per_pass == (12 if drop_last else 13)
+        assert (loader.epoch, loader.batch) == divmod(start_step, per_pass)
+        found = next(loader)["x"].tolist()
+    with DataLoader(dataset, 8, drop_last=drop_last) as other:
+        other.set_epoch(start_step // per_pass)
+        other.seek(start_step % per_pass)
+        assert next(other)["x"].tolist() == found
+
+
+def sources() -> dict[str, AsyncDataset]:
+    return {"a": numbered(50), "b": numbered(30, 100)}
+
+
+@pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
+def test_a_start_in_a_mixture(stop: Any) -> None:
+    """Its passes differ in length where a block is not the global batch: then they are counted, one by one."""
+    mixture = MixtureDataset(sources(), {"a": 2, "b": 1}, 9, seed=4, stop=stop)
+    with DataLoader(mixture, 2) as loader:
+        lengths = [sum(1 for _ in loader) for _ in range(12)]
+    assert len(set(lengths)) > 1
+    for start_step in range(0, sum(lengths), 7):
+        epoch, batch = 0, start_step
+        while batch >= lengths[epoch]:
+            batch -= lengths[epoch]
+            epoch += 1
+        with DataLoader(mixture, 2, start_step=start_step) as loader:
+            assert (loader.epoch, loader.batch) == (epoch, batch)
+    # Over blocks of the global batch all passes have as many batches, whichever sample ends them.
+    with DataLoader(MixtureDataset(sources(), {"a": 2, "b": 1}, seed=4, stop=stop), 6, start_step=10**12) as loader:
+        assert (loader.epoch, loader.batch) == divmod(10**12, len(loader))
+    with pytest.raises(ConfigError, match=r"start_step is 1000000000000, more than 1048576 passes .* set_epoch\(\)"):
+        DataLoader(mixture, 2, start_step=10**12)
+
+
+def test_a_start_where_nothing_ends() -> None:
+    endless = MixtureDataset(sources(), {"a": 2, "b": 1}, 9, seed=4, stop="restart")
+    with DataLoader(endless, 4, start_step=10**12) as loader:
+        assert (loader.epoch, loader.batch) == (0, 10**12)
+        assert len(next(loader)["x"]) == 4
+    with pytest.raises(ConfigError, match="start_step is 1099511627776, and the dataset has no end"):
+        DataLoader(endless, 4, start_step=2**40)
+
+
+def test_ctrl_c_while_passes_are_counted() -> None:
+    """A dataset whose length takes a moment: the walk ends with the next look at signals."""
+    scene = """
+        import os, signal, sys, threading
+        sys.path.insert(0, sys.argv[1])
+        from forebay.cache import DataLoader, ListAsyncDataset, MixtureDataset
+        mixture = MixtureDataset(
+            {name: ListAsyncDataset([{"x": i} for i in range(n)]) for name, n in [("a", 20_000), ("b", 9)]},
+            {"a": 7000, "b": 2}, 65_001, seed=4, stop="first_exhausted",
+        )
+        try:
+            threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+            DataLoader(mixture, 60_000, start_step=1_000_000)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(scene), "."]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "interrupted\n"
+
+
+@pytest.mark.parametrize("era_length", [2**62 + 1, 2**63 - 1])
+def test_eras_longer_than_any_dataset(era_length: int) -> None:
+    with pytest.raises(ConfigError, match="era_length is"):
+        EraShufflingDataset(MixtureDataset(sources(), {"a": 2, "b": 1}, 9, stop="restart"), era_length, 3)
+
+
+def test_a_dataset_too_long_to_permute() -> None:
+    class Long(Own):
+        def __len__(self) -> int:
+            return 2**63 - 1
+
+    with pytest.raises(ConfigError, match="a dataset of 9223372036854775807 rows cannot be permuted"):
+        DataLoader(PermutationDataset(Long(1), 1), 8)

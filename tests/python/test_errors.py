@@ -370,11 +370,12 @@ def test_what_was_delivered_adds_up(tiny_shards: list[Path], infinite: bool) -> 
 
 
 def test_only_bad_records(tmp_path: Path) -> None:
-    """An endless loader raises, the same each time; a pass has batches without rows."""
+    """An endless loader raises, the same each time; a pass has no batch, or those of several ranks no rows."""
     path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording at all")] * 30)
-    with forebay.Loader.eval(path, **TINY) as loader:
-        assert [batch["spectrogram"].shape for batch in loader] == [(0, 8, 6)]
-        assert len(loader.errors()) == 30
+    for world_size in (1, 2):
+        with forebay.Loader.eval(path, **TINY, world_size=world_size) as loader:
+            assert [batch["spectrogram"].shape for batch in loader] == [(0, 8, 6)] * (world_size - 1)
+            assert len(loader.errors()) == 30 // world_size
     with forebay.Loader(path, shuffle_min_size=5, **TINY) as loader:
         for _ in range(3):
             with pytest.raises(forebay.DecodeError, match=r"not a recording|substitute"):

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 import forebay
 from digests import digest
+from documents import loader as token_loader
+from forebay._converted import bfloat16_fields, side_by_side
 from recordings import SMALL, TINY
 
 N_MELS, N_FRAMES = 8, 6
@@ -156,3 +158,47 @@ def test_what_cannot_be(tiny_shards: list[Path]) -> None:
     forebay.Loader(tiny_shards, n_frames=1 << 21, batch_size=1, dtype="float16").close()
     with pytest.raises(TypeError):
         forebay.Loader(tiny_shards, dtype=np.float16)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint16"])
+def test_inputs_and_targets_lie_side_by_side(parquets: Path, dtype: str) -> None:
+    """As one array, for one copy to a device: whatever the size of a batch, which decides where its memory is from."""
+    sizes = set()
+    for batch_size, seq_len in [(1, 7), (4, 63), (1, 600), (3, 1365), (16, 511), (4, 2048), (16, 2048)]:
+        with token_loader(parquets, batch_size=batch_size, seq_len=seq_len, dtype=dtype) as loader:
+            batch = next(loader)
+        both = side_by_side(batch["inputs"], batch["targets"])
+        sizes.add(both.nbytes >= 1 << 16)
+        assert both.shape == (2, batch_size, seq_len)
+        assert both.dtype == dtype
+        assert both.flags.c_contiguous
+        for part, field in zip(both, ["inputs", "targets"], strict=True):
+            np.testing.assert_array_equal(part, batch[field])
+            assert np.shares_memory(part, batch[field])
+        kept = both.copy()
+        del batch, part
+        np.testing.assert_array_equal(both, kept)
+    assert sizes == {True, False}
+
+
+def test_what_does_not_lie_side_by_side_is_copied() -> None:
+    whole = np.arange(48).reshape(4, 12)
+    pairs: list[tuple[NDArray[Any], NDArray[Any]]] = [
+        (whole[:2], whole[2:]),
+        (whole[2:], whole[:2]),
+        (whole[:, :6], whole[:, 6:]),
+        (whole[:2].astype(np.int32), whole[2:]),
+        (whole[:0], whole[:0]),
+        (whole[:1], whole[1:2].copy()),
+    ]
+    for inputs, targets in pairs:
+        both = side_by_side(inputs, targets)
+        np.testing.assert_array_equal(both, np.stack([inputs, targets]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_loader_says_what_is_bfloat16(dtype: str, tiny_shards: list[Path]) -> None:
+    """And no name of a field does."""
+    with forebay.Loader(tiny_shards, **SMALL, dtype=dtype) as loader:
+        assert [*bfloat16_fields(loader)] == [*bfloat16_fields(iter(loader))] == ["spectrogram"] * (dtype == "bfloat16")
+    assert [*bfloat16_fields(None)] == [*bfloat16_fields([{"spectrogram": np.zeros(3, np.uint16)}])] == []

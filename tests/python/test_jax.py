@@ -16,7 +16,8 @@ import pytest
 
 import forebay
 from digests import digest
-from recordings import SMALL
+from forebay.cache import DataLoader, ListAsyncDataset
+from recordings import SMALL, TINY, Row, write_shard
 from wrong import assert_named
 
 jax = pytest.importorskip("jax")
@@ -284,3 +285,36 @@ def test_rows_of_a_dataset() -> None:
             [4, 5, 6, 7],
             [8, 9, -1, -1],
         ]
+
+
+def test_fields_are_what_the_loader_makes() -> None:
+    """uint16 is bfloat16 where the loader says so, and not where a field has a name."""
+    values = np.arange(6, dtype=np.uint16)
+    with DataLoader(ListAsyncDataset([{"spectrogram": values}] * 8), 4) as loader:
+        found = next(batches(loader))["spectrogram"]
+    assert found.dtype == np.uint16
+    assert (np.asarray(found) == values).all()
+
+
+@pytest.mark.parametrize("value", [-(2**31) - 1, -(2**63), 2**31, 2**63 - 1])
+def test_integers_that_do_not_fit_are_refused(value: int) -> None:
+    """In either direction; they would wrap without a word."""
+    fitting = [-(2**31), 2**31 - 1]
+    rows = [{"x": np.array([0, other])} for other in [*fitting, value]]
+    with DataLoader(ListAsyncDataset(rows), 2) as loader:
+        of_loader = batches(loader)
+        assert np.asarray(next(of_loader)["x"]).tolist() == [[0, other] for other in fitting]
+        with pytest.raises(OverflowError, match=rf"x {value} does not fit int32; set jax_enable_x64"):
+            next(of_loader)
+
+
+def test_a_batch_without_rows(sharding: Any, tmp_path: Path) -> None:
+    """Of a rank whose recordings are all bad: padded, it has no row that counts."""
+    shard = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 4)
+    parameters: Any = {**TINY, "batch_size": 2}
+    with forebay.Loader.eval(shard, **parameters, world_size=2) as loader:
+        found = list(batches(loader, sharding, pad_to=2))
+        plain = list(batches(loader))
+    assert [batch["spectrogram"].shape for batch in found] == [(2, 8, 6)]
+    assert np.asarray(found[0]["index"]).tolist() == [-1, -1]
+    assert [batch["spectrogram"].shape for batch in plain] == [(0, 8, 6)]

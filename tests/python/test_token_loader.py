@@ -246,3 +246,28 @@ def test_headspace_and_stats(parquets: Path) -> None:
         stats = found.stats()
         assert stats["packing"]["delivered"] >= 4 * 64
         assert stats["stages"]["collate"]["items"] >= 1
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_a_pass_without_a_batch_is_told(tmp_path: Path, drop_last: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Documents that fill fewer rows than a batch has, or none: a loop over nothing would look like a finished one."""
+    texts = ["abcdefgh" * 3] * (40 if drop_last else 1)
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=max(len(texts) // 2, 1))
+    make: dict[str, Any] = {"infinite": False, "val": [], "drop_last": drop_last, "batch_size": 64, "seq_len": 31}
+    message = (
+        r"drop_last leaves no batch: the pass has 40 documents, which fill \d+ rows, and batch_size is 64"
+        if drop_last
+        else r"the pass has no batch: its 1 documents fill no row; lower seq_len"
+    )
+    with loader(tmp_path / "a.parquet", **make) as alone:
+        for _ in range(2):
+            with pytest.raises(forebay.ConfigError, match=message):
+                list(alone)
+        assert alone.state_dict()["batch"] == 0
+    if drop_last:
+        # Each rank knows its own rows only, and others may go on: it ends as it would, and says so.
+        with loader(tmp_path / "a.parquet", **make, rank=1, world_size=2) as part:
+            assert list(part) == []
+        assert "drop_last leaves no batch: the pass has 20 documents of rank 1" in caplog.text
+        with loader(tmp_path / "a.parquet", **{**make, "batch_size": 4}) as enough:
+            assert len(list(enough)) > 2

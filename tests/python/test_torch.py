@@ -14,7 +14,7 @@ import pytest
 
 import forebay
 from digests import digest
-from recordings import SMALL
+from recordings import SMALL, TINY, Row, write_shard
 from tensors import digests, is_infinite, needs_gpu, of
 from wrong import assert_named
 
@@ -61,13 +61,17 @@ def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
     """Of torch's own type, in the memory of the array, rounded as torch rounds."""
     with forebay.Loader(tiny_shards, **SMALL) as plain, forebay.Loader(tiny_shards, **SMALL, dtype=dtype) as loader:
         for expected, arrays in islice(zip(plain, loader, strict=True), 4):
-            spectrogram = to_tensors(arrays)["spectrogram"]
+            spectrogram = to_tensors(arrays, loader)["spectrogram"]
             assert spectrogram.data_ptr() == arrays["spectrogram"].__array_interface__["data"][0]
             assert torch.equal(spectrogram, torch.from_numpy(expected["spectrogram"]).to(getattr(torch, dtype)))
         batch = next(iter(DevicePrefetcher(IterableDataset(loader), "cpu")))
         assert batch["spectrogram"].dtype == getattr(torch, dtype)
-        # Other fields of such numbers are what they are.
-        assert to_tensors({"tokens": np.zeros(3, np.uint16)})["tokens"].dtype == torch.uint16
+        assert next(iter(DevicePrefetcher(loader, "cpu")))["spectrogram"].dtype == getattr(torch, dtype)
+        # Other fields of such numbers are what they are, also those of that name that no such loader made.
+        for name in ("tokens", "spectrogram"):
+            assert to_tensors({name: np.zeros(3, np.uint16)})[name].dtype == torch.uint16
+    with forebay.Loader(tiny_shards, **SMALL) as plain:
+        assert to_tensors({"spectrogram": np.zeros(3, np.uint16)}, plain)["spectrogram"].dtype == torch.uint16
 
 
 def test_kept_tensors_never_change(tiny_shards: list[Path]) -> None:
@@ -143,6 +147,20 @@ def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
+def test_batches_without_rows(tmp_path: Path) -> None:
+    """Of a rank whose recordings are all bad; one process leaves them out."""
+    shard = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 8)
+    parameters: Any = {**TINY, "batch_size": 2}
+    with forebay.Loader.eval(shard, **parameters, world_size=2) as loader:
+        dataset = IterableDataset(loader)
+        for batches in (dataset, DevicePrefetcher(loader, "cpu"), DataLoader(dataset, batch_size=None)):
+            found = [(len(batch["index"]), tuple(batch["spectrogram"].shape)) for batch in batches]
+            assert found == [(0, (0, 8, 6))] * 2
+    with forebay.Loader.eval(shard, **parameters) as loader:
+        assert len(IterableDataset(loader)) == 4
+        assert list(IterableDataset(loader)) == list(DevicePrefetcher(loader, "cpu")) == []
+
+
 class TestTokens:
     """`token_batches` over a real `TokenLoader`."""
 
@@ -171,6 +189,21 @@ class TestTokens:
         np.testing.assert_array_equal(targets.numpy(), arrays[3]["targets"])
         with pytest.raises(forebay.ConfigError, match="meta"):
             forebay.torch.token_batches(loader, "meta")
+
+    @pytest.mark.parametrize(("batch_size", "seq_len"), [(1, 7), (4, 63), (3, 1365), (16, 511), (4, 2048), (2, 5000)])
+    @pytest.mark.parametrize("dtype", ["int64", "int32", "uint16"])
+    def test_both_go_in_one_copy(self, tmp_path: Path, batch_size: int, seq_len: int, dtype: str) -> None:
+        """What a device gets, here in memory of the CPU: whatever the size of a batch, and where its memory is from."""
+        pq.write_table(pa.table({"text": ["one document, and another " * 40] * 200}), tmp_path / "a.parquet")
+        parameters: Any = {"batch_size": batch_size, "seq_len": seq_len, "dtype": dtype}
+        path, encode = tmp_path / "a.parquet", lambda text: list(text.encode())
+        with forebay.TokenLoader(path, encode, val=[], buffer_size=4, bos_id=256, **parameters) as loader:
+            ring = forebay._token_batches._Ring(torch.device("cpu"))
+            for batch in islice(loader, 4):
+                inputs, targets = ring.copy(batch)
+                assert inputs.shape == targets.shape == (batch_size, seq_len)
+                np.testing.assert_array_equal(inputs.numpy(), batch["inputs"])
+                np.testing.assert_array_equal(targets.numpy(), batch["targets"])
 
     def test_an_interrupted_conversion_loses_nothing(
         self, loader: forebay.TokenLoader, monkeypatch: pytest.MonkeyPatch

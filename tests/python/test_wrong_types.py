@@ -1,5 +1,7 @@
 """Each parameter of each constructor is named where it is of a wrong type; those that need torch: with its tests."""
 
+import glob
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +10,12 @@ import numpy as np
 import pytest
 
 import forebay
+from documents import loader as token_loader
 from forebay import AsyncDataLoader, BufferPool, MappedReader
+from forebay.cache import build
 from forebay.tokens import Tokenizer
 from numbered import Pipeline, Reader, loader
+from recordings import TINY
 from wrong import Odd, assert_named, parameters
 
 ASYNC: dict[str, Any] = {"dataset_reader": Reader(8), "pipeline": Pipeline(), "batch_size": 4}
@@ -101,3 +106,54 @@ def test_what_is_as_good_as_the_type() -> None:
     assert len(batches) == 4
     pool = BufferPool(Two(), np.int64(3), np.float32)  # type: ignore[arg-type]
     assert pool.acquire()[1].shape == (3,)
+
+
+def iterators(folder: Path) -> list[Any]:
+    """What lists a folder in whatever order the system does, and what nobody can tell from it."""
+    return [
+        folder.glob("*.arrow"),
+        (path for path in folder.iterdir()),
+        map(str, folder.iterdir()),
+        glob.iglob(f"{folder}/*.arrow"),  # noqa: PTH207
+        {*folder.iterdir()},
+        frozenset(folder.iterdir()),
+    ]
+
+
+def test_files_come_in_an_order_that_stays(tiny_shards: list[Path], tmp_path: Path) -> None:
+    folder = tiny_shards[0].parent
+    message = r"is (an iterator|a set).*batches with it; pass sorted\("
+    for files in iterators(folder):
+        with pytest.raises(TypeError, match="arrow_files " + message):
+            forebay.Loader(files, **TINY)
+    with os.scandir(folder) as entries, pytest.raises(TypeError, match="arrow_files " + message):
+        forebay.Loader.train(entries, **TINY)  # type: ignore[arg-type]
+    for files in iterators(folder):
+        with pytest.raises(TypeError, match=r"arrow_files\['a'\] " + message):
+            forebay.Loader.eval({"a": files, "b": tiny_shards[0]}, **TINY)
+    for files in iterators(folder):
+        with pytest.raises(TypeError, match="shards " + message):
+            build(files, None, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    # What stays is taken as it is given.
+    ways: list[Any] = [
+        tiny_shards,
+        tuple(tiny_shards),
+        dict.fromkeys(tiny_shards).keys(),
+        np.array([*map(str, tiny_shards)]),
+    ]
+    for files in [*ways, sorted(folder.glob("*.arrow"))]:
+        with forebay.Loader.eval(files, **TINY) as loader:
+            assert [shard["path"] for shard in loader.shards] == [*map(str, tiny_shards)]
+
+
+def test_files_of_documents_are_sorted_whatever_their_order(parquets: Path) -> None:
+    expected = sorted(str(path) for path in parquets.glob("*.parquet"))[:-1]
+    for files in (
+        parquets,
+        parquets.glob("*.parquet"),
+        {*parquets.glob("*.parquet")},
+        sorted(parquets.glob("*.parquet"), reverse=True),
+    ):
+        with token_loader(files) as loader:
+            assert [shard["path"] for shard in loader.shards] == expected

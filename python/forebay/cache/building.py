@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from forebay._checks import problems
+from forebay._checks import in_order, problems
 from forebay._core import ConfigError, ForebayError, SpectrogramTransform, _CacheBuild
 from forebay.cache._documents import columns
 from forebay.cache.store import TreeStore
@@ -328,7 +328,7 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
         return [(str(name), Skipping(documents)) for name, documents in shards.items()]
     if isinstance(shards, (str, PathLike)):
         return [os.fspath(shards)]
-    return [os.fspath(path) for path in shards]
+    return [os.fspath(path) for path in in_order("shards", shards)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from forebay._checks import MOST, as_path, check_identity, problems, truth, whole
+from forebay._checks import MOST, as_path, check_identity, is_count, problems, truth, whole
 from forebay._core import ConfigError, ForebayError, StateError
 from forebay.queue import meta as metas
 from forebay.queue.feed import Loaded, QueueFeed, Watermarks
@@ -203,7 +203,7 @@ class DatasetConsumer:
         """
         check_identity(state, self._identity(), "consumer")
         batch_size, splits = state.get("batch_size"), state.get("splits")
-        if not (batch_size is None or (isinstance(batch_size, int) and batch_size > 0)) or not isinstance(splits, dict):
+        if not (batch_size is None or (is_count(batch_size, MOST) and batch_size > 0)) or not isinstance(splits, dict):
             raise StateError("the state is damaged: it has no batch_size or splits")
         for place in splits.values():
             check_place(place)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from forebay._checks import is_count
 from forebay._core import StateError
 from forebay.queue.ahead import Ahead
 from forebay.queue.feed import Feed, Loaded
@@ -119,7 +120,7 @@ def check_place(place: Any) -> None:
     right = (
         isinstance(place, dict)
         and {"queue", "file", "row", "done", "finished"} <= place.keys()
-        and all(isinstance(place[key], int) and place[key] >= 0 for key in ("row", "finished"))
+        and all(is_count(place[key], 2**62) for key in ("row", "finished"))
         and isinstance(place["done"], list)
         and all(isinstance(name, str) and "/" not in name and "\\" not in name for name in place["done"])
         and (place["file"] is None or (isinstance(place["file"], str) and place["file"].endswith(".pt")))

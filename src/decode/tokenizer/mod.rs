@@ -28,13 +28,13 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::Path,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use byte_level::Scratch;
 use fingerprint::Fingerprint;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, locks};
 
 /// Special tokens that begin a document, the first that there is.
 const BOS: [&str; 2] = ["<|bos|>", "<|endoftext|>"];
@@ -144,10 +144,9 @@ impl Tokenizer {
     /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the pattern or the library gives up on the text
     /// (never with the patterns known here). What was appended until then is taken back.
     pub fn encode_ordinary(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let idle = || self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut scratch = idle().pop().unwrap_or_default();
+        let mut scratch = locks::lock(&self.0.idle)?.pop().unwrap_or_default();
         let result = self.0.encode(&mut scratch, text, ids);
-        idle().push(scratch);
+        locks::lock(&self.0.idle)?.push(scratch);
         result
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    process,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -29,7 +30,7 @@ use crate::{
     python::{
         allow_paths,
         calls::expect_calls,
-        errors::to_python,
+        errors::{ForebayError, to_python},
         logging::EmitAtEnd,
         side::on_the_side,
         spectrogram::SpectrogramTransform,
@@ -138,7 +139,12 @@ impl Given {
 
 /// A build that goes on.
 #[pyclass(module = "forebay._core", name = "_CacheBuild", frozen)]
-pub struct _CacheBuild(Option<Arc<Build>>);
+pub struct _CacheBuild {
+    /// Leaves in drop only.
+    build: Option<Arc<Build>>,
+    /// The process that has its threads.
+    process: u32,
+}
 
 #[pymethods]
 impl _CacheBuild {
@@ -188,7 +194,7 @@ impl _CacheBuild {
             let options = WriterOptions { made_by, ..plan.options.clone() };
             Build::start(Plan { options, ..plan }, shards, processor)
         })?;
-        Ok(Self(Some(Arc::new(build))))
+        Ok(Self { build: Some(Arc::new(build)), process: process::id() })
     }
 
     /// What tells processor and shards from others, as far as it is known here.
@@ -218,20 +224,25 @@ impl _CacheBuild {
 
     /// The number of documents once it has ended, or None after `seconds`; raises what ended it.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
+        self.check_process()?;
+        // In this order NaN is 0.
         let most = Duration::from_secs_f64(seconds.max(0.0).min(1.0));
-        let ended = py.detach(|| self.0.as_ref().and_then(|build| build.wait(most)));
+        let ended = py.detach(|| self.build.as_ref().and_then(|build| build.wait(most)));
         let _emit = EmitAtEnd(py);
         ended.transpose().map_err(|error| to_python(py, &error))
     }
 
     /// Asks it to end.
-    fn cancel(&self) {
-        self.0.iter().for_each(|build| build.cancel());
+    fn cancel(&self) -> PyResult<()> {
+        self.check_process()?;
+        self.build.iter().for_each(|build| build.cancel());
+        Ok(())
     }
 
     /// How far it is.
     fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let progress = self.0.as_ref().map(|build| build.progress()).unwrap_or_default();
+        self.check_process()?;
+        let progress = self.build.as_ref().map(|build| build.progress()).unwrap_or_default();
         let dict = PyDict::new(py);
         dict.set_item("documents", progress.documents)?;
         dict.set_item("skipped", progress.skipped)?;
@@ -247,10 +258,26 @@ impl _CacheBuild {
     }
 }
 
+impl _CacheBuild {
+    fn check_process(&self) -> PyResult<()> {
+        if self.process != process::id() {
+            return Err(ForebayError::new_err(
+                "this build was begun before a fork, and goes on in the parent; ask for it there",
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Drop for _CacheBuild {
     /// Workers may be about to call a function of the user's, for which they need the interpreter.
     fn drop(&mut self) {
-        let build = self.0.take();
+        let build = self.build.take();
+        if self.process != process::id() {
+            // Its threads are the parent's, and what they had locked stays locked here.
+            std::mem::forget(build);
+            return;
+        }
         Python::try_attach(|py| py.detach(|| drop(build)));
     }
 }

@@ -1,0 +1,120 @@
+//! Locks of what goes on working in a child after a fork: datasets, caches, tokenizers.
+//!
+//! A fork copies the memory and the one thread that calls it. What another thread had locked at that moment stays locked in the child
+//! for good, and what it guards may be half written. So nobody in a child waits for such a lock without a limit: after [`LIMIT`] it is
+//! an error that says what to do. In a process that is no child a lock is waited for as ever; one that is free costs nothing
+//! more in either.
+//!
+//! Loaders need none of this: in a child all that they are asked is refused before any lock of theirs is looked at.
+
+use std::{
+    process,
+    sync::{
+        LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+        TryLockResult,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{Error, ErrorKind, Result};
+
+/// How long a child waits for a lock that one of its own threads may have, or nobody any more.
+const LIMIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The process that first asked; 0 before.
+static HOME: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process is a child, by fork, of one that called this before.
+pub(crate) fn is_forked() -> bool {
+    let here = process::id();
+    match HOME.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => false,
+        Err(home) => home != here,
+    }
+}
+
+/// Locks a mutex, whoever panicked with it.
+///
+/// # Errors
+/// [`ErrorKind::Closed`] in a child, if it stays locked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    taken(|| mutex.try_lock(), || mutex.lock(), is_forked)
+}
+
+/// Locks for reading, whoever panicked with it.
+///
+/// # Errors
+/// As [`lock`].
+pub(crate) fn read<T>(lock: &RwLock<T>) -> Result<RwLockReadGuard<'_, T>> {
+    taken(|| lock.try_read(), || lock.read(), is_forked)
+}
+
+/// Locks for writing, whoever panicked with it.
+///
+/// # Errors
+/// As [`lock`].
+pub(crate) fn write<T>(lock: &RwLock<T>) -> Result<RwLockWriteGuard<'_, T>> {
+    taken(|| lock.try_write(), || lock.write(), is_forked)
+}
+
+fn taken<G>(
+    look: impl Fn() -> TryLockResult<G>,
+    wait: impl FnOnce() -> LockResult<G>,
+    is_forked: impl FnOnce() -> bool,
+) -> Result<G> {
+    let looked = || match look() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    };
+    if let Some(guard) = looked() {
+        return Ok(guard);
+    }
+    if !is_forked() {
+        return Ok(wait().unwrap_or_else(PoisonError::into_inner));
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < LIMIT {
+        if let Some(guard) = looked() {
+            return Ok(guard);
+        }
+        thread::sleep(PAUSE);
+    }
+    Err(Error::new(
+        ErrorKind::Closed,
+        "this was in use by a thread of the parent at the moment of the fork, and can never be used in this process; open it \
+         anew here, or fork while no thread reads",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_ever() {
+        let mutex = Mutex::new(3);
+        assert_eq!(*lock(&mutex).unwrap(), 3);
+        let held = lock(&mutex).unwrap();
+        let error = taken(|| mutex.try_lock(), || mutex.lock(), || true).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Closed);
+        assert!(error.message.contains("open it anew"), "{error}");
+        drop(held);
+        assert_eq!(*taken(|| mutex.try_lock(), || mutex.lock(), || true).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_parent_waits_as_ever() {
+        let shared = RwLock::new(0);
+        let held = write(&shared).unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| *read(&shared).unwrap());
+            drop(held);
+            assert_eq!(other.join().unwrap(), 0);
+        });
+        assert!(!is_forked());
+    }
+}

@@ -1,0 +1,122 @@
+"""Batches of which every recording is bad: left out where one process has them, handed out without rows among ranks."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from recordings import TINY, Row, tiny_rows, write_shard
+
+BATCH = 8
+BAD = {2, 3, 4, 9, 12}
+"""Batches without a good recording, of 13; the last one is among them."""
+THERE = [number for number in range(13) if number not in BAD]
+EVAL: dict[str, Any] = {**TINY, "batch_size": BATCH}
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = tiny_rows(100)
+    for number in BAD:
+        for row in range(BATCH * number, min(BATCH * number + BATCH, 100)):
+            rows[row] = Row(b"not a recording", 0)
+    rows[1] = Row(b"not a recording", 0)
+    return write_shard(tmp_path_factory.mktemp("bad") / "a.arrow", rows, rows_per_batch=16)
+
+
+def good(number: int) -> list[int]:
+    return [row for row in range(BATCH * number, min(BATCH * number + BATCH, 100)) if row != 1]
+
+
+def indices(loader: forebay.Loader) -> list[list[int]]:
+    return [batch["index"].tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+@pytest.mark.parametrize("prefetch_batches", [1, 3, 8])
+def test_one_process_leaves_them_out(shard: Path, n_workers: int, prefetch_batches: int) -> None:
+    with forebay.Loader.eval(shard, **EVAL, n_workers=n_workers, prefetch_batches=prefetch_batches) as loader:
+        assert len(loader) == loader.batches_per_epoch == 13
+        seen, positions, states = [], [], []
+        for batch in loader:
+            seen.append(batch["index"].tolist())
+            positions.append(loader.batch)
+            states.append(json.loads(json.dumps(loader.state_dict())))
+        assert seen == [good(number) for number in THERE]
+        assert positions == [number + 1 for number in THERE]
+        assert np.isfinite([np.mean(batch) for batch in seen]).all()
+        bad_rows = [1, *(row for number in sorted(BAD) for row in good(number))]
+        assert [error["index"] for error in loader.errors()] == bad_rows
+        assert loader.stats()["batches"] == len(THERE)
+        # Another pass is the same; a state is that of the batch before it, as ever.
+        assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
+        assert indices(loader) == seen
+        for taken, state in enumerate(states, 1):
+            assert state["batch"] == positions[taken - 1]
+            loader.load_state_dict(state)
+            assert loader.state_dict() == {**state, "lost": loader.state_dict()["lost"]} if "lost" in state else state
+            assert indices(loader) == seen[taken:]
+        assert pickle.loads(pickle.dumps(loader)).state_dict() == loader.state_dict()
+
+
+def test_they_can_be_sought_skipped_and_replayed(shard: Path) -> None:
+    with forebay.Loader.eval(shard, **EVAL) as loader:
+        for number in range(13):
+            loader.seek(number)
+            assert loader.batch == number
+            assert indices(loader) == [good(there) for there in THERE if there >= number]
+        assert loader.replay(3)["index"].tolist() == []
+        assert loader.replay(3)["spectrogram"].shape == (0, 8, 6)
+        assert loader.replay(5)["index"].tolist() == good(5)
+        loader.seek(0)
+        loader.skip([(1, 3), (9, 11)])
+        assert indices(loader) == [good(number) for number in THERE if number not in {1, 2, 9, 10}]
+
+
+def test_ranks_take_equal_steps(shard: Path) -> None:
+    ranks = []
+    for rank in range(2):
+        settings = {**EVAL, "batch_size": BATCH // 2}
+        with forebay.Loader.eval(shard, **settings, rank=rank, world_size=2) as loader:
+            ranks.append(list(loader))
+            assert len(ranks[-1]) == len(loader) == 13
+    for number, parts in enumerate(zip(*ranks, strict=True)):
+        assert [*parts[0]["index"], *parts[1]["index"]] == ([] if number in BAD else good(number))
+        if number in BAD:
+            assert [len(part["index"]) for part in parts] == [0, 0]
+            assert parts[0]["spectrogram"].shape == (0, 8, 6)
+            assert parts[0]["label"].shape == (0,)
+
+
+def test_a_pass_without_a_good_recording_ends(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 40)
+    with forebay.Loader.eval(path, **EVAL) as loader:
+        for epoch in range(3):
+            assert list(loader) == []
+            assert loader.state_dict()["epoch"] == epoch + 1
+        assert len(loader.errors()) == 40
+
+
+def test_excluded_rows_leave_none_either(shard: Path) -> None:
+    with forebay.Loader.eval(shard, **EVAL, exclude=range(40, 48)) as loader:
+        assert indices(loader) == [good(number) for number in THERE if number != 5]
+
+
+def test_what_asks_for_more_than_bad_recordings_raises_in_its_turn(shard: Path) -> None:
+    with forebay.Loader.eval(shard, **EVAL, max_errors=10) as loader:
+        got: list[list[int]] = []
+        with pytest.raises(forebay.DecodeError, match="11 records failed, max_errors allows 10"):
+            got.extend(batch["index"].tolist() for batch in loader)
+        assert len(loader.errors()) == 11
+
+
+def test_check_has_a_line_for_each(shard: Path) -> None:
+    """It is made by the same engine, and reports batches of bad records like any other."""
+    check = forebay._core._Check([shard])
+    found = [row["index"] for rows in iter(check.next, None) for row in rows]
+    assert found == list(range(100))
+    check.close()
