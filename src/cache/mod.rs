@@ -25,6 +25,7 @@ pub(crate) mod fuzz;
 mod jagged;
 mod layout;
 mod ledger;
+mod owned;
 mod reader;
 mod stored;
 mod writer;
