@@ -27,7 +27,7 @@ use crate::{
     config::PolicyConfig,
     pipeline::{MaxErrors, Policy},
     python::{
-        calls::expect_calls, errors::to_python, logging::EmitAtEnd, side::on_the_side,
+        calls::expect_calls, errors::to_python, logging, side::on_the_side,
         spectrogram::SpectrogramTransform, tokenizer::Tokenizer, whole::max_errors,
     },
 };
@@ -190,8 +190,7 @@ impl _CacheBuild {
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         let most = Duration::from_secs_f64(seconds.clamp(0.0, 1.0));
         let ended = py.detach(|| self.0.as_ref().and_then(|build| build.wait(most)));
-        let _emit = EmitAtEnd(py);
-        ended.transpose().map_err(|error| to_python(py, &error))
+        logging::emitting(py, || ended.transpose().map_err(|error| to_python(py, &error)))
     }
 
     /// Asks it to end.
