@@ -18,6 +18,7 @@ import forebay
 from forebay.queue import files, lock, read_meta
 from forebay.queue import meta as metas
 from forebay.queue.files import FileName, Layout
+from forebay.queue.plain import plain_loads
 from forebay.queue.seeds import file_rng, file_seed
 from queues import consumer, filled, meta, names, numbers
 
@@ -313,28 +314,28 @@ def test_plain_pickles_of_all_protocols(protocol: int) -> None:
         value["b"] = b"x" * 300
     if protocol > 3:
         value["c"] = {1, 2}
-    assert metas.plain_loads(pickle.dumps(value, protocol=protocol)) == value
+    assert plain_loads(pickle.dumps(value, protocol=protocol)) == value
 
 
 def test_damaged_pickles(tmp_path: Path) -> None:
     whole = pickle.dumps(meta(), protocol=4)
     for end in range(len(whole)):
         with pytest.raises(pickle.UnpicklingError):
-            metas.plain_loads(whole[:end])
+            plain_loads(whole[:end])
     generator = np.random.default_rng(1)
     for _ in range(2000):
         data = bytearray(whole)
         for at in generator.integers(len(data), size=3):
             data[at] = generator.integers(256)
         with contextlib.suppress(pickle.UnpicklingError):
-            metas.plain_loads(bytes(data))
+            plain_loads(bytes(data))
     for bomb in (
         b"\x80\x04Nr\xff\xff\xff\x7f.",
         b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fx.",
         b"(" * 100_000 + b".",
     ):
         with pytest.raises(pickle.UnpicklingError):
-            metas.plain_loads(bomb)
+            plain_loads(bomb)
     (tmp_path / "meta.pkl").write_bytes(pickle.dumps([1]))
     with pytest.raises(forebay.ConfigError, match="holds a list"):
         read_meta(tmp_path)
@@ -388,10 +389,10 @@ def test_bombs(tmp_path: Path, name: str) -> None:
 
 def test_bombs_in_the_making() -> None:
     """They are refused after some of their bytes: what is shared twice 22 times is too much, 19 times is not."""
-    assert len(repr(metas.plain_loads(memo_bomb(b"\x86", 10)))) > 1 << 11
-    metas.plain_loads(memo_bomb(b"\x86", 19))
+    assert len(repr(plain_loads(memo_bomb(b"\x86", 10)))) > 1 << 11
+    plain_loads(memo_bomb(b"\x86", 19))
     with pytest.raises(pickle.UnpicklingError, match="values in each other"):
-        metas.plain_loads(memo_bomb(b"\x86", 22) + b"whatever follows")
+        plain_loads(memo_bomb(b"\x86", 22) + b"whatever follows")
 
 
 @pytest.mark.parametrize("key", [*metas.REQUIRED, "vocab_size", "target_size"])

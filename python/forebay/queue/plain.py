@@ -76,7 +76,7 @@ class _Machine:
             elif opcode.name == "STOP":
                 break
             else:
-                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > step:
+                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > step:
                     raise pickle.UnpicklingError("its memo has holes, which no writer leaves")
                 self._step(opcode.name, argument)
         [(value, _)] = self._stack
