@@ -346,7 +346,8 @@ fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
 fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
     let other = json!({"total_num_rows": 0, "shard_rows": {}, "is_finished": false, "finished_shards": [],
         "field_counts": {}, "metadata": {"preprocessor_metadata": {}}});
-    let cases: [(&[(&str, &str)], ErrorKind, &str); 6] = [
+    type Files<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Files<'_>, ErrorKind, &str); 6] = [
         (&[("train/a.jsonl", "{}"), ("train/deep/b", "b")], ErrorKind::State, "\"a.jsonl\", \"deep\""),
         (&[("train/.writer", "mine")], ErrorKind::State, "is not empty"),
         (&[("train/x/data/zarr.json", "{}")], ErrorKind::State, "is not empty"),
