@@ -68,6 +68,7 @@ lint:
 	$(BIN)/python -m mypy.stubtest forebay._core
 
 examples:
+	rm -f build/demo.png
 	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
 	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30

@@ -24,6 +24,8 @@ from datasets.arrow_writer import ArrowWriter
 import forebay
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "data" / "recordings"
+OURS = b"examples/demo.py of forebay"
+"""What a picture by this demo says of itself: no other file is written over."""
 Batch = dict[str, np.ndarray]
 
 
@@ -107,6 +109,7 @@ def draw(path: Path, batch: Batch, class_names: list[str], *, rows: list[int], f
     mpl.use("agg")
     import matplotlib.pyplot as plt
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     sample_rate, clip_seconds = 32000, 5.0
     n_mels, n_frames = batch["spectrogram"].shape[1:]
@@ -149,7 +152,10 @@ def draw(path: Path, batch: Batch, class_names: list[str], *, rows: list[int], f
     with io.BytesIO() as png:
         figure.savefig(png, facecolor=figure.get_facecolor())
         # 128 colours are enough for one colour map, and a third of the size.
-        Image.open(png).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+        drawn = Image.open(png).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        about = PngInfo()
+        about.add_text("Software", OURS.decode())
+        drawn.save(path, optimize=True, pnginfo=about)
 
 
 def main() -> None:
@@ -158,6 +164,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("demo.png"))
     parser.add_argument("--batches", type=int, default=24, help="batches of the training run")
     arguments = parser.parse_args()
+    if arguments.picture.exists() and OURS not in arguments.picture.read_bytes()[:4096]:
+        parser.error(f"{arguments.picture} is there, and this demo did not draw it: name another with --picture")
     with tempfile.TemporaryDirectory() as folder:
         shards = write_shards(Path(folder), n_shards=4, repeats=4)
         size = sum(shard.stat().st_size for shard in shards) / 1e6

@@ -369,6 +369,196 @@ fn one_writer_at_a_time_and_the_same_source() {
     }
 }
 
+/// Every file below a folder.
+fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut all = files(folder);
+    let ledger = folder.join("train/shard_ledger.json");
+    all.extend(fs::read(&ledger).ok().map(|bytes| (ledger.display().to_string(), bytes)));
+    all
+}
+
+/// What lies in the folder of a split and is no cache of ours stays as it is, whatever is asked for.
+#[test]
+fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
+    let other = json!({"total_num_rows": 0, "shard_rows": {}, "is_finished": false, "finished_shards": [],
+        "field_counts": {}, "metadata": {"preprocessor_metadata": {}}});
+    type Files<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Files<'_>, ErrorKind, &str); 6] = [
+        (&[("train/a.jsonl", "{}"), ("train/deep/b", "b")], ErrorKind::State, "\"a.jsonl\", \"deep\""),
+        (&[("train/.writer", "mine")], ErrorKind::State, "is not empty"),
+        (&[("train/x/data/zarr.json", "{}")], ErrorKind::State, "is not empty"),
+        (&[("train/shard_ledger.json", "{\"total")], ErrorKind::Format, "is no ledger of a cache"),
+        (
+            &[("train/shard_ledger.json", &other.to_string()), ("train/x", "x")],
+            ErrorKind::State,
+            "another program",
+        ),
+        (
+            &[("zarr.json", "{\"zarr_format\": 3, \"node_type\": \"array\"}")],
+            ErrorKind::State,
+            "no place for a cache",
+        ),
+    ];
+    for (content, kind, part) in cases {
+        for overwrite in [false, true] {
+            let folder = TempDir::new().unwrap();
+            for (name, text) in content {
+                let path = folder.path().join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            let before = tree(folder.path());
+            let asked = WriterOptions { overwrite, ..options(Compression::None) };
+            let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
+            assert_eq!(error.kind, kind, "{error}");
+            assert!(error.message.contains(part), "{error}");
+            assert_eq!(tree(folder.path()), before);
+            assert!(
+                content[0].0 == "zarr.json"
+                    || content[0].0.ends_with(".writer")
+                    || !folder.path().join("train/.writer").exists()
+            );
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    for split in ["", ".", "..", "a/b", "/tmp/elsewhere", "a/"] {
+        let error = CacheWriter::open(folder.path(), split, options(Compression::None)).unwrap_err();
+        assert!(error.kind == ErrorKind::Config && error.message.starts_with("split is"), "{error}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A shard that lies where the cache goes is refused, also where a cache is already.
+#[test]
+fn inputs_are_never_inside_the_target() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), Compression::None, &[10], false);
+    let input = folder.path().join("train/prompt/a.txt");
+    fs::write(&input, "text").unwrap();
+    let before = tree(folder.path());
+    let name = folder.path().join("train/../train/prompt/a.txt").to_string_lossy().into_owned();
+    for overwrite in [false, true] {
+        let asked = WriterOptions { shards: vec![name.clone()], overwrite, ..options(Compression::None) };
+        let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
+        assert!(error.kind == ErrorKind::Config && error.message.contains("a.txt"), "{error}");
+    }
+    assert_eq!(tree(folder.path()), before);
+}
+
+/// `overwrite` removes the files of the cache, and no other.
+#[test]
+fn foreign_files_survive_an_overwrite() {
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), Compression::None, &[500], false);
+    let old = files(folder.path());
+    let foreign = [
+        "notes.txt",
+        "train/notes.tmp",
+        "train/prompt/mine.txt",
+        "train/prompt/input_ids/data/c/mine",
+        "train/features/shapes/c/0/1",
+        "train/features/notes/a",
+    ];
+    for name in foreign {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let elsewhere = TempDir::new().unwrap();
+    fs::create_dir_all(elsewhere.path().join("data/c")).unwrap();
+    fs::write(elsewhere.path().join("data/c/0"), "mine").unwrap();
+    let all = || tree(folder.path()).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let kept = |name: &&String| foreign.contains(&name.as_str());
+    // To go on touches none of them, and neither does to begin anew.
+    drop(open(folder.path(), Compression::None));
+    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    drop(CacheWriter::open(folder.path(), "train", again.clone()).unwrap());
+    assert_eq!(all().iter().filter(kept).count(), foreign.len());
+    let ours = ["train/.writer", "train/zarr.json", "zarr.json"];
+    assert!(
+        all()
+            .iter()
+            .filter(|name| !kept(name))
+            .all(|name| ours.contains(&name.as_str()) || name.ends_with("ledger.json"))
+    );
+    write(folder.path(), Compression::None, &[500], false);
+    let mut new = files(folder.path());
+    new.retain(|(name, _)| !foreign.contains(&name.as_str()));
+    assert_eq!(new, old);
+    #[cfg(unix)]
+    {
+        // A link is no folder of ours: what is behind it stays.
+        fs::remove_dir_all(folder.path().join("train/features")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("train/features")).unwrap();
+        let mut writer = CacheWriter::open(folder.path(), "train", again).unwrap();
+        let error = writer.append("a", Some(processed(0..1))).unwrap_err();
+        assert!(error.kind == ErrorKind::State && error.message.contains("train/features lies"), "{error}");
+        assert_eq!(fs::read(elsewhere.path().join("data/c/0")).unwrap(), b"mine");
+    }
+}
+
+/// A field's folder that is there already is not written into, and what the user said of the group stays.
+#[test]
+fn a_field_takes_no_folder_that_is_not_its_own() {
+    let folder = TempDir::new().unwrap();
+    fs::write(
+        folder.path().join("zarr.json"),
+        r#"{"zarr_format": 3, "node_type": "group", "attributes": {"mine": 1}}"#,
+    )
+    .unwrap();
+    let mut writer = open(folder.path(), Compression::None);
+    let path = folder.path().join("train/features/data/c");
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("0"), "mine").unwrap();
+    let error = writer.append("a", Some(processed(0..10))).unwrap_err();
+    assert!(
+        error.kind == ErrorKind::State && error.message.contains("\"features\" is to be written"),
+        "{error}"
+    );
+    drop(writer);
+    let again = WriterOptions { overwrite: true, ..options(Compression::None) };
+    drop(CacheWriter::open(folder.path(), "train", again).unwrap());
+    assert_eq!(fs::read(path.join("0")).unwrap(), b"mine");
+    assert!(fs::read_to_string(folder.path().join("zarr.json")).unwrap().contains("mine"));
+}
+
+/// A writer that dies before its first commit, or while it removes a cache, leaves nothing that the next one refuses or keeps.
+#[test]
+fn a_writer_that_died_is_in_nobodys_way() {
+    let whole = TempDir::new().unwrap();
+    write(whole.path(), Compression::None, &[500], false);
+    let wanted = tree(whole.path());
+    let folder = TempDir::new().unwrap();
+    fs::create_dir_all(folder.path().join("train")).unwrap();
+    fs::write(folder.path().join("train/.writer"), "").unwrap();
+    fs::write(folder.path().join("train/.shard_ledger.json.forebay-part"), "{").unwrap();
+    let mut writer = open(folder.path(), Compression::None);
+    let mut other = processed(0..300);
+    other.columns[0].name = "aside".into();
+    writer.append("a", Some(other)).unwrap();
+    drop(writer);
+    assert!(folder.path().join("train/aside/data/c").exists());
+    // The removal of a cache ends in the middle: its ledger names the fields, and some files are gone.
+    drop(open(folder.path(), Compression::None));
+    write(folder.path(), Compression::None, &[500], false);
+    assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
+    let ledger = Ledger::read(&folder.path().join("train")).unwrap().unwrap();
+    let begun = Ledger {
+        fields: ledger.fields.clone(),
+        shards: ledger.shards.keys().map(|name| (name.clone(), Default::default())).collect(),
+        ..Ledger::default()
+    };
+    begun.write(&folder.path().join("train")).unwrap();
+    fs::remove_file(folder.path().join("train/features/data/c/0")).unwrap();
+    write(folder.path(), Compression::None, &[500], false);
+    assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
+}
+
+fn relative(files: &[(String, Vec<u8>)], folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let strip = |name: &str| name.trim_start_matches(&folder.display().to_string()).to_owned();
+    files.iter().map(|(name, bytes)| (strip(name), bytes.clone())).collect()
+}
+
 #[test]
 fn documents_that_do_not_fit_are_refused() {
     let folder = TempDir::new().unwrap();

@@ -374,6 +374,25 @@ fn a_trace_ends_with_its_engine() {
     batches(&mut dropped, 5);
     drop(dropped);
     assert!(!read_trace(&paths[1]).0.is_empty());
+    // A trace may be replaced, and nothing else.
+    let mut again = engine(plan(), toy(&[10]), QUICK);
+    again.trace(&paths[0], SOON).unwrap();
+    drop(again);
+    assert!(read_trace(&paths[0]).0.is_empty());
+    for (name, content) in [("foreign.json", "{\"mine\": 1}"), ("taken.json.part", "mine")] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let asked = folder.path().join(name.trim_end_matches(".part"));
+        let error = engine(plan(), toy(&[10]), QUICK).trace(&asked, MS).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::State, "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+    }
+    let late = folder.path().join("late.json");
+    let mut meanwhile = engine(plan(), toy(&[10]), QUICK);
+    meanwhile.trace(&late, SOON).unwrap();
+    std::fs::write(&late, "mine").unwrap();
+    drop(meanwhile);
+    assert_eq!(std::fs::read_to_string(&late).unwrap(), "mine");
     let error = engine(plan(), toy(&[10]), QUICK).trace(&folder.path().join("no/where"), MS).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io);
 }

@@ -14,6 +14,7 @@ use super::{
     chunk::{self, Index},
     layout::Layout,
     ledger::{replace, sync_folder},
+    owned,
     stored::Stored,
 };
 use crate::{Error, Result, room};
@@ -110,20 +111,23 @@ impl ArrayWriter {
         Ok(chunks)
     }
 
-    /// Removes the files of shards behind the last one, and what an interrupted write left; has the last one written anew.
+    /// Removes the files of shards behind the last one, and has the last one written anew. Only files of shards have such names.
     fn cut_off(&mut self) -> Result<()> {
         let names = self.folder.join("c");
         let list = fs::read_dir(&names).map_err(|error| Error::io(&names, "list", error))?;
         for entry in list {
             let path = entry.map_err(|error| Error::io(&names, "list", error))?.path();
-            let shard =
-                path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u64>().ok());
+            let shard = path.file_name().and_then(|name| name.to_str()).and_then(owned::number_of);
             let is_empty = self.chunks.is_empty();
-            if shard.is_some_and(|shard| shard < self.shard || (shard == self.shard && !is_empty)) {
+            if shard.is_none_or(|shard| shard < self.shard || (shard == self.shard && !is_empty)) {
                 continue;
             }
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(|error| Error::io(&path, "remove", error))?;
+            if self.layout.columns.is_some() {
+                owned::remove(&path.join("0"))?;
+                owned::remove_folder(&path)?;
+            } else {
+                owned::remove(&path)?;
+            }
         }
         self.is_dirty = !self.chunks.is_empty();
         Ok(())

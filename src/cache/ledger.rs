@@ -16,7 +16,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{datatype::DataType, json::read_metadata, layout::MAX_RANK, reader::Field};
+use super::{datatype::DataType, json::read_metadata, layout::MAX_RANK, owned, reader::Field};
 use crate::{Error, ErrorKind, Result, pipeline::LISTED};
 
 /// The ledger's name, within the folder of a split.
@@ -86,6 +86,30 @@ impl Ledger {
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Format`] if it is none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
+        Ok(Self::read_any(folder)?.map(|(ledger, _)| ledger))
+    }
+
+    /// The ledger of ours in `folder`, which names the files that a writer may replace; None if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; [`ErrorKind::State`] if another program wrote it.
+    pub(super) fn read_own(folder: &Path) -> Result<Option<Self>> {
+        match Self::read_any(folder)? {
+            None => Ok(None),
+            Some((ledger, true)) => Ok(Some(ledger)),
+            Some((_, false)) => {
+                let message = format!(
+                    "another program wrote the cache {}, which forebay can read and neither goes on with nor removes; give another \
+                     path or split",
+                    folder.display()
+                );
+                Err(Error::new(ErrorKind::State, message))
+            }
+        }
+    }
+
+    /// The ledger in `folder`, and whether it is ours.
+    fn read_any(folder: &Path) -> Result<Option<(Self, bool)>> {
         let path = folder.join(FILE);
         let json = match read_metadata(&path) {
             Ok(json) => json,
@@ -94,13 +118,14 @@ impl Ledger {
         };
         let damaged = |what: &str| {
             let message = format!(
-                "{} is no ledger of a cache: {what}; build the cache again with overwrite=True",
+                "{} is no ledger of a cache: {what}; build the cache again in another folder, or remove this one",
                 path.display()
             );
             Error::new(ErrorKind::Format, message)
         };
         let json = json.map_err(|what| damaged(&what))?;
-        Self::from_json(&json).map(Some).map_err(damaged)
+        let is_own = json["forebay"]["version"].is_u64();
+        Self::from_json(&json).map(|ledger| Some((ledger, is_own))).map_err(damaged)
     }
 
     /// Whether there is anything that a writer would go on from.
@@ -245,7 +270,7 @@ fn is_inside(name: &str) -> bool {
 /// # Errors
 /// [`ErrorKind::Io`]; then the old one is still there.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
-    let partial = path.with_extension("tmp");
+    let partial = owned::partial(path);
     let write = || {
         let mut file = fs::File::create(&partial)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;

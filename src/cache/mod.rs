@@ -26,6 +26,7 @@ mod jagged;
 mod json;
 mod layout;
 mod ledger;
+mod owned;
 mod reader;
 mod stored;
 mod writer;

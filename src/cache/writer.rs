@@ -6,6 +6,9 @@
 //! bytes are those of a run that was never interrupted, however often it commits.
 //!
 //! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when the process ends.
+//!
+//! Nothing is removed or replaced but the files that a ledger of ours names (`owned`). A field is named before its first file is
+//! written, so that a writer that died leaves none that the next one does not know.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,13 +24,11 @@ use super::{
     datatype::{self, DataType},
     jagged::{JaggedWriter, group},
     layout::Compression,
-    ledger::{self, Ledger, Standing},
+    ledger::{Ledger, Standing},
+    owned::{self, Owned},
     reader::Field,
 };
 use crate::{Error, ErrorKind, Result};
-
-/// The file that a writer locks.
-const LOCK: &str = ".writer";
 
 /// How a cache is to be written.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +39,7 @@ pub struct WriterOptions {
     pub made_by: Map<String, Value>,
     /// The names of the shards, each once; one more or less forbids to go on as well.
     pub shards: Vec<String>,
-    /// Whether a cache that is there is removed.
+    /// Whether the files of a cache that is there are removed; no others are.
     pub overwrite: bool,
 }
 
@@ -59,30 +60,40 @@ impl CacheWriter {
     /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if another writer has it, or if it was made by something else: says what differs. [`ErrorKind::Io`],
-    /// [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if what is there cannot be read.
+    /// [`ErrorKind::Config`] if `split` is no plain name, or a shard lies in its folder. [`ErrorKind::State`] if another writer has it,
+    /// if it was made by something else, or if the folder has files that no ledger of ours names: says which. Then nothing is changed.
+    /// [`ErrorKind::Io`], [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if what is there cannot be read.
     pub fn open(path: &Path, split: &str, options: WriterOptions) -> Result<Self> {
+        owned::check_split(split)?;
         let folder = path.join(split);
+        owned::check_inputs(&folder, &options.shards)?;
+        owned::has_group(path)?;
+        // Once before anything is made, and once under the lock.
+        owned::ledger_of(&folder)?;
         fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make", error))?;
         let lock = lock(&folder)?;
-        if options.overwrite {
-            clear(&folder)?;
-        }
-        let mut ledger = match Ledger::read(&folder)?.filter(Ledger::is_begun) {
-            Some(ledger) => {
-                let shards: BTreeMap<_, _> =
-                    options.shards.iter().map(|name| (name.clone(), Standing::default())).collect();
-                check_same(&folder, &ledger, &options.made_by, &shards)?;
-                ledger
+        let found = owned::ledger_of(&folder)?;
+        owned::has_group(&folder)?;
+        let shards = options.shards.into_iter().map(|name| (name, Standing::default())).collect();
+        let (mut ledger, stale) = match found {
+            Some(mut found) if found.is_begun() && !options.overwrite => {
+                check_same(&folder, &found, &options.made_by, &shards)?;
+                // Fields of documents that were never committed.
+                let stale = if found.documents == 0 { std::mem::take(&mut found.fields) } else { Vec::new() };
+                (found, stale)
             }
-            None => {
-                // Nothing was ever committed; what there may be is of a writer that died or failed before.
-                clear(&folder)?;
-                let shards = options.shards.iter().map(|name| (name.clone(), Standing::default())).collect();
-                Ledger { shards, made_by: options.made_by, ..Ledger::default() }
+            found => {
+                let stale = found.map(|found| found.fields).unwrap_or_default();
+                (Ledger { shards, made_by: options.made_by, ..Ledger::default() }, stale)
             }
         };
-        remove_partial(&folder)?;
+        let removed = Owned::of(&folder, &stale)?;
+        if !ledger.is_begun() || !stale.is_empty() {
+            // It names what is to go, so that the next writer knows if this one dies. Without documents readers look at no field.
+            Ledger { fields: stale, ..ledger.clone() }.write(&folder)?;
+        }
+        removed.remove()?;
+        Owned::of(&folder, &ledger.fields)?.remove_partial(&folder)?;
         let open = |field: &Field| {
             let values = ledger.values.get(&field.name).copied().unwrap_or(0);
             let folder = folder.join(&field.name);
@@ -100,8 +111,11 @@ impl CacheWriter {
                 field.flush()?;
                 field.commit(ledger.documents)?;
             }
-            write_json(path, &group())?;
-            write_json(&folder, &group())?;
+            for folder in [path, &folder] {
+                if !owned::has_group(folder)? {
+                    write_json(folder, &group())?;
+                }
+            }
             ledger.failure = None;
             ledger.write(&folder)?;
         }
@@ -163,6 +177,10 @@ impl CacheWriter {
                     "the processor gave documents without fields; expected a dict of arrays for each";
                 return Err(Error::new(ErrorKind::Schema, message));
             }
+            // What has no documents yet is named before it is there, so that the next writer can remove it.
+            owned::check_room(&self.folder, &fields)?;
+            let committed = Ledger::read_own(&self.folder)?.unwrap_or_default();
+            Ledger { fields: fields.clone(), ..committed }.write(&self.folder)?;
             for field in &fields {
                 let folder = self.folder.join(&field.name);
                 self.fields.push(JaggedWriter::open(
@@ -265,7 +283,7 @@ fn check_fields(expected: &[Field], processed: &Processed) -> Result<()> {
 }
 
 fn lock(folder: &Path) -> Result<fs::File> {
-    let path = folder.join(LOCK);
+    let path = folder.join(owned::LOCK);
     let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| Error::io(&path, "open", error))?;
     match file.try_lock() {
@@ -279,39 +297,6 @@ fn lock(folder: &Path) -> Result<fs::File> {
         }
         Err(fs::TryLockError::Error(error)) => Err(Error::io(&path, "lock", error)),
     }
-}
-
-/// Removes all of a split but the lock, the ledger first: without it there is no cache.
-fn clear(folder: &Path) -> Result<()> {
-    let failed = |path: &Path, error| Error::io(path, "remove", error);
-    let ledger = folder.join(ledger::FILE);
-    match fs::remove_file(&ledger) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&ledger, error)),
-        _ => {}
-    }
-    for entry in fs::read_dir(folder).map_err(|error| Error::io(folder, "list", error))? {
-        let path = entry.map_err(|error| Error::io(folder, "list", error))?.path();
-        if path.file_name().is_some_and(|name| name == LOCK) {
-            continue;
-        }
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.map_err(|error| failed(&path, error))?;
-    }
-    Ok(())
-}
-
-/// Removes files that a writer was writing when it died.
-fn remove_partial(folder: &Path) -> Result<()> {
-    let failed = |error| Error::io(folder, "list", error);
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            remove_partial(&path)?;
-        } else if path.extension().is_some_and(|ending| ending == "tmp") {
-            fs::remove_file(&path).map_err(|error| Error::io(&path, "remove", error))?;
-        }
-    }
-    Ok(())
 }
 
 /// The entries, and for those that are objects theirs.

@@ -4,6 +4,8 @@
 //! them whether anybody listens. What is told is kept in memory, up to [`MOST`] entries, and written by a thread of its own
 //! when the time is over or the loader closes, under a temporary name that becomes the file's when it is complete.
 //!
+//! A file that is there already is replaced only if it is a trace, too.
+//!
 //! Pieces of one thread follow one another; `batch` alone lies around others. Times are microseconds from the start.
 //!
 //! Source: "Trace Event Format", Google: complete events (`X`), counters (`C`) and metadata (`M`).
@@ -11,7 +13,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -31,6 +33,9 @@ use crate::{Error, ErrorKind, Result};
 const MOST: usize = 1 << 18;
 /// How long an engine that ends waits for the file, of some 30 MB at most.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What our files begin with, and hardly any other.
+const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_left_out\":";
 
 /// The line of a thread.
 #[derive(Debug, Clone)]
@@ -121,7 +126,8 @@ impl Trace {
     /// Starts to listen, for `length`, on a thread of `threads`, and writes the file at `path` then.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if a trace is taken already, [`ErrorKind::Io`] if the file cannot be written.
+    /// [`ErrorKind::State`] if a trace is taken already, or if there is a file that is no trace; [`ErrorKind::Io`] if the file cannot
+    /// be written.
     pub(super) fn start(
         self: &Arc<Self>,
         path: &Path,
@@ -136,6 +142,8 @@ impl Trace {
             ));
         }
         let part = part_of(path);
+        check_free(path, false)?;
+        check_free(&part, true)?;
         let file = File::create(&part).map_err(|e| refused(&part, e))?;
         let start = Instant::now();
         let deadline = start + length;
@@ -175,10 +183,13 @@ impl Trace {
         let Some(recorded) = recording.take() else { return };
         drop(recording);
         let part = part_of(path);
-        let written = write(&recorded, &mut BufWriter::new(file)).and_then(|()| fs::rename(&part, path));
+        let written = write(&recorded, &mut BufWriter::new(file))
+            .map_err(|error| refused(path, error))
+            .and_then(|()| check_free(path, false))
+            .and_then(|()| fs::rename(&part, path).map_err(|error| refused(path, error)));
         if let Err(error) = written {
             let _ = fs::remove_file(&part);
-            log::warn!("the trace was lost: {}", refused(path, error));
+            log::warn!("the trace was lost: {error}");
         }
     }
 
@@ -231,6 +242,28 @@ fn part_of(path: &Path) -> PathBuf {
     part.into()
 }
 
+/// Looks whether there is nothing at a path that would be lost: no file, an empty one, or a trace. A partial one may be a device,
+/// since it is not replaced.
+fn check_free(path: &Path, is_partial: bool) -> Result<()> {
+    let is_free = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(refused(path, error)),
+        Ok(found) if !found.is_file() => is_partial && !found.is_dir(),
+        Ok(found) if found.len() == 0 => true,
+        Ok(_) => {
+            let mut start = vec![0; BEGINNING.len()];
+            let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+            read.is_ok() && start == BEGINNING.as_bytes()
+        }
+    };
+    if is_free {
+        return Ok(());
+    }
+    let message =
+        format!("{} is there and is no trace; give a path where nothing is, or remove it", path.display());
+    Err(Error::new(ErrorKind::State, message))
+}
+
 fn refused(path: &Path, cause: io::Error) -> Error {
     let mut error =
         Error::new(ErrorKind::Io, "the trace cannot be written; give a path that can").because(cause);
@@ -243,10 +276,7 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
     let Recording { tracks, events, left_out, .. } = recording;
     let pid = std::process::id();
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-    write!(
-        out,
-        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"events_left_out\":{left_out}}},\"traceEvents\":["
-    )?;
+    write!(out, "{BEGINNING}{left_out}}},\"traceEvents\":[")?;
     write!(
         out,
         "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":\"forebay\"}}}}"

@@ -74,23 +74,24 @@ impl _Check {
         audio_column: Option<String>,
         allow_paths: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let _emit = logging::EmitAtEnd(py);
-        let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
-        let allow_paths = allow_paths::extract(allow_paths)?;
-        // Labels are not looked at.
-        let options = ArrowOptions {
-            audio_column,
-            label_column: Some(String::new()),
-            allow_paths,
-            ..ArrowOptions::default()
-        };
-        let source =
-            on_the_side(py, "forebay-index", move |stop| Recordings::open(&[files], &options, stop))?;
-        let source = Arc::new(source);
-        let raise = |error: Error| to_python(py, &error);
-        let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
-        engine.seek(first).map_err(raise)?;
-        Ok(Self { face: Face::new(engine), paths: Arc::new(Mutex::new(source.reader())), source })
+        logging::emitting(py, || {
+            let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
+            let allow_paths = allow_paths::extract(allow_paths)?;
+            // Labels are not looked at.
+            let options = ArrowOptions {
+                audio_column,
+                label_column: Some(String::new()),
+                allow_paths,
+                ..ArrowOptions::default()
+            };
+            let source =
+                on_the_side(py, "forebay-index", move |stop| Recordings::open(&[files], &options, stop))?;
+            let source = Arc::new(source);
+            let raise = |error: Error| to_python(py, &error);
+            let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
+            engine.seek(first).map_err(raise)?;
+            Ok(Self { face: Face::new(engine), paths: Arc::new(Mutex::new(source.reader())), source })
+        })
     }
 
     /// What was found of the next rows, in their order, a dict each; None after the last.

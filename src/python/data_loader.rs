@@ -102,47 +102,49 @@ impl DataLoader {
         #[pyo3(from_py_with = n_workers)] n_workers: i64,
         drop_last: bool,
     ) -> PyResult<Self> {
-        let _emit = logging::EmitAtEnd(py);
-        let raise = |error: Error| to_python(py, &error);
-        let (prefetch, n_workers) = (chosen(prefetch), chosen(n_workers));
-        let config = RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last };
-        let (plan, share) = config.check().map_err(raise)?;
-        let not_one = || {
-            PyTypeError::new_err(
-                "dataset must be an AsyncDataset of forebay.cache; derive yours from that class",
-            )
-        };
-        let native = dataset.call_method0("_native").map_err(|_| not_one())?;
-        let native = native.cast_into::<_Dataset>().map_err(|_| not_one())?;
-        let opened = native.get().dataset().clone();
-        let ahead = plan.prefetch_batches + 3 * plan.n_workers;
-        let (source, task, text, length) = py
-            .detach(|| -> Result<_> {
-                let text = opened.describe();
-                let opened = opened.with_block(share.global_batch())?;
-                let source = Arc::new(DatasetSource::new(opened.clone(), share));
-                let length = source.length(0)?;
-                Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
+        logging::emitting(py, || {
+            let raise = |error: Error| to_python(py, &error);
+            let (prefetch, n_workers) = (chosen(prefetch), chosen(n_workers));
+            let config =
+                RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last };
+            let (plan, share) = config.check().map_err(raise)?;
+            let not_one = || {
+                PyTypeError::new_err(
+                    "dataset must be an AsyncDataset of forebay.cache; derive yours from that class",
+                )
+            };
+            let native = dataset.call_method0("_native").map_err(|_| not_one())?;
+            let native = native.cast_into::<_Dataset>().map_err(|_| not_one())?;
+            let opened = native.get().dataset().clone();
+            let ahead = plan.prefetch_batches + 3 * plan.n_workers;
+            let (source, task, text, length) = py
+                .detach(|| -> Result<_> {
+                    let text = opened.describe();
+                    let opened = opened.with_block(share.global_batch())?;
+                    let source = Arc::new(DatasetSource::new(opened.clone(), share));
+                    let length = source.length(0)?;
+                    Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
+                })
+                .map_err(raise)?;
+            let mut engine = py.detach(|| Engine::new(source.clone(), task.clone(), plan)).map_err(raise)?;
+            let mut steps = py.detach(|| source.steps_to(config.start_step as u64)).map_err(raise)?;
+            let (epoch, batch) = loop {
+                py.check_signals()?;
+                if let Some(place) = py.detach(|| steps.go_on(&source, SLICE)).map_err(raise)? {
+                    break place;
+                }
+            };
+            py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
+            Ok(Self {
+                face: Face::new(engine),
+                source,
+                task,
+                config,
+                share,
+                is_endless: length.is_endless(),
+                text,
+                dataset: dataset.clone().unbind(),
             })
-            .map_err(raise)?;
-        let mut engine = py.detach(|| Engine::new(source.clone(), task.clone(), plan)).map_err(raise)?;
-        let mut steps = py.detach(|| source.steps_to(config.start_step as u64)).map_err(raise)?;
-        let (epoch, batch) = loop {
-            py.check_signals()?;
-            if let Some(place) = py.detach(|| steps.go_on(&source, SLICE)).map_err(raise)? {
-                break place;
-            }
-        };
-        py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
-        Ok(Self {
-            face: Face::new(engine),
-            source,
-            task,
-            config,
-            share,
-            is_endless: length.is_endless(),
-            text,
-            dataset: dataset.clone().unbind(),
         })
     }
 

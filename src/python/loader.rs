@@ -227,117 +227,119 @@ impl Loader {
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let _emit = logging::EmitAtEnd(py);
-        let sources = Sources::extract(arrow_files)?;
-        let stages = sources.stages(weights)?;
-        let mixture = sources.names.is_some().then(|| MixtureConfig {
-            stages,
-            block: mixture_block,
-            stop: stop.clone(),
-        });
-        let seed_in_range = u64::try_from(seed);
-        let config = LoaderConfig {
-            seed: seed_in_range.unwrap_or_default(),
-            batch_size,
-            shuffle_buffer_size,
-            shuffle_min_size,
-            sample_rate,
-            clip_seconds,
-            n_mels,
-            n_fft,
-            hop_length,
-            n_workers: chosen(n_workers),
-            raw_channel_size,
-            infinite,
-            augment,
-            order,
-            era_length,
-            rank,
-            world_size,
-            n_streams,
-            drop_last,
-            n_readers,
-            mmap,
-            allow_paths: allow_paths::extract(allow_paths)?,
-            prefetch_batches: chosen(prefetch_batches),
-            cpu_budget,
-            memory_budget,
-            raw_channel_bytes,
-            max_record_bytes,
-            max_decoded_seconds,
-            dtype: dtype.to_owned(),
-            layout: layout.to_owned(),
-            n_frames,
-            mixture,
-            policy: PolicyConfig {
-                on_error: on_error.to_owned(),
-                on_io_error: on_io_error.to_owned(),
-                max_errors,
-                max_consecutive_errors,
-            },
-        };
-        let exclude = Exclude::extract(exclude)?;
-        let mut problems = Vec::new();
-        if sources.groups.iter().all(Vec::is_empty) {
-            problems.push("arrow_files is empty, must name at least one shard".to_owned());
-        }
-        if let Some(at) = sources.groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
-            problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
-        }
-        if sources.names.is_none() && (mixture_block.is_some() || stop.is_some()) {
-            problems
-                .push("mixture_block and stop need sources to mix: give arrow_files as a dict".to_owned());
-        }
-        if seed_in_range.is_err() {
-            let beyond = [i128::MIN, i128::MAX].contains(&seed);
-            let seed = if beyond { "beyond int128".to_owned() } else { seed.to_string() };
-            problems.push(format!("seed is {seed}, must be 0 to {}", u64::MAX));
-        }
-        let plans = config.check().map_err(|error| problems.push(error.message));
-        let (Ok((mut plan, audio)), true) = (plans, problems.is_empty()) else {
-            return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
-        };
-        let raise = |error: Error| to_python(py, &error);
-        let columns = [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
-        let options = ArrowOptions {
-            audio_column,
-            label_column,
-            mmap,
-            max_record_bytes: config.max_record_bytes as u64,
-            allow_paths: config.allow_paths.clone(),
-            ..ArrowOptions::default()
-        };
-        let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
-        config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
-        plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
-        let exclude = plan.policy.exclude.clone();
-        let (shape, source) = (task.shape(), Arc::new(source));
-        if let Some(mixture) = &mut plan.mixture {
-            mixture.over(source.group_starts());
-        }
-        let engine = Engine::new(source.clone(), task, plan).map_err(|error| {
-            let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
-            raise(match damage {
-                Some(damage) if source.n_rows() == 0 => error.because(damage),
-                _ => error,
+        logging::emitting(py, || {
+            let sources = Sources::extract(arrow_files)?;
+            let stages = sources.stages(weights)?;
+            let mixture = sources.names.is_some().then(|| MixtureConfig {
+                stages,
+                block: mixture_block,
+                stop: stop.clone(),
+            });
+            let seed_in_range = u64::try_from(seed);
+            let config = LoaderConfig {
+                seed: seed_in_range.unwrap_or_default(),
+                batch_size,
+                shuffle_buffer_size,
+                shuffle_min_size,
+                sample_rate,
+                clip_seconds,
+                n_mels,
+                n_fft,
+                hop_length,
+                n_workers: chosen(n_workers),
+                raw_channel_size,
+                infinite,
+                augment,
+                order,
+                era_length,
+                rank,
+                world_size,
+                n_streams,
+                drop_last,
+                n_readers,
+                mmap,
+                allow_paths: allow_paths::extract(allow_paths)?,
+                prefetch_batches: chosen(prefetch_batches),
+                cpu_budget,
+                memory_budget,
+                raw_channel_bytes,
+                max_record_bytes,
+                max_decoded_seconds,
+                dtype: dtype.to_owned(),
+                layout: layout.to_owned(),
+                n_frames,
+                mixture,
+                policy: PolicyConfig {
+                    on_error: on_error.to_owned(),
+                    on_io_error: on_io_error.to_owned(),
+                    max_errors,
+                    max_consecutive_errors,
+                },
+            };
+            let exclude = Exclude::extract(exclude)?;
+            let mut problems = Vec::new();
+            if sources.groups.iter().all(Vec::is_empty) {
+                problems.push("arrow_files is empty, must name at least one shard".to_owned());
+            }
+            if let Some(at) = sources.groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
+                problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
+            }
+            if sources.names.is_none() && (mixture_block.is_some() || stop.is_some()) {
+                problems.push(
+                    "mixture_block and stop need sources to mix: give arrow_files as a dict".to_owned(),
+                );
+            }
+            if seed_in_range.is_err() {
+                let beyond = [i128::MIN, i128::MAX].contains(&seed);
+                let seed = if beyond { "beyond int128".to_owned() } else { seed.to_string() };
+                problems.push(format!("seed is {seed}, must be 0 to {}", u64::MAX));
+            }
+            let plans = config.check().map_err(|error| problems.push(error.message));
+            let (Ok((mut plan, audio)), true) = (plans, problems.is_empty()) else {
+                return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
+            };
+            let raise = |error: Error| to_python(py, &error);
+            let columns =
+                [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
+            let options = ArrowOptions {
+                audio_column,
+                label_column,
+                mmap,
+                max_record_bytes: config.max_record_bytes as u64,
+                allow_paths: config.allow_paths.clone(),
+                ..ArrowOptions::default()
+            };
+            let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
+            config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
+            plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
+            let exclude = plan.policy.exclude.clone();
+            let (shape, source) = (task.shape(), Arc::new(source));
+            if let Some(mixture) = &mut plan.mixture {
+                mixture.over(source.group_starts());
+            }
+            let engine = Engine::new(source.clone(), task, plan).map_err(|error| {
+                let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
+                raise(match damage {
+                    Some(damage) if source.n_rows() == 0 => error.because(damage),
+                    _ => error,
+                })
+            })?;
+            Ok(Self {
+                face: Face::new(engine),
+                identity: state::identity(
+                    &config,
+                    &audio,
+                    columns.each_ref().map(Option::as_deref),
+                    &source,
+                    &exclude,
+                ),
+                exclude,
+                config,
+                shape,
+                sources,
+                columns,
+                source,
             })
-        })?;
-        logging::emit(py)?;
-        Ok(Self {
-            face: Face::new(engine),
-            identity: state::identity(
-                &config,
-                &audio,
-                columns.each_ref().map(Option::as_deref),
-                &source,
-                &exclude,
-            ),
-            exclude,
-            config,
-            shape,
-            sources,
-            columns,
-            source,
         })
     }
 

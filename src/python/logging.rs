@@ -70,18 +70,27 @@ pub fn install() {
     }
 }
 
-/// Emits what is queued when it is dropped: for a call that may fail, whose records would wait for the next call.
-pub struct EmitAtEnd<'py>(pub Python<'py>);
-
-impl Drop for EmitAtEnd<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = emit(self.0) {
-            error.write_unraisable(self.0, None);
+/// What `body` gives, after the records that it queued were handed to Python, for they would otherwise wait for the next call.
+///
+/// # Errors
+/// What `body` or a handler raises: as from a `finally`, a handler's exception comes with that of `body` as its context.
+pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let made = body();
+    match emit(py) {
+        Ok(()) => made,
+        Err(raised) => {
+            if let Err(error) = made {
+                raised.set_context(py, Some(error));
+            }
+            Err(raised)
         }
     }
 }
 
 /// Hands the queued records to Python.
+///
+/// # Errors
+/// What a handler raises, a `KeyboardInterrupt` above all. The records behind that one wait for the next call.
 pub fn emit(py: Python<'_>) -> PyResult<()> {
     let queue = &queue().records;
     if queue.is_empty() {

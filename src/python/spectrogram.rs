@@ -60,39 +60,40 @@ impl SpectrogramTransform {
         f_min: f64,
         f_max: Option<f64>,
     ) -> PyResult<Self> {
-        let _emit = logging::EmitAtEnd(py);
-        let mut problems = Vec::new();
-        // What is out of range is replaced by a value that no other problem follows from.
-        let mut checked =
-            |name, value: i64, instead: usize| match SpectrogramConfig::out_of_range(name, value) {
-                None => value as usize,
-                Some(problem) => {
-                    problems.push(problem);
-                    instead
-                }
+        logging::emitting(py, || {
+            let mut problems = Vec::new();
+            // What is out of range is replaced by a value that no other problem follows from.
+            let mut checked =
+                |name, value: i64, instead: usize| match SpectrogramConfig::out_of_range(name, value) {
+                    None => value as usize,
+                    Some(problem) => {
+                        problems.push(problem);
+                        instead
+                    }
+                };
+            let config = SpectrogramConfig {
+                sample_rate: checked("sample_rate", sample_rate, 768_000) as u32,
+                n_fft: checked("n_fft", n_fft, 65_536),
+                hop_length: checked("hop_length", hop_length, 1),
+                n_mels: checked("n_mels", n_mels, 1),
+                win_length: win_length.map(|length| checked("win_length", length, 1)),
+                f_min,
+                f_max,
+                ..SpectrogramConfig::default()
             };
-        let config = SpectrogramConfig {
-            sample_rate: checked("sample_rate", sample_rate, 768_000) as u32,
-            n_fft: checked("n_fft", n_fft, 65_536),
-            hop_length: checked("hop_length", hop_length, 1),
-            n_mels: checked("n_mels", n_mels, 1),
-            win_length: win_length.map(|length| checked("win_length", length, 1)),
-            f_min,
-            f_max,
-            ..SpectrogramConfig::default()
-        };
-        let made = py.detach(|| {
-            let _mode = float_mode::Lent::new();
-            transform::SpectrogramTransform::new(config)
-        });
-        problems.extend(made.as_ref().err().map(|error| error.message.clone()));
-        match made {
-            Ok(transform) if problems.is_empty() => {
-                transform.warn_of_empty_bands();
-                Ok(Self(transform))
+            let made = py.detach(|| {
+                let _mode = float_mode::Lent::new();
+                transform::SpectrogramTransform::new(config)
+            });
+            problems.extend(made.as_ref().err().map(|error| error.message.clone()));
+            match made {
+                Ok(transform) if problems.is_empty() => {
+                    transform.warn_of_empty_bands();
+                    Ok(Self(transform))
+                }
+                _ => Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; ")))),
             }
-            _ => Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; ")))),
-        }
+        })
     }
 
     /// The features of one waveform.

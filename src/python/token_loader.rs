@@ -185,89 +185,90 @@ impl TokenLoader {
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let _emit = logging::EmitAtEnd(py);
-        let raise = |error: Error| to_python(py, &error);
-        let config = TokenConfig {
-            batch_size,
-            seq_len,
-            buffer_size,
-            tokenizer_batch_size,
-            n_workers: chosen(n_workers),
-            rank,
-            world_size,
-            seed: seed.map(whole_seed).transpose()?,
-            infinite,
-            crop: crop.to_owned(),
-            n_streams,
-            stride,
-            shuffle_min_size,
-            drop_last,
-            dtype: dtype.to_owned(),
-            extras: extras.unwrap_or_default(),
-            prefetch_batches: chosen(prefetch_batches),
-            raw_channel_size,
-            cpu_budget,
-            raw_channel_bytes,
-            policy: PolicyConfig {
-                on_error: on_error.to_owned(),
-                on_io_error: on_io_error.to_owned(),
-                max_errors,
-                max_consecutive_errors,
-            },
-        };
-        let exclude = Exclude::extract(exclude)?;
-        let paths =
-            one_or_more::<PathBuf>(parquet_files, "parquet_files is", "a path or a sequence of paths")?;
-        let val_names = val
-            .map(|val| one_or_more::<String>(val, "val is", "a name or a sequence of names"))
-            .transpose()?;
-        let special_tokens = special_tokens.map(|tokens| ids_of(&tokens)).transpose()?;
-        let options = TokenizerOptions {
-            pattern: pattern.clone(),
-            special_tokens: special_tokens.clone().unwrap_or_default(),
-            bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
-        };
-        let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(tokenizer, options)?;
-        // Before any file is opened: what is wrong in itself.
-        config.check(vec![vec![0..1]], bos, n_vocab).map_err(raise)?;
-        let source = Arc::new(open(py, paths.clone(), split, val_names, text_column)?);
-        let groups = (0..source.shards().len()).map(|shard| {
-            let groups = source.row_groups_of(shard).iter();
-            groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
-        });
-        let (mut plan, pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
-        plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
-        let exclude = plan.policy.exclude.clone();
-        let groups = plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
-        let extras = pack.extras;
-        let task = TokenTask::new(pack, vocabulary);
-        let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
-        logging::emit(py)?;
-        let arguments = PyDict::new(py);
-        macro_rules! set {
+        logging::emitting(py, || {
+            let raise = |error: Error| to_python(py, &error);
+            let config = TokenConfig {
+                batch_size,
+                seq_len,
+                buffer_size,
+                tokenizer_batch_size,
+                n_workers: chosen(n_workers),
+                rank,
+                world_size,
+                seed: seed.map(whole_seed).transpose()?,
+                infinite,
+                crop: crop.to_owned(),
+                n_streams,
+                stride,
+                shuffle_min_size,
+                drop_last,
+                dtype: dtype.to_owned(),
+                extras: extras.unwrap_or_default(),
+                prefetch_batches: chosen(prefetch_batches),
+                raw_channel_size,
+                cpu_budget,
+                raw_channel_bytes,
+                policy: PolicyConfig {
+                    on_error: on_error.to_owned(),
+                    on_io_error: on_io_error.to_owned(),
+                    max_errors,
+                    max_consecutive_errors,
+                },
+            };
+            let exclude = Exclude::extract(exclude)?;
+            let paths =
+                one_or_more::<PathBuf>(parquet_files, "parquet_files is", "a path or a sequence of paths")?;
+            let val_names = val
+                .map(|val| one_or_more::<String>(val, "val is", "a name or a sequence of names"))
+                .transpose()?;
+            let special_tokens = special_tokens.map(|tokens| ids_of(&tokens)).transpose()?;
+            let options = TokenizerOptions {
+                pattern: pattern.clone(),
+                special_tokens: special_tokens.clone().unwrap_or_default(),
+                bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
+            };
+            let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(tokenizer, options)?;
+            // Before any file is opened: what is wrong in itself.
+            config.check(vec![vec![0..1]], bos, n_vocab).map_err(raise)?;
+            let source = Arc::new(open(py, paths.clone(), split, val_names, text_column)?);
+            let groups = (0..source.shards().len()).map(|shard| {
+                let groups = source.row_groups_of(shard).iter();
+                groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
+            });
+            let (mut plan, pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+            plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
+            let exclude = plan.policy.exclude.clone();
+            let groups =
+                plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
+            let extras = pack.extras;
+            let task = TokenTask::new(pack, vocabulary);
+            let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
+            let arguments = PyDict::new(py);
+            macro_rules! set {
             ($($name:ident = $value:expr),* $(,)?) => { $(arguments.set_item(stringify!($name), $value)?;)* };
         }
-        set! {
-            parquet_files = paths, tokenizer = tokenizer, batch_size = batch_size, seq_len = seq_len, split = split, val = val,
-            buffer_size = buffer_size, tokenizer_batch_size = tokenizer_batch_size, n_workers = config.n_workers,
-            rank = rank, world_size = world_size, seed = config.seed, infinite = infinite, text_column = text_column,
-            crop = &config.crop, n_streams = n_streams, stride = &config.stride, shuffle_min_size = shuffle_min_size,
-            drop_last = drop_last, dtype = &config.dtype, extras = &config.extras, pattern = pattern,
-            special_tokens = special_tokens, bos_id = bos_id, prefetch_batches = config.prefetch_batches,
-            raw_channel_size = raw_channel_size, cpu_budget = cpu_budget, raw_channel_bytes = raw_channel_bytes,
-            exclude = (!exclude.is_empty()).then_some(&*exclude),
-        }
-        set_policy(&arguments, &config.policy)?;
-        Ok(Self {
-            face: Face::new(engine),
-            identity: identity(&config, text_column, fingerprint, &source, &exclude),
-            source,
-            task,
-            config,
-            groups,
-            extras,
-            bos,
-            arguments: arguments.unbind(),
+            set! {
+                parquet_files = paths, tokenizer = tokenizer, batch_size = batch_size, seq_len = seq_len, split = split, val = val,
+                buffer_size = buffer_size, tokenizer_batch_size = tokenizer_batch_size, n_workers = config.n_workers,
+                rank = rank, world_size = world_size, seed = config.seed, infinite = infinite, text_column = text_column,
+                crop = &config.crop, n_streams = n_streams, stride = &config.stride, shuffle_min_size = shuffle_min_size,
+                drop_last = drop_last, dtype = &config.dtype, extras = &config.extras, pattern = pattern,
+                special_tokens = special_tokens, bos_id = bos_id, prefetch_batches = config.prefetch_batches,
+                raw_channel_size = raw_channel_size, cpu_budget = cpu_budget, raw_channel_bytes = raw_channel_bytes,
+                exclude = (!exclude.is_empty()).then_some(&*exclude),
+            }
+            set_policy(&arguments, &config.policy)?;
+            Ok(Self {
+                face: Face::new(engine),
+                identity: identity(&config, text_column, fingerprint, &source, &exclude),
+                source,
+                task,
+                config,
+                groups,
+                extras,
+                bos,
+                arguments: arguments.unbind(),
+            })
         })
     }
 

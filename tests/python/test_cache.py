@@ -314,6 +314,44 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         store.flat("y")
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_shards_in_the_target_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str], overwrite: bool) -> None:
+    """`split` is "train" unless somebody says otherwise, and so is many a folder of shards."""
+    folder = tmp_path / "train"
+    folder.mkdir()
+    shards = [folder / f"{i}.txt" for i in range(3)]
+    for path in (*shards, folder / "notes", tmp_path / "b.txt"):
+        path.write_text("one\ntwo\n")
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"0\.txt.* lies in .*train"):
+        cache.build(shards, Number(), tmp_path, overwrite=overwrite)
+    with pytest.raises(StateError, match=r"is no cache of forebay.* \"0\.txt\", \"1\.txt\", \"2\.txt\" and 1 more"):
+        cache.build(tmp_path / "b.txt", Number(), tmp_path, overwrite=overwrite)
+    for split in ("", ".", "..", "a/b", str(tmp_path / "elsewhere")):
+        with pytest.raises(ConfigError, match="split is"):
+            cache.build(tmp_path / "b.txt", Number(), tmp_path, split=split, overwrite=overwrite)
+    arguments = ["build", str(tmp_path / "b.txt"), "-o", str(tmp_path), "-t", str(TOKENIZER)]
+    assert main([*arguments, *(["--overwrite"] if overwrite else [])]) == 1
+    assert "is no cache of forebay" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+    assert main([*arguments, "--split", "val"]) == 0
+    assert {name: data for name, data in contents(tmp_path).items() if name in before} == before
+
+
+def test_overwrite_removes_the_cache_alone(tmp_path: Path) -> None:
+    cache.build({"a": [{"x": [1]}]}, None, tmp_path)
+    (tmp_path / "train" / "notes").write_text("mine")
+    (tmp_path / "train" / "x" / "notes.tmp").write_text("mine")
+    store = cache.build({"a": [{"y": [2, 3]}]}, None, tmp_path, overwrite=True)
+    assert store[0]["y"].tolist() == [2, 3]
+    assert (tmp_path / "train" / "notes").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "train" / "x").iterdir()] == ["notes.tmp"]
+
+
 def test_documents_that_cannot_be_kept(tmp_path: Path) -> None:
     cases: list[tuple[list[Any], str]] = [
         ([{"x": "text"}], "values of <U4, expected numbers"),

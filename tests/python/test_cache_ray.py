@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 import ray
 
+import forebay
 from caches import Number, Picky, files, unequal
 from forebay import SpectrogramTransform, cache
+from forebay.cache import building
+from forebay.cache.ray import RayShards
 from timing import eventually
 
 # Ray forks to start its servers, before which jax, if another test has imported it, warns.
@@ -96,6 +100,48 @@ def test_features_of_recordings_are_those_of_threads(shards: list[Path], tmp_pat
     cache.build(shards, transform, tmp_path / "ray", batch_size=4, n_workers=2, engine="ray")
     cache.build(shards, transform, tmp_path / "threads", batch_size=4)
     assert files(tmp_path / "ray") == files(tmp_path / "threads")
+
+
+class Waiting(Number):
+    """Says that it was called, and in which process; then waits to be let go."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+        (self.folder / f"called-{os.getpid()}").touch()
+        eventually((self.folder / "go").exists, 600)
+        return super().__call__(documents)
+
+
+def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
+    """A worker whose actor `close()` has killed asked for another one, which nobody ended."""
+    kind = building.described(Waiting(tmp_path), {"a": []}, None)
+    shards = RayShards([("a", building.Skipping([1, 2, 3]))], kind, 8, 1, "raise")
+    [(_, opener)] = shards.shards()
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            next(opener(0))
+        except BaseException as error:
+            raised.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        eventually(lambda: bool(list(tmp_path.glob("called-*"))), 60)
+        shards.close()
+        worker.join(60)
+        assert not worker.is_alive()
+        assert [type(error) for error in raised] == [forebay.ForebayError]
+        assert len(list(tmp_path.glob("called-*"))) == 1
+        with pytest.raises(forebay.ForebayError, match="the build was ended"):
+            next(opener(0))
+    finally:
+        (tmp_path / "go").touch()
+        worker.join(60)
 
 
 def test_the_same_documents_are_left_out(tmp_path: Path) -> None:

@@ -260,6 +260,57 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"there is no folder {tmp_path / 'none'} for the report" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ending", [".csv", ".json", ".csv.tmp", ".json.tmp", ".json.whole.tmp"])
+def test_files_of_others_stay(
+    tiny_shards: list[Path], tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also with --restart. What an earlier report left is replaced."""
+    stem = tmp_path / "report"
+    check.check(tiny_shards, stem, stream=io.StringIO())
+    check.check(tiny_shards, stem, stream=io.StringIO())
+    content = {".csv": "a,b\n", ".json": '{"report": "mine"}', ".json.tmp": '{"mine": 1}'}.get(ending, "mine")
+    stem.with_name("report" + ending).write_text(content)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for more in ([], ["--restart"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *map(str, tiny_shards), "-o", str(stem), *more])
+        assert ended.value.code == 2
+        assert "is no report of forebay check" in capsys.readouterr().err.replace("\n", " ")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_run_that_dies_at_its_end_is_gone_on_with(
+    tiny_shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Nothing is checked twice but the last rows, wherever it died while it gave the files their names."""
+    check.check(tiny_shards, tmp_path / "whole", stream=io.StringIO())
+    steps: list[str] = []
+
+    def dying(name: str, real: Any) -> Any:
+        def called(*arguments: Any, **keywords: Any) -> Any:
+            if len(steps) == step:
+                raise KeyboardInterrupt
+            steps.append(name)
+            return real(*arguments, **keywords)
+
+        return called
+
+    stem = tmp_path / "report"
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dump", dying("dump", json.dump))
+        patch.setattr(Path, "replace", dying("replace", Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            check.check(tiny_shards, stem, stream=io.StringIO())
+    assert steps == ["dump", "replace", "replace", "replace"][:step]
+    stream = io.StringIO()
+    check.check(tiny_shards, stem, stream=stream)
+    assert "288 of 300 recordings were checked before" in stream.getvalue()
+    for ending in (".csv", ".json"):
+        assert stem.with_suffix(ending).read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("report*")) == ["report.csv", "report.json"]
+
+
 def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Is told, and nothing that has a report's name is torn."""
     stem = tmp_path / "report"

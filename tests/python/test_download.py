@@ -1,11 +1,17 @@
 """`forebay download` against a server that fails, stalls and truncates."""
 
+import contextlib
 import hashlib
+import http.client
 import http.server
 import io
 import json
 import re
+import shutil
+import ssl
+import subprocess
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay import cli
+from forebay import ConfigError, cli
 from forebay.cli import download
 from forebay.cli.download import PRESETS, Shard, fetch, numbers
 from forebay.tokens import list_parquet_files
@@ -38,6 +44,12 @@ class Host:
     tags: bool = True
     sizes: bool = True
     sha256: dict[str, str] = field(default_factory=dict)
+    away: str = ""
+    """Where to `/redirect` leads, if not to this host."""
+
+    believes: bool = False
+    """Whether it continues whatever `If-Range` says."""
+
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
@@ -72,8 +84,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/redirect/"):
             target = self.path.removeprefix("/redirect")
             self.send_response(302)
-            self.send_header("Location", host.url + target)
-            self.send_header("X-Linked-ETag", f'"{host.sha256[target]}"')
+            self.send_header("Location", (host.away or host.url) + target)
+            self.send_header("ETag", '"of the redirect"')
+            if target in host.sha256:
+                self.send_header("X-Linked-ETag", f'"{host.sha256[target]}"')
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -87,7 +101,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tag = f'"{hashlib.md5(body).hexdigest()}"'
         start = 0
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
-        if asked and fault != "whole" and self.headers.get("If-Range", tag) == tag:
+        if asked and fault != "whole" and (host.believes or self.headers.get("If-Range", tag) == tag):
             start = int(asked[1])
             if start >= len(body):
                 self.send_error(416)
@@ -124,15 +138,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def host() -> Iterator[Host]:
     host = Host()
+    with serving(host):
+        yield host
+
+
+@contextlib.contextmanager
+def serving(host: Host, tls: ssl.SSLContext | None = None) -> Iterator[None]:
     handler = type("BoundHandler", (Handler,), {"host": host})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         # A client that gives up resets the connection; that is what is tested.
         server.handle_error = lambda *_args: None  # type: ignore[method-assign]
         server.daemon_threads = True
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        host.url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield host
+        host.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
+        yield
         host.over.set()
         server.shutdown()
         thread.join()
@@ -264,20 +286,132 @@ def test_a_partial_file_of_something_else_is_not(
     assert (tmp_path / "a.parquet").read_bytes() == body
 
 
-def test_a_partial_file_of_unknown_origin_is_not(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+def test_a_partial_file_that_is_not_ours_stays(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    host.files["/a.parquet"] = shard_bytes(0)
+    (tmp_path / "a.parquet.tmp").write_bytes(b"whatever")
+    [reason] = get("a.parquet").failed.values()
+    assert "did not begin it" in reason
+    assert host.requests == []
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.parquet.tmp": b"whatever"}
+
+
+@pytest.mark.parametrize("record", ["", "{", '{"tag": null, "size": 9}', '{"tag": "a\\r\\nX: y", "size": 9}', "[]"])
+def test_a_partial_file_of_unknown_origin_is_not_continued(
+    host: Host, tmp_path: Path, get: Callable[..., Fetched], record: str
+) -> None:
     body = host.files["/a.parquet"] = shard_bytes(0)
     (tmp_path / "a.parquet.tmp").write_bytes(b"whatever")
+    (tmp_path / "a.parquet.tmp.json").write_text(record)
     assert get("a.parquet").failed == {}
     assert host.requests == [("/a.parquet", None)]
-    assert (tmp_path / "a.parquet").read_bytes() == body
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.parquet": body}
 
 
-def test_without_tags_the_size_tells(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+def test_without_tags_nothing_is_continued(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    """Or two halves of two files could be joined."""
     body = host.files["/a.parquet"] = shard_bytes(0)
     host.tags, host.faults["/a.parquet"] = False, ["truncate"]
     assert get("a.parquet").failed == {}
-    assert host.requests[1] == ("/a.parquet", f"bytes={len(body) // 2}-")
+    assert host.requests == [("/a.parquet", None), ("/a.parquet", None)]
     assert (tmp_path / "a.parquet").read_bytes() == body
+
+
+def test_a_server_that_ignores_if_range(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    """The tag of its answer tells that it has another file of the same size."""
+    other, body = shard_bytes(1), shard_bytes(0)
+    host.files["/a.parquet"], host.believes = body, True
+    partial(tmp_path, other[:1000], other, len(other))
+    fetched = get("a.parquet")
+    assert fetched.failed == {}
+    assert "another one by now" in fetched.said
+    assert host.requests == [("/a.parquet", "bytes=1000-"), ("/a.parquet", None)]
+    assert (tmp_path / "a.parquet").read_bytes() == body
+
+
+def test_the_tag_is_that_of_the_last_answer(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    body = host.files["/a.parquet"] = shard_bytes(0)
+    host.faults["/a.parquet"] = ["truncate"]
+    assert get("a.parquet", prefix="/redirect").failed == {}
+    assert [one for one in host.requests if "redirect" not in one[0]][1] == ("/a.parquet", f"bytes={len(body) // 2}-")
+    assert (tmp_path / "a.parquet").read_bytes() == body
+
+
+def test_one_process_at_a_time(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    """Two that append to one file would spoil it."""
+    host.files["/a.parquet"] = shard_bytes(0)
+    path = tmp_path / "a.parquet.tmp"
+    with download.begun(path, tmp_path / "a.parquet.tmp.json") as file:
+        (tmp_path / "a.parquet.tmp.json").touch()
+        file.write(b"theirs")
+        file.flush()
+        [reason] = get("a.parquet").failed.values()
+        assert reason.startswith("another process fetches it")
+        assert path.read_bytes() == b"theirs"
+    assert get("a.parquet").failed == {}
+    assert (tmp_path / "a.parquet").read_bytes() == host.files["/a.parquet"]
+
+
+@pytest.fixture
+def tls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A certificate for this test alone."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "cert")]
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "cert"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert", folder / "key")
+    return context
+
+
+def test_no_redirect_gives_up_tls(host: Host, tls: ssl.SSLContext, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    plain = Host(files={"/a.parquet": shard_bytes(0), "/b.parquet": shard_bytes(1)}, away=host.url)
+    host.files = dict(plain.files)
+    with serving(plain, tls):
+        assert fetch([Shard(plain.url + "/a.parquet", tmp_path / "a.parquet")], stream=io.StringIO()) == {}
+        shard = Shard(plain.url + "/redirect/b.parquet", tmp_path / "b.parquet")
+        [reason] = fetch([shard], stream=io.StringIO()).values()
+        assert "127.0.0.1 redirects from https to http" in reason
+        assert plain.requests[1:] == [("/redirect/b.parquet", None)]
+        assert host.requests == []
+        # The other way round nothing is given up.
+        host.away = plain.url
+        assert get("b.parquet", prefix="/redirect").failed == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "b.parquet"]
+
+
+def test_redirects_to_other_protocols() -> None:
+    for here, there in [("https://a/", "http://a/"), ("https://a/", "ftp://a/"), ("http://a/", "ftp://a/")]:
+        with pytest.raises(download.DownloadError, match="redirects from") as raised:
+            download.Redirects().redirect_request(
+                urllib.request.Request(here), io.BytesIO(), 302, "Found", http.client.HTTPMessage(), there
+            )
+        assert raised.value.final
+
+
+def test_the_number_may_be_anywhere_if_files_are_named(
+    host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.files = {f"/part-{i}/data.parquet": shard_bytes(i, 1000) for i in range(3)}
+    command = ["download", host.url + "/part-{}/data.parquet", "-n", "3", "-o", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    assert ended.value.code == 2
+    assert "would both be called 'data.parquet'" in capsys.readouterr().err.replace("\n", " ")
+    assert host.requests == []
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main([*command, "--name", "{:03d}.parquet"]) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        f"00{i}.parquet": body for i, body in enumerate(host.files.values())
+    }
+
+
+def test_two_shards_of_one_name_are_refused(host: Host, tmp_path: Path) -> None:
+    shards = [Shard(f"{host.url}/{i}", tmp_path / "a.parquet") for i in range(2)]
+    with pytest.raises(ConfigError, match=r"would both be called 'a\.parquet'"):
+        fetch(shards, stream=io.StringIO())
 
 
 def test_a_server_without_ranges_sends_all_again(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
@@ -390,6 +524,13 @@ def test_the_command_takes_checksums(host: Host, tmp_path: Path, monkeypatch: py
         (["http://host/{}{}.parquet", "-n", "1"], "more than one field"),
         (["http://host/{name}.parquet", "-n", "1"], "more than one field"),
         (["http://host/{}.parquet"], "a URL needs -n"),
+        (["http://host/data?shard={}", "-n", "2"], "would both be called 'data'"),
+        (["http://host/?shard={}", "-n", "1"], "would be called ''"),
+        (["http://host/{}/", "-n", "1"], "would be called ''"),
+        (["http://host/{}/%2e%2e", "-n", "1"], "would be called '..'"),
+        (["http://host/{}.tmp", "-n", "1"], "does not end in .tmp"),
+        (["http://host/{}", "-n", "1", "--name", "a"], "--name 'a' has no field"),
+        (["http://host/{}", "-n", "1", "--name", "a/{}"], "would be called 'a/0'"),
         (["http://host/{}.parquet", "-n", "-1"], "-1 is below 0"),
         (["http://host/{}.parquet", "-n", "1", "-w", "0"], "0 is below 1"),
         (["http://host/{}.parquet", "-n", "1", "--checksums", "/nowhere"], "cannot read /nowhere"),

@@ -1,5 +1,6 @@
 """Files of a queue that are damaged, contradict themselves, or have another schema; a disk that fails."""
 
+import json
 import os
 import random
 import zipfile
@@ -59,6 +60,36 @@ def test_corrupt_files_go_to_quarantine(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
     assert f"{bad} is corrupt and went to" in warnings[0]
+
+
+def test_nothing_in_quarantine_or_archives_is_replaced(tmp_path: Path) -> None:
+    """A file that comes again under its name, as after a repair."""
+    filled(tmp_path, 3)
+    [bad, used, _] = names(tmp_path)
+    (tmp_path / "queue" / "train" / bad).write_bytes(b"junk")
+    for folder, name in ((tmp_path / "queue" / "quarantine", bad), (tmp_path / "archives", used)):
+        (folder / "train").mkdir(parents=True)
+        (folder / "train" / name).write_text("mine")
+    with consumer(tmp_path, archive=True) as queue:
+        take(queue, 4)
+    for folder, name in ((tmp_path / "queue" / "quarantine", bad), (tmp_path / "archives", used)):
+        assert (folder / "train" / name).read_text() == "mine"
+        assert sorted(path.name for path in (folder / "train").iterdir()) == [name, f"{name}.1"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"held": 3}, {"held": [[]]}, {"open": {}}, {"released": "1"}, {"queue": None}, {"on_state": 1}]
+)
+def test_a_damaged_record(tmp_path: Path, change: dict[str, Any]) -> None:
+    provider = filled(tmp_path, 1)
+    with consumer(tmp_path, delete="on_state") as queue:
+        take(queue, 1)
+    path = tmp_path / "queue" / ".state" / "train.consumer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(forebay.StateError, match=r"consumer\.json is damaged"):
+        provider.backlog_size("train")
+    with consumer(tmp_path) as queue, pytest.raises(forebay.StateError, match=r"consumer\.json is damaged"):
+        take(queue, 1)
 
 
 @pytest.mark.filterwarnings("ignore:Validating sparse tensor:UserWarning")

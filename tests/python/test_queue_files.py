@@ -18,6 +18,7 @@ import forebay
 from forebay.queue import files, lock, read_meta
 from forebay.queue import meta as metas
 from forebay.queue.files import FileName, Layout
+from forebay.queue.plain import plain_loads
 from forebay.queue.seeds import file_rng, file_seed
 from queues import consumer, filled, meta, names, numbers
 
@@ -313,30 +314,114 @@ def test_plain_pickles_of_all_protocols(protocol: int) -> None:
         value["b"] = b"x" * 300
     if protocol > 3:
         value["c"] = {1, 2}
-    assert metas.plain_loads(pickle.dumps(value, protocol=protocol)) == value
+    assert plain_loads(pickle.dumps(value, protocol=protocol)) == value
 
 
 def test_damaged_pickles(tmp_path: Path) -> None:
     whole = pickle.dumps(meta(), protocol=4)
     for end in range(len(whole)):
         with pytest.raises(pickle.UnpicklingError):
-            metas.plain_loads(whole[:end])
+            plain_loads(whole[:end])
     generator = np.random.default_rng(1)
     for _ in range(2000):
         data = bytearray(whole)
         for at in generator.integers(len(data), size=3):
             data[at] = generator.integers(256)
         with contextlib.suppress(pickle.UnpicklingError):
-            metas.plain_loads(bytes(data))
+            plain_loads(bytes(data))
     for bomb in (
         b"\x80\x04Nr\xff\xff\xff\x7f.",
         b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fx.",
         b"(" * 100_000 + b".",
     ):
         with pytest.raises(pickle.UnpicklingError):
-            metas.plain_loads(bomb)
+            plain_loads(bomb)
     (tmp_path / "meta.pkl").write_bytes(pickle.dumps([1]))
     with pytest.raises(forebay.ConfigError, match="holds a list"):
+        read_meta(tmp_path)
+
+
+def memo_bomb(make: bytes, depth: int, end: bytes | None = None) -> bytes:
+    """A dict whose value refers twice to one that refers twice to one and so on; `make` makes one of the two."""
+    steps = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + make + b"q" + bytes([i + 1]) + b"0" for i in range(depth))
+    return b"\x80\x04}X\x01\x00\x00\x00a" + b"K\x01q\x000" + steps + (end or b"h" + bytes([depth])) + b"s."
+
+
+LISTS = b"".join(b"](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1]) for i in range(60))
+BOMBS = {
+    "tuples": memo_bomb(b"\x86", 60),
+    "tuples as keys": memo_bomb(b"\x86", 60, b"}h\x3cNs"),
+    "sets of tuples": memo_bomb(b"\x86", 60, b"\x8f(h\x3c\x90"),
+    "frozensets": b"\x80\x04}X\x01\x00\x00\x00a(K\x01\x91q\x00"
+    + b"".join(
+        b"(h" + bytes([i]) + b"K" + bytes([i]) + b"\x86h" + bytes([i]) + b"\x91q" + bytes([i + 1]) for i in range(60)
+    )
+    + b"s.",
+    "lists": b"\x80\x04}X\x01\x00\x00\x00a(K\x01q\x00" + LISTS + b"h\x3cls.",
+    "a list in itself": b"\x80\x04}X\x01\x00\x00\x00a]q\x00h\x00as.",
+    "a dict in itself": b"\x80\x04}q\x00X\x01\x00\x00\x00ah\x00s.",
+    "one text many times": b"\x80\x04}X\x01\x00\x00\x00aX\x00\x00\x10\x00"
+    + b"x" * (1 << 20)
+    + b"q\x000("
+    + b"h\x00" * 1000
+    + b"ls.",
+    "deep": b"\x80\x04}X\x01\x00\x00\x00a" + b"]" * 5000 + b"a" * 4999 + b"s.",
+    "a number of a megabyte": b"\x80\x04}X\x01\x00\x00\x00a\x8b\x00\x00\x10\x00" + b"\x7f" * (1 << 20) + b"s.",
+    "a number in digits": b"\x80\x02}X\x01\x00\x00\x00aL" + b"9" * 4000 + b"L\ns.",
+    "numbers with one hash": b"\x80\x04}("
+    + b"".join(b"\x8a\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") + b"N" for n in range(1, 9))
+    + b"u.",
+    "too many instructions": b"\x80\x04}X\x01\x00\x00\x00a" + b"N0" * (1 << 20) + b"Ns.",
+    "too many bytes": b"\x80\x04}X\x01\x00\x00\x00a\x8e" + (17 << 20).to_bytes(8, "little") + bytes(17 << 20) + b"s.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs(tmp_path: Path, name: str) -> None:
+    """Small pickles that come to much: refused, in little memory, by a short message."""
+    (tmp_path / "meta.pkl").write_bytes(BOMBS[name])
+    with pytest.raises(forebay.ConfigError, match=r"cannot be used: it (holds|has)") as raised:
+        read_meta(tmp_path)
+    assert len(str(raised.value)) < 1000
+
+
+def test_bombs_in_the_making() -> None:
+    """They are refused after some of their bytes: what is shared twice 22 times is too much, 19 times is not."""
+    assert len(repr(plain_loads(memo_bomb(b"\x86", 10)))) > 1 << 11
+    plain_loads(memo_bomb(b"\x86", 19))
+    with pytest.raises(pickle.UnpicklingError, match="values in each other"):
+        plain_loads(memo_bomb(b"\x86", 22) + b"whatever follows")
+
+
+@pytest.mark.parametrize("key", [*metas.REQUIRED, "vocab_size", "target_size"])
+def test_messages_are_short(key: str) -> None:
+    """Whatever is wrong with meta, and however much."""
+    wrong: Any = [[{"name": 0, "dtype": ["x" * 1000] * 100, "shape": ["y"] * 1000, "role": 3}] * 100] * 100
+    if key == "batch_schema":
+        wrong = wrong[0] * 100
+    with pytest.raises(forebay.ConfigError) as raised:
+        metas.check_meta(meta(**{key: wrong}))
+    assert key in str(raised.value)
+    assert len(str(raised.value)) < 8000
+    [difference] = metas.differences(meta(), meta(**{key: wrong})) if key != "target_size" else ["x"]
+    assert len(difference) < 300
+    many = {f"{'k' * 5000}{i}": i for i in range(1000)}
+    assert len(metas.few(metas.differences(many, {}))) < 8000
+
+
+def test_a_vocabulary_is_not_too_much(tmp_path: Path) -> None:
+    texts = {f"token {i}": i for i in range(60_000)}
+    written = meta(stoi=texts, itos={i: text for text, i in texts.items()})
+    metas.write_meta(tmp_path, written)
+    assert read_meta(tmp_path) == written
+    with pytest.raises(forebay.ConfigError, match="could not be read: it has"):
+        metas.write_meta(tmp_path, meta(extra=b"x" * (17 << 20)))
+    assert read_meta(tmp_path) == written
+
+
+def test_meta_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "meta.pkl")
+    with pytest.raises(forebay.ConfigError, match="is no file"):
         read_meta(tmp_path)
 
 

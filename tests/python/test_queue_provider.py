@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import pickle
 import time
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 import forebay
-from forebay.queue import DataProviderBase, read_meta
-from forebay.queue.files import FileName
+from contracts import broken
+from forebay.queue import DataProviderBase, lock, read_meta
+from forebay.queue.files import FileName, Layout
+from forebay.queue.lock import QueueLock
 from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, running, take
 from wrong import assert_named, parameters
 
@@ -151,7 +154,7 @@ def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCap
     for name in (".tmp-1700000000000-000000.pt", ".tmp-1700000000000-000007.pt"):
         (tmp_path / "queue" / "train" / name).write_bytes(b"half a file")
     with running(numbers(tmp_path)):
-        eventually(lambda: len(names(tmp_path)) == 2)
+        eventually(lambda: numbers(tmp_path).backlog_size("train") == 2)
     assert all(FileName.parse(name) for name in names(tmp_path))
     assert caplog.text.count("which the last provider had not finished") == 2
 
@@ -180,7 +183,7 @@ def test_a_lost_counter_is_found_again(tmp_path: Path) -> None:
         take(queue, 13, timeout=0)
     counter.unlink()
     with running(numbers(tmp_path), splits=["train"]):
-        eventually(lambda: len(names(tmp_path)) == 2)
+        eventually(lambda: numbers(tmp_path).backlog_size("train") == 2)
     assert [FileName.parse(name).seq for name in names(tmp_path)] == [4, 5]  # type: ignore[union-attr]
     counter.write_text("{")
     with pytest.raises(forebay.StateError, match=r"train.sequence.json is damaged; remove it"):
@@ -322,6 +325,191 @@ def test_purge(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     assert FileName.parse(names(tmp_path)[0]).seq == 0  # type: ignore[union-attr]
     numbers(tmp_path / "never").purge()
+
+
+def test_purge_removes_what_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And no more: neither what lies among it, nor a meta that another program wrote, nor what is behind a link."""
+    with running(numbers(tmp_path)):
+        eventually(lambda: numbers(tmp_path).backlog_size("train") == 2)
+        with consumer(tmp_path, delete="on_state") as queue:
+            first = tmp_path / "queue" / "train" / names(tmp_path)[0]
+            first.write_bytes(b"junk")
+            queue.get_batch("train", "cpu")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "0000000000001-000000-3.pt").touch()
+    (tmp_path / "queue" / "linked").symlink_to(elsewhere)
+    foreign = [
+        tmp_path / "meta.json", tmp_path / "queue" / "mine.pt", tmp_path / "queue" / ".state" / "mine.json",
+        tmp_path / "queue" / ".state" / "mine.lock", tmp_path / "queue" / "train" / "mine.pt",
+        tmp_path / "queue" / "train" / ".tmp-mine", tmp_path / "queue" / "mine" / "deep" / "a", elsewhere / "b",
+        tmp_path / ".tmp-meta.pkl-mine",
+    ]  # fmt: skip
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    numbers(tmp_path).purge()
+    left = {path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()}
+    assert left == {*foreign, elsewhere / "0000000000001-000000-3.pt"}
+    assert {path.read_text() for path in foreign} == {"mine"}
+    assert (tmp_path / "queue" / "linked").is_symlink()
+    [record] = [record for record in caplog.records if "purge leaves" in record.message]
+    assert "mine.pt" in record.message
+    assert "meta.json" in record.message
+    (tmp_path / "meta.json").unlink()
+    (tmp_path / "meta.pkl").write_bytes(b"mine")
+    numbers(tmp_path).purge()
+    assert (tmp_path / "meta.pkl").read_bytes() == b"mine"
+
+
+def test_purge_holds_the_locks_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a provider that starts meanwhile would lose its files."""
+    with running(numbers(tmp_path)):
+        eventually(lambda: numbers(tmp_path).backlog_size("train") == 2)
+    path = tmp_path / "queue" / ".state" / "train.provider.lock"
+    removed = Layout.remove_files
+    tried: list[str] = []
+
+    def remove_files(layout: Layout) -> list[Path]:
+        with pytest.raises(forebay.StateError, match="holds"):
+            numbers(tmp_path).run(["train"])
+        with pytest.raises(forebay.StateError, match="holds"):
+            numbers(tmp_path).purge()
+        tried.append("refused")
+        return removed(layout)
+
+    monkeypatch.setattr(Layout, "remove_files", remove_files)
+    waiting = path.open("a+")  # of one that is about to lock it
+    numbers(tmp_path).purge()
+    assert tried == ["refused"]
+    assert not list(tmp_path.iterdir())
+    # It gets a lock that is there, and not the one that is gone.
+    held = QueueLock(path, "provider")
+    with pytest.raises(forebay.StateError, match="another provider holds"):
+        QueueLock(path, "provider")
+    held.release()
+    waiting.close()
+
+
+def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking it: two would hold a lock each."""
+    path, plain = tmp_path / "a.lock", lock._lock
+    gone: list[bool] = []
+
+    def late(file: Any) -> None:
+        if not gone:
+            path.unlink()
+            gone.append(True)
+        plain(file)
+
+    monkeypatch.setattr(lock, "_lock", late)
+    with QueueLock(path, "provider"), pytest.raises(forebay.StateError, match="holds"):
+        QueueLock(path, "provider")
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"temporary": "../../mine.txt", "final": "0000000000001-000000-3.pt"},
+        {"temporary": ".tmp-0000000000001-000000.pt", "final": "../../mine.txt"},
+        {"temporary": ".tmp-0000000000001-000000.pt", "final": "/tmp/0000000000001-000000-3.pt"},
+        {"temporary": ".tmp-0000000000001-000001.pt", "final": "0000000000001-000000-3.pt"},
+        {"temporary": 3, "final": 4},
+        {"temporary": None},
+        {"next": 10**30},
+        {"next": -1},
+        {"timestamp": True},
+        {"timestamp": "1"},
+    ],
+)
+def test_a_note_leads_nowhere_else(tmp_path: Path, note: dict[str, Any]) -> None:
+    """Names in `sequence.json` are those of files of the queue."""
+    provider = filled(tmp_path, 1)
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "queue" / "train" / ".tmp-0000000000001-000000.pt").write_text("finished")
+    path = tmp_path / "queue" / ".state" / "train.sequence.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **note}))
+    before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+    with pytest.raises(forebay.StateError, match=r"sequence\.json is damaged"):
+        numbers(tmp_path).produce_one_file("train", 1)
+    with pytest.raises(forebay.StateError, match=r"sequence\.json is damaged"):
+        numbers(tmp_path).run(["train"])
+    after = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file() and one.suffix != ".lock"}
+    assert after == before
+    assert provider.backlog_size("train") == 1
+
+
+def test_only_unfinished_files_of_the_queue_are_removed(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    folder = tmp_path / "queue" / "train"
+    for name in (".tmp-1-2.pt", ".tmp-mine", ".tmp-1-2.pt.mine"):
+        (folder / name).touch()
+    (tmp_path / ".tmp-meta.pkl-mine").touch()
+    os.utime(tmp_path / ".tmp-meta.pkl-mine", (0, 0))
+    with running(numbers(tmp_path), splits=["train"]):
+        eventually(lambda: ".tmp-1-2.pt" not in names(tmp_path))
+    assert {".tmp-mine", ".tmp-1-2.pt.mine"} <= set(names(tmp_path))
+    assert (tmp_path / ".tmp-meta.pkl-mine").exists()
+
+
+def test_a_meta_json_of_another_program_stays(tmp_path: Path) -> None:
+    for content in ('{"mine": 1}', "no JSON"):
+        (tmp_path / "meta.json").write_text(content)
+        with pytest.raises(forebay.ConfigError, match=r"meta\.json is not one that a provider wrote"):
+            numbers(tmp_path).write_meta()
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"meta.json": content}
+
+
+CONTRACT = """
+    DataProviderBase(data_dir, batch_size, block_size=None, target_size=None, batches_per_file=100, \
+max_backlog_files=2, sleep_seconds=2.0, seed=1337, verbose=False)
+    DataProviderBase.build_meta()
+    DataProviderBase.sample_batch(split, rng)
+    DataProviderBase.on_start()
+    DataProviderBase.on_stop()
+    DataProviderBase.run(splits=("train", "val"))
+    DataProviderBase.produce_one_file(split, seq)
+    DataProviderBase.backlog_size(split)
+    DataProviderBase.ensure_dirs(splits=("train", "val"))
+    DataProviderBase.write_meta(meta)
+    DataProviderBase.load_meta_if_exists()
+    DataProviderBase.validate_meta(meta)
+    DatasetConsumer(data_dir, device_type="cuda", prefer_queue=True, cache_files=1, high_watermark=2, low_watermark=0)
+    DatasetConsumer.get_batch(split, device)
+    DatasetConsumer.meta
+    DatasetConsumer.schema(split)
+    DatasetConsumer.stats()
+    DatasetConsumer.wait_for_data(split, timeout=None)
+    DatasetConsumer.reset_state(split=None)
+    DatasetConsumer.set_batch_size(new_bs)
+"""
+
+
+def test_contract() -> None:
+    """Names and signatures are those of the reference design."""
+    assert broken(CONTRACT, forebay.queue) == []
+
+
+def test_write_meta_takes_meta(tmp_path: Path) -> None:
+    """As the reference design has it, for providers that call it so, or have one of their own."""
+    numbers(tmp_path / "given").write_meta(meta(label_map={0: "x"}))
+    assert read_meta(tmp_path / "given")["label_map"] == {0: "x"}
+    with pytest.raises(forebay.ConfigError, match="batch_size"):
+        numbers(tmp_path / "given").write_meta(meta(batch_size=5))
+    with pytest.raises(forebay.ConfigError, match="split_info is missing"):
+        numbers(tmp_path / "wrong").write_meta(meta(split_info=None))
+
+    written = []
+
+    class Own(Numbers):
+        def write_meta(self, meta: Any) -> None:  # type: ignore[override]
+            written.append(meta)
+            super().write_meta(meta)
+
+    provider = Own(tmp_path / "own", 4, batches_per_file=3, sleep_seconds=0.01)
+    with running(provider, splits=["train"]):
+        eventually(lambda: provider.backlog_size("train") == 2)
+    assert written == [meta()]
 
 
 def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

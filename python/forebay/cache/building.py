@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 import numpy as np
 
 from forebay._checks import in_order, problems
-from forebay._core import ConfigError, ForebayError, SpectrogramTransform, _CacheBuild
+from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild
 from forebay.cache._documents import columns
 from forebay.cache.store import TreeStore
 from forebay.tokens import Tokenizer
@@ -120,18 +120,16 @@ class CacheBuild:
 
         Raises what ended the build: what a processor raised, with a note that says where, or the error of a shard or
         the file system. What was committed is there,
-        and the same call to `build` goes on from it. `KeyboardInterrupt` cancels the build.
+        and the same call to `build` goes on from it. `KeyboardInterrupt` cancels the build, and so does what a handler
+        of the log raises.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             while self._core.wait(SLICE_S) is None:
                 if deadline is not None and time.monotonic() >= deadline:
                     return None
-        except KeyboardInterrupt:
-            self.cancel()
-            raise
         except BaseException:
-            self._end()
+            self.cancel()
             raise
         self._end()
         return TreeStore(self._path, self._split)
@@ -140,11 +138,13 @@ class CacheBuild:
         """Ends the build after the batches that are under way, and commits what is written by then; waits up to 2 s."""
         self._core.cancel()
         deadline = time.monotonic() + INTERRUPT_S
-        # It ends with the error that says so.
-        with contextlib.suppress(ForebayError):
-            while self._core.wait(SLICE_S) is None and time.monotonic() < deadline:
-                pass
-        self._end()
+        try:
+            # It ends with the error that says so, or with one of its own, which `wait` raises each time.
+            with contextlib.suppress(Exception):
+                while self._core.wait(SLICE_S) is None and time.monotonic() < deadline:
+                    pass
+        finally:
+            self._end()
 
     def _end(self) -> None:
         if self._release is not None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from forebay._core import _ShardWork
+from forebay._core import ForebayError, _ShardWork
 
 ATTEMPTS = 10
 """How many actors in a row may die over one batch before the build fails."""
@@ -51,6 +51,7 @@ class RayShards:
         self._arguments = (ray.put(kind), batch_size, on_error)
         self._given = given
         self._lock = threading.Lock()
+        self._is_closed = False
         self._actors: list[Any] = [None] * min(n_workers, max(len(given), 1))
 
     def shards(self) -> list[tuple[str, Callable[[int], Iterator[Any]]]]:
@@ -58,8 +59,9 @@ class RayShards:
         return [(self._name(at), self._opener(at)) for at in range(len(self._given))]
 
     def close(self) -> None:
-        """Ends the actors."""
+        """Ends the actors, and lets none begin after that: workers may be calling one now, and would replace it."""
         with self._lock:
+            self._is_closed = True
             for actor in self._actors:
                 if actor is not None:
                     self._ray.kill(actor)
@@ -95,6 +97,8 @@ class RayShards:
 
     def _living(self, place: int) -> Any:
         with self._lock:
+            if self._is_closed:
+                raise ForebayError("the build was ended while a batch was being processed")
             if self._actors[place] is None:
                 self._actors[place] = self._actor.remote(*self._arguments)
             return self._actors[place]

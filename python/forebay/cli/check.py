@@ -2,7 +2,8 @@
 
 The rows of the report are written as they come, in order, to `REPORT.csv.tmp`; an interrupted run leaves them, and the
 next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and `REPORT.json` the
-shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes.
+shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes. Files of these
+names are replaced if they are of an earlier report; others stay, and are an error.
 
 A recording that ends before its container says decodes to what is there, as in a loader. The column `declared_seconds`
 has the container's length where it tells one, and `warnings` says what contradicts the end; `--truncated error` counts
@@ -148,6 +149,8 @@ class Files:
         Raises `ConfigError` if it was over other shards, or with another `truncated`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
+        self.check_free()
+        self.undo_half_a_finish(shards)
         rows: list[Row] = []
         if origin.exists() and partial.exists() and not restart:
             found = read_json(origin)
@@ -183,13 +186,49 @@ class Files:
             "summary": summary.as_dict(),
             "bad": list(bad),
         }
-        origin = self.named(".json.tmp")
-        with origin.open("w") as file:
+        origin, whole = self.named(".json.tmp"), self.named(".json.whole.tmp")
+        self.check_free()
+        # Not over the origin, without which an interrupted run would not be gone on with.
+        with whole.open("w") as file:
             json.dump(report, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
+        whole.replace(origin)
         self.named(".csv.tmp").replace(self.named(".csv"))
         origin.replace(self.named(".json"))
+
+    def check_free(self) -> None:
+        """Raises `ConfigError` if a file lies where one of the report goes, and is none of an earlier report."""
+        table = f"{COLUMNS[0]},{COLUMNS[1]},".encode()
+        begins = {".csv": table, ".csv.tmp": table, ".json": b"{", ".json.tmp": b"{", ".json.whole.tmp": b"{"}
+        for ending, start in begins.items():
+            path = self.named(ending)
+            if not path.is_file() or not path.stat().st_size:
+                if path.is_dir():
+                    raise ConfigError(f"{path} is a folder; name another report with -o")
+                continue  # nothing would be lost
+            with path.open("rb") as file:
+                is_ours = file.read(len(start)) in (start, table[: path.stat().st_size])
+            if is_ours and ending == ".json":
+                found = read_json(path)
+                is_ours = isinstance(found, dict) and found.get("report") == "forebay check"
+            elif is_ours and ending == ".json.tmp":
+                found = read_json(path)
+                is_ours = not isinstance(found, dict) or isinstance(found.get("shards"), list)
+            if not is_ours:
+                raise ConfigError(f"{path} is there and is no report of forebay check; name another one with -o")
+
+    def undo_half_a_finish(self, shards: Sequence[Row]) -> None:
+        """Where a run ended between the two renames of `finish`, its rows are partial again: the next one goes on."""
+        origin, partial, table = self.named(".json.tmp"), self.named(".csv.tmp"), self.named(".csv")
+        if partial.exists() or not origin.exists() or not table.exists():
+            return
+        found = read_json(origin)
+        if not isinstance(found, dict) or found.get("report") != "forebay check" or difference(found, shards):
+            return
+        rows, _ = whole_rows(table.read_bytes(), 1)
+        if len(rows) == found["summary"]["records"]:
+            table.replace(partial)
 
 
 def read_json(path: Path) -> Any:

@@ -3,10 +3,12 @@
 A shard arrives as `NAME.tmp` and is renamed once it is complete, so that a file without that ending is a whole one;
 loaders leave `.tmp` out. What is complete is told by its size, by its SHA-256 where that is known (huggingface.co tells
 it in `X-Linked-ETag`, or `--checksums`), and by the marks at both ends of a Parquet file. `NAME.tmp.json` remembers
-which content a partial file is the beginning of; it is continued by a range request if the server still has that.
+which content a partial file is the beginning of; it is continued by a range request if the server names its contents,
+with `If-Range`, so that the server tells whether it still has that. Files that this command did not begin stay.
 """
 
 import argparse
+import contextlib
 import errno
 import hashlib
 import http.client
@@ -24,8 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
+from forebay._core import ConfigError
 from forebay.cli.progress import Progress
 from forebay.tokens import base_data_dir
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -80,26 +86,25 @@ class DownloadError(Exception):
 class Origin:
     """Which content a partial file is the beginning of."""
 
-    tag: str | None
+    tag: str
+    """What names the content, by the server's last answer: one that redirects has tags of its own."""
+
     size: int | None
 
     @classmethod
     def read(cls, path: Path) -> "Origin | None":
-        """What was written, if it says enough to go on."""
+        """What was written, if it says enough to go on: without a tag nothing tells a file from another one."""
         try:
             found = json.loads(path.read_text())
-            origin = cls(found["tag"], found["size"])
+            tag, size = found["tag"], found["size"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return None if origin.tag is None and origin.size is None else origin
-
-    def write(self, path: Path) -> None:
-        """Writes it beside the partial file."""
-        path.write_text(json.dumps({"tag": self.tag, "size": self.size}))
+        is_one = isinstance(tag, str) and tag.isprintable() and tag.isascii() and (size is None or type(size) is int)
+        return cls(tag, size) if is_one else None
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and takes the SHA-256 that huggingface.co tells on the way."""
+    """Follows redirects, but none that gives up TLS, and takes the SHA-256 that huggingface.co tells on the way."""
 
     sha256: str | None = None
 
@@ -112,6 +117,11 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
+        here, there = (urllib.parse.urlsplit(url) for url in (req.full_url, newurl))
+        if there.scheme not in ("https", here.scheme):
+            fp.close()
+            change = f"from {here.scheme} to {there.scheme} ({there.hostname})"
+            raise DownloadError(f"{here.hostname} redirects {change}, which is refused", final=True)
         tag = headers.get("X-Linked-ETag", "").strip('"')
         if re.fullmatch("[0-9a-f]{64}", tag):
             self.sha256 = tag
@@ -156,42 +166,57 @@ class Download:
         """Fetches what is missing of a shard, checks it and gives it its name."""
         partial = shard.path.with_name(shard.path.name + ".tmp")
         record = shard.path.with_name(shard.path.name + ".tmp.json")
-        have = partial.stat().st_size if partial.exists() else 0
+        if shard.path.exists():  # another process was quicker
+            return
+        with begun(partial, record) as file:
+            size, sha256 = self._fetch(shard.url, file, record)
+            if size is not None and (arrived := length(file)) < size:
+                raise DownloadError(f"{arrived} of {size} bytes arrived")
+            if problem := defect(partial, size, shard.sha256 or sha256):
+                file.truncate(0)
+                raise DownloadError(problem)
+            if sys.platform == "win32":  # which renames no open file
+                file.close()
+            if not shard.path.exists():
+                partial.replace(shard.path)
+            discard(partial, record)
+
+    def _fetch(self, url: str, file: IO[bytes], record: Path) -> tuple[int | None, str | None]:
+        """Appends what is missing, or writes all anew; the size of the whole and its SHA-256, as far as known."""
+        have = length(file)
         origin = Origin.read(record) if have else None
         headers = {"User-Agent": "forebay", "Accept-Encoding": "identity"}
         if origin is not None:
-            headers["Range"] = f"bytes={have}-"
-            if origin.tag is not None:
-                headers["If-Range"] = origin.tag
+            headers |= {"Range": f"bytes={have}-", "If-Range": origin.tag}
         redirects = Redirects()
-        request = urllib.request.Request(shard.url, headers=headers)
+        request = urllib.request.Request(url, headers=headers)
         try:
             response = urllib.request.build_opener(redirects).open(request, timeout=self.timeout_s)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code != 416:
                     raise
-            discard(partial, record)
+            file.truncate(0)
             raise DownloadError("the partial file is no beginning of what the server has") from error
         with response:
-            start, size = span(response, have)
-            if start and origin is not None and origin.size not in (None, size):
-                discard(partial, record)
-                raise DownloadError(f"the server's file has {size} bytes by now, it had {origin.size}")
-            if not start:
-                Origin(content_tag(response), size).write(record)
-            with partial.open("ab" if start else "wb") as file:
-                self._body(response, file)
-                file.flush()
-                os.fsync(file.fileno())
-        arrived = partial.stat().st_size
-        if size is not None and arrived < size:
-            raise DownloadError(f"{arrived} of {size} bytes arrived")
-        if problem := defect(partial, size, shard.sha256 or redirects.sha256):
-            discard(partial, record)
-            raise DownloadError(problem)
-        partial.replace(shard.path)
-        discard(record)
+            start, size = span(response, have if origin else 0)
+            tag = content_tag(response)
+            if start and origin is not None:
+                if origin.size not in (None, size):
+                    file.truncate(0)
+                    raise DownloadError(f"the server's file has {size} bytes by now, it had {origin.size}")
+                if tag not in (None, origin.tag):
+                    file.truncate(0)
+                    raise DownloadError(
+                        f"the server's file is another one by now: its tag is {tag}, it was {origin.tag}"
+                    )
+            else:
+                file.truncate(0)
+                record.write_text(json.dumps({"tag": tag, "size": size}))
+            self._body(response, file)
+            file.flush()
+            os.fsync(file.fileno())
+        return size, redirects.sha256
 
     def _body(self, response: http.client.HTTPResponse, file: IO[bytes]) -> None:
         while True:
@@ -207,6 +232,36 @@ class Download:
                 return
             file.write(chunk)
             self.progress.add(n_bytes=len(chunk))
+
+
+@contextlib.contextmanager
+def begun(partial: Path, record: Path) -> Iterator[IO[bytes]]:
+    """The partial file, for this process alone, to be appended to; one that is empty in the end is removed."""
+    if partial.exists() and partial.stat().st_size and not record.exists():
+        raise DownloadError(f"{partial} is there, and forebay download did not begin it; move or remove it", final=True)
+    with partial.open("ab") as file:
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DownloadError("another process fetches it", final=True) from None
+            except OSError:
+                pass  # of a file system without locks
+            if not partial.exists() or not os.path.samestat(os.fstat(file.fileno()), partial.stat()):
+                raise DownloadError("another process fetched it")
+        try:
+            yield file
+        finally:
+            is_empty = not file.closed and length(file) == 0
+            if sys.platform == "win32":
+                file.close()
+            if is_empty:
+                discard(partial, record)
+
+
+def length(file: IO[bytes]) -> int:
+    """The bytes of an open file."""
+    return file.seek(0, os.SEEK_END)
 
 
 def span(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
@@ -277,11 +332,36 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, DownloadError) and error.final
 
 
-def shards_of(pattern: str, numbers: Sequence[int], folder: Path, checksums: Mapping[str, str]) -> list[Shard]:
-    """The shards of a URL with one replacement field, as `{:05d}`, for the number."""
+def shards_of(
+    pattern: str, numbers: Sequence[int], folder: Path, checksums: Mapping[str, str], name: str | None = None
+) -> list[Shard]:
+    """The shards of a URL with one replacement field, as `{:05d}`, for the number; `name` is such a pattern too."""
     urls = [pattern.format(number) for number in numbers]
-    names = [Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name for url in urls]
+    paths = (urllib.parse.unquote(urllib.parse.urlsplit(url).path) for url in urls)
+    names = [path.rpartition("/")[2] for path in paths] if name is None else [name.format(n) for n in numbers]
+    for name, url in zip(names, urls, strict=True):
+        check_name(name, url)
     return [Shard(url, folder / name, checksums.get(name)) for url, name in zip(urls, names, strict=True)]
+
+
+def check_name(name: str, url: str) -> None:
+    """Raises `ConfigError` unless a file in a folder can have this name."""
+    if name in ("", ".", "..") or set(name) & set("/\\\0") or name.endswith((".tmp", ".tmp.json")):
+        raise ConfigError(
+            f"the file of {url} would be called {name!r}; expected is a plain name that does not end in .tmp: name the "
+            "files by --name, as in --name shard_{:05d}.parquet"
+        )
+
+
+def check_paths(shards: Sequence[Shard]) -> None:
+    """Raises `ConfigError` unless each shard has a file of its own."""
+    taken: dict[Path, Shard] = {}
+    for shard in shards:
+        if (other := taken.setdefault(shard.path, shard)) is not shard:
+            raise ConfigError(
+                f"{other.url} and {shard.url} would both be called {shard.path.name!r}; the number must be in the last "
+                "part of the URL's path, or else in --name, as in --name shard_{:05d}.parquet"
+            )
 
 
 def numbers(total: int | None, wanted: int | None) -> list[int]:
@@ -306,7 +386,11 @@ def fetch(
     waits: Callable[[], Iterator[float]] = waits,
     stream: TextIO | None = None,
 ) -> dict[Shard, str]:
-    """Fetches shards, several at a time; returns those that did not arrive, each with the reason."""
+    """Fetches shards, several at a time; returns those that did not arrive, each with the reason.
+
+    Raises `ConfigError` if two of them would be one file.
+    """
+    check_paths(shards)
     progress = Progress(len(shards), "shards", stream or sys.stderr)
     download = Download(progress, timeout_s, waits)
     failed: dict[Shard, str] = {}
@@ -361,6 +445,9 @@ def add(subparsers: "Subparsers") -> None:
         "-w", "--n-workers", type=positive, default=4, metavar="N", help="downloads at a time (%(default)s)"
     )
     parser.add_argument("-o", "--folder", type=Path, help=f"where to (default: {base_data_dir()})".replace("%", "%%"))
+    parser.add_argument(
+        "--name", metavar="PATTERN", help="what files are called, with a field for the number (default: as in the URL)"
+    )
     parser.add_argument("--total", type=positive, metavar="N", help="how many shards the URL has, numbered from 0")
     parser.add_argument("--checksums", type=Path, metavar="FILE", help="SHA-256 of each file, as sha256sum writes them")
     parser.set_defaults(run=run, parser=parser)
@@ -392,23 +479,30 @@ def run(options: argparse.Namespace) -> int:
         url, total = preset.url, preset.n_shards
     else:
         url, total = options.url, options.total
-        if problem := url_problem(url):
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            parser.error(f"the URL {url!r} has a scheme that is neither http nor https")
+        if problem := pattern_problem(url):
             parser.error(f"the URL {url!r} has {problem}; expected is https://host/shard_{{:05d}}.parquet")
         if total is None and options.n_shards is None:
             parser.error("a URL needs -n (the first N shards), --total (all of N), or both (the first and the last)")
+    if options.name is not None and (problem := pattern_problem(options.name)):
+        parser.error(f"--name {options.name!r} has {problem}; expected is shard_{{:05d}}.parquet")
     try:
         checksums = read_checksums(options.checksums) if options.checksums else {}
     except OSError as error:
         parser.error(f"cannot read {options.checksums}: {error.strerror}")
-    shards = shards_of(url, numbers(total, options.n_shards), options.folder or base_data_dir(), checksums)
+    wanted = numbers(total, options.n_shards)
+    try:
+        shards = shards_of(url, wanted, options.folder or base_data_dir(), checksums, options.name)
+        check_paths(shards)
+    except ConfigError as error:
+        parser.error(str(error))
     return 1 if fetch(shards, n_workers=options.n_workers, waits=waits) else 0
 
 
-def url_problem(url: str) -> str | None:
-    """What a URL of shards lacks."""
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        return "a scheme that is neither http nor https"
+def pattern_problem(pattern: str) -> str | None:
+    """What a pattern of shards lacks."""
     try:
-        return "no field for the shard's number" if url.format(0) == url.format(1) else None
+        return "no field for the shard's number" if pattern.format(0) == pattern.format(1) else None
     except (ValueError, LookupError):
         return "more than one field, or one that takes no number"

@@ -277,8 +277,8 @@ class DatasetConsumer:
     def _queue_split(self, name: str) -> Split:
         if differing := metas.differences(metas.read_meta(self.data_dir), self._meta):
             raise ConfigError(
-                f"{self.data_dir / 'meta.pkl'} has changed since this consumer was made, in {', '.join(differing)}: "
-                "make a new one"
+                f"{self.data_dir / 'meta.pkl'} has changed since this consumer was made, in "
+                f"{metas.few(differing, ', ')}: make a new one"
             )
         folder = self._layout.files(name)
         if not folder.exists() and self._layout.rank is None and any(folder.parent.glob(f"{name}_rank*")):

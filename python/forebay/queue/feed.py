@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from forebay._core import ConfigError
-from forebay.queue.files import FileName, Layout, list_files, move, patiently
-from forebay.queue.meta import Field, compare
+from forebay.queue.files import FileName, Layout, free, list_files, move, patiently
+from forebay.queue.meta import Field, compare, few, shown
 from forebay.queue.tensors import CorruptFileError, Tensors, check_tensors, cut, describe, own, read
 
 _log = logging.getLogger("forebay.queue")
@@ -113,7 +113,9 @@ class QueueFeed:
         batch_size, num_batches = metadata["batch_size"], metadata["num_batches"]
         are_counts = isinstance(batch_size, int) and isinstance(num_batches, int) and min(batch_size, num_batches) >= 0
         if not are_counts or rows != batch_size * num_batches:
-            raise CorruptFileError(f"it has {rows} rows, and metadata says {num_batches!r} batches of {batch_size!r}")
+            raise CorruptFileError(
+                f"it has {rows} rows, and metadata says {shown(num_batches)} batches of {shown(batch_size)}"
+            )
         if not rows:
             raise CorruptFileError("it has no rows")
         if (key := FileName.parse(name)) is None or key.num_batches != num_batches:
@@ -130,10 +132,10 @@ class QueueFeed:
         if not wrong:
             said: Any = None
             with contextlib.suppress(TypeError, KeyError):
-                said = {field["name"]: (field["dtype"], list(field["shape"])) for field in stated}
-            wrong = [] if said == found else [f"its metadata says {stated!r}, which its tensors are not"]
+                said = {str(field["name"][:1000]): (field["dtype"], list(field["shape"])) for field in stated}
+            wrong = [] if said == found else [f"its metadata says {shown(stated)}, which its tensors are not"]
         if wrong:
-            message = f"{path} does not have the schema of meta.pkl: {'; '.join(wrong)}"
+            message = f"{path} does not have the schema of meta.pkl: {few(wrong)}"
             _log.warning("%s", message)
             raise ConfigError(
                 f"{message}. Remove it, or purge the queue and start its provider again; if meta.pkl was written anew, "
@@ -143,7 +145,7 @@ class QueueFeed:
     def _put_away(self, name: str, why: str) -> None:
         self._quarantine.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            move(self.folder / name, self._quarantine / name)
+            move(self.folder / name, free(self._quarantine / name))
         self.quarantined += 1
         _log.warning("%s: %s is corrupt and went to %s: %s", self._split, name, self._quarantine, why)
 

@@ -26,6 +26,8 @@ TEMPORARY = ".tmp-"
 """How names of unfinished files begin."""
 
 _FINAL = re.compile(r"(\d+)-(\d+)-(\d+)\.pt", re.ASCII)
+_LOCK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(provider|consumer)\.lock", re.ASCII)
+_TEMPORARY = re.compile(re.escape(TEMPORARY) + r"\d+-\d+\.pt", re.ASCII)
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 _PASSING = {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EIO, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT}
@@ -50,6 +52,11 @@ class FileName(NamedTuple):
         """The numbers in a name, or None if a queue file isn't called so."""
         found = _FINAL.fullmatch(name)
         return cls(*map(int, found.groups())) if found else None
+
+    @classmethod
+    def is_temporary(cls, name: str) -> bool:
+        """Whether an unfinished file is called so."""
+        return bool(_TEMPORARY.fullmatch(name))
 
     @property
     def temporary(self) -> str:
@@ -101,6 +108,60 @@ class Layout:
         """A small file of the provider or the consumer; not among the queue's own files."""
         return self.queue / ".state" / f"{self.name(split)}.{what}"
 
+    def locks(self) -> list[Path]:
+        """The locks of all splits and ranks."""
+        return [path for path in self.queue.glob(".state/*.lock") if _LOCK.fullmatch(path.name)]
+
+    def remove_files(self) -> list[Path]:
+        """Removes all files of the queue but its locks; what lies among them, is not of the queue, and stays."""
+        owned: list[Path] = []
+        left: list[Path] = []
+        folders = [self.queue] if self.queue.is_dir() else []
+        for folder in folders:  # which grows
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    within = folder.relative_to(self.queue).parts
+                    path = folder / entry.name
+                    if entry.is_dir(follow_symlinks=False) and _is_folder((*within, entry.name)):
+                        folders.append(path)
+                    elif entry.is_file(follow_symlinks=False) and _is_owned((*within, entry.name)):
+                        owned.append(path)
+                    elif not (within == (".state",) and _LOCK.fullmatch(entry.name)):
+                        left.append(path)
+        for path in owned:
+            patiently(lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]
+        return sorted(left)
+
+    def remove_folders(self) -> None:
+        """Removes the folders of the queue that are empty."""
+        folders = [self.queue, *self.queue.glob("*"), *self.queue.glob("quarantine/*")]
+        for folder in reversed(folders):
+            if folder.is_dir() and not folder.is_symlink():
+                with contextlib.suppress(OSError):  # it is not empty
+                    folder.rmdir()
+
+
+def _is_folder(within: tuple[str, ...]) -> bool:
+    match within:
+        case (".state" | "quarantine",):
+            return True
+        case (split,) | ("quarantine", split):
+            return bool(_SPLIT.fullmatch(split))
+    return False
+
+
+def _is_owned(within: tuple[str, ...]) -> bool:
+    match within:
+        case (".state", name):
+            small, _, gone = name.removeprefix(TEMPORARY).partition(".")
+            is_small = re.fullmatch(r"(sequence|consumer)\.json(-\d+-\d+)?", gone, re.ASCII)
+            return bool(_SPLIT.fullmatch(small) and (is_small or FileName.parse(gone.removesuffix(".gone"))))
+        case ("quarantine", _, name):
+            return FileName.parse(re.sub(r"(\.pt)\.\d+$", r"\1", name)) is not None
+        case (_, name):
+            return FileName.parse(name) is not None or FileName.is_temporary(name)
+    return False
+
 
 def list_files(folder: Path) -> list[str]:
     """The final names in a folder in reading order; none if there is no folder."""
@@ -130,6 +191,15 @@ def patiently(action: Callable[[], Result]) -> Result:
 def move(source: Path, target: Path) -> None:
     """Renames, over what is there."""
     patiently(lambda: source.replace(target))
+
+
+def free(path: Path) -> Path:
+    """A path where nothing is: this one, or with a number behind its name."""
+    found, number = path, 0
+    while found.is_symlink() or found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}.{number}")
+    return found
 
 
 def sync_folder(folder: Path) -> None:
@@ -186,12 +256,31 @@ def _appeared(temporary: Path, path: Path) -> bool:
     return True
 
 
+def is_record(state: Any) -> bool:
+    """Whether this is what a consumer's record says."""
+    return (
+        isinstance(state, dict)
+        and isinstance(state.get("queue"), str)
+        and isinstance(state.get("open"), str | None)
+        and isinstance(state.get("held"), list)
+        and all(isinstance(name, str) for name in state["held"])
+        and type(state.get("released")) is int
+        and type(state.get("on_state")) is bool
+    )
+
+
 def remove_stale(path: Path) -> None:
     """Removes what writers of `path` that were killed left behind; a minute is more than one needs."""
-    for temporary in path.parent.glob(f"{TEMPORARY}{path.name}-*"):
+    for temporary in temporaries(path):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.stat().st_mtime > _STALE_S:
                 temporary.unlink()
+
+
+def temporaries(path: Path) -> Iterator[Path]:
+    """What `write_atomically` writes before it is `path`, by processes and threads."""
+    name = re.compile(re.escape(f"{TEMPORARY}{path.name}") + r"-\d+-\d+", re.ASCII)
+    return (found for found in path.parent.glob(f"{TEMPORARY}*") if name.fullmatch(found.name))
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ import torch
 
 from forebay._core import ConfigError
 from forebay.queue.feed import Loaded
-from forebay.queue.files import move, patiently, synced
-from forebay.queue.meta import Field, compare
+from forebay.queue.files import Layout, move, patiently, synced
+from forebay.queue.meta import Field, compare, few
 from forebay.queue.tensors import CorruptFileError, Tensors, check_tensors, describe, own, read, save
 
 _log = logging.getLogger("forebay.queue")
@@ -71,7 +71,7 @@ class LegacyFeed:
         found = {name: (field["dtype"], field["shape"]) for name in tensors if (field := describe(name, tensors[name]))}
         expected = {field["name"]: (field["dtype"], field["shape"]) for field in self.schema}
         if wrong := compare(found, expected):
-            message = f"{path} has another schema than the first file of its split: {'; '.join(wrong)}"
+            message = f"{path} has another schema than the first file of its split: {few(wrong)}"
             _log.warning("%s", message)
             raise ConfigError(message)
         metadata = content.get("metadata")
@@ -103,7 +103,8 @@ def _tensors_of(content: Any) -> Tensors:
 def write_legacy_file(
     data_dir: str | Path, split: str, number: int, tensors: Tensors, metadata: Mapping[str, Any]
 ) -> Path:
-    """Writes `{split}_batches_{number:04d}.pt`, atomically."""
+    """Writes `{split}_batches_{number:04d}.pt`, atomically, in place of one that is there."""
+    Layout(Path(data_dir)).name(split)
     path = Path(data_dir) / f"{split}_batches_{number:04d}.pt"
     temporary = path.with_name(f".tmp-{path.name}")
     with synced(temporary) as file:

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from forebay._core import StateError
 
@@ -38,9 +38,21 @@ class QueueLock:
     """Held from the start until `release()`; `who` names the holders in the error of those who come second."""
 
     def __init__(self, path: Path, who: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._process = os.getpid()
-        self._file = path.open("a+", encoding="utf-8")
+        self._path = path
+        while True:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+", encoding="utf-8")
+            self._take(who)
+            if self._is_there():
+                break
+            self._file.close()  # it was removed in the meantime, and another one is the lock now
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        self._file.flush()
+
+    def _take(self, who: str) -> None:
+        path = self._path
         try:
             _lock(self._file)
         except (BlockingIOError, PermissionError):
@@ -53,9 +65,27 @@ class QueueLock:
             ) from None
         except OSError as error:
             _log.warning("%s cannot be locked (%s): nothing keeps a second %s away", path, error, who)
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        self._file.flush()
+
+    def _is_there(self) -> bool:
+        """Whether the file that is open still has its name; Windows removes none that is open."""
+        try:
+            return sys.platform == "win32" or os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def remove(self) -> None:
+        """Removes the file, and lets go of it: who is about to lock it finds that it is gone, and makes another one."""
+        if sys.platform == "win32":
+            self.release()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)  # noqa: PTH108
+        self.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Lets go, but for a parent if this is a child; the file stays, for another would be another lock."""

@@ -1,20 +1,22 @@
 """`meta.pkl`: what a data set is, written by its provider and checked by both sides.
 
 The pickle is untrusted: it may hold dicts, lists, tuples, sets, str, bytes, numbers, bool and None, and nothing that
-would have to be looked up or called. `meta.json` beside it says the same, for people and other programs.
+would have to be looked up or called; `plain` bounds what they come to. `meta.json` beside it says the same, for people
+and other programs.
 """
 
 import base64
-import io
 import json
 import pickle
-import pickletools
-from collections.abc import Iterator, Mapping, Sequence
+import reprlib
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from forebay._core import ConfigError
 from forebay.queue.files import patiently, remove_stale, write_atomically
+from forebay.queue.plain import MOST_BYTES, PLAIN, plain_loads
 
 Meta = dict[str, Any]
 Field = dict[str, Any]
@@ -28,50 +30,30 @@ _DTYPES = (
     *("bool", "uint8", "int8", *_TOKEN_DTYPES, "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
-_OPCODES = {
-    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"),
-    *("GET", "BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2"),
-    *("LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE"),
-    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-    *("EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
-    *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET"),
-}
-_LOOKS_UP = {"GLOBAL", "STACK_GLOBAL", "INST"}
-_PLAIN = "dicts, lists, tuples, sets, str, bytes, numbers, bool and None"
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 80
+_MOST_NAMED = 10
+"""Of the things that are wrong, how many an error names."""
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str, /) -> NoReturn:
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-    def persistent_load(self, pid: Any, /) -> NoReturn:
-        raise pickle.UnpicklingError(f"persistent {pid!r}")
+def shown(value: Any) -> str:
+    """A value as an error shows it, in at most 200 characters, whatever its size."""
+    text = _shorten.repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
-def plain_loads(data: bytes) -> Any:
-    """Unpickles plain containers and scalars.
-
-    Raises `pickle.UnpicklingError` for anything else, before any of it is made.
-    """
-    try:
-        for position, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if opcode.name not in _OPCODES:
-                what = f"{argument} " if opcode.name in _LOOKS_UP and argument else ""
-                raise pickle.UnpicklingError(f"it holds an object {what}({opcode.name}), where only {_PLAIN} may be")
-            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > position:
-                raise pickle.UnpicklingError("its memo has holes")  # or a few bytes could ask for gigabytes
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except pickle.UnpicklingError:
-        raise
-    except Exception as error:
-        raise pickle.UnpicklingError(f"it is damaged: {error}") from error
+def few(texts: Iterable[Any], separator: str = "; ") -> str:
+    """The first of some texts, and how many more there are."""
+    texts = [text if len(text := str(one)) <= 500 else text[:497] + "..." for one in texts]
+    more = len(texts) - _MOST_NAMED
+    return separator.join(texts[:_MOST_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
 def read_meta(data_dir: str | Path) -> Meta:
     """The content of `meta.pkl`, unchecked but for being a dict."""
     path = Path(data_dir) / "meta.pkl"
     try:
-        meta = plain_loads(patiently(path.read_bytes))
+        meta = plain_loads(patiently(lambda: _read(path)))
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: start the provider of this data set, which writes it") from None
     except pickle.UnpicklingError as error:
@@ -81,31 +63,55 @@ def read_meta(data_dir: str | Path) -> Meta:
     return meta
 
 
+def _read(path: Path) -> bytes:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ConfigError(f"{path} is no file; move it, and start the provider, which writes one")
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def is_ours(data_dir: Path, name: str) -> bool:
+    """Whether `meta.pkl` or `meta.json` is one that a provider wrote, as far as its content tells."""
+    try:
+        data = patiently(lambda: _read(data_dir / name))
+        found = plain_loads(data) if name.endswith(".pkl") else json.loads(data)
+    except (OSError, ValueError, RecursionError, pickle.UnpicklingError):
+        return False
+    return isinstance(found, dict) and found.keys() >= set(REQUIRED)
+
+
 def write_meta(data_dir: Path, meta: Meta, replace: bool = True) -> bool:
     """Writes `meta.pkl` and then `meta.json`, each atomically; without `replace` nothing if there is one: False."""
     if strange := next(_not_plain(meta, "meta"), None):
-        raise ConfigError(f"{strange}; meta may hold {_PLAIN}")
+        raise ConfigError(f"{strange}; meta may hold {PLAIN}")
+    data = pickle.dumps(meta, protocol=4)
+    try:
+        plain_loads(data)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(f"meta cannot be written, since it could not be read: {error}") from None
     path, text = data_dir / "meta.pkl", data_dir / "meta.json"
     for written in (path, text):
         remove_stale(written)
-    is_ours = write_atomically(path, pickle.dumps(meta, protocol=4), replace)
-    if is_ours or not text.exists():
+    if not replace and text.exists() and not is_ours(data_dir, text.name):
+        raise ConfigError(f"{text} is not one that a provider wrote; move it, or use another data_dir")
+    is_written = write_atomically(path, data, replace)
+    if is_written or not text.exists():
         plain = json.dumps(_for_json(read_meta(data_dir)), indent=1, ensure_ascii=False, allow_nan=True)
         write_atomically(text, plain.encode("utf-8", "surrogatepass") + b"\n")
-    return is_ours
+    return is_written
 
 
 def _not_plain(value: Any, where: str) -> Iterator[str]:
     if type(value) is dict:
         for key, item in value.items():
-            yield from _not_plain(key, f"the key {key!r} of {where}")
-            yield from _not_plain(item, f"{where}[{key!r}]")
+            yield from _not_plain(key, f"the key {shown(key)} of {where}")
+            yield from _not_plain(item, f"{where}[{shown(key)}]")
     elif type(value) in (list, tuple):
         for index, item in enumerate(value):
             yield from _not_plain(item, f"{where}[{index}]")
     elif type(value) in (set, frozenset):
         for item in value:
-            yield from _not_plain(item, f"{item!r} in {where}")
+            yield from _not_plain(item, f"{shown(item)} in {where}")
     elif value is not None and type(value) not in (str, bytes, int, float, bool):
         yield f"{where} is a {type(value).__module__}.{type(value).__qualname__}"
 
@@ -125,44 +131,44 @@ def check_meta(meta: Mapping[str, Any]) -> None:
     problems = [f"{key} is missing" for key in REQUIRED if key not in meta]
     for key, kind in (("dataset_name", str), ("split_info", dict)):
         if key in meta and not isinstance(meta[key], kind):
-            problems.append(f"{key} is {meta[key]!r}, must be a {kind.__name__}")
+            problems.append(f"{key} is {shown(meta[key])}, must be a {kind.__name__}")
     if "training_type" in meta and meta["training_type"] not in TRAINING_TYPES:
-        problems.append(f"training_type is {meta['training_type']!r}, must be one of {', '.join(TRAINING_TYPES)}")
+        problems.append(f"training_type is {shown(meta['training_type'])}, must be one of {', '.join(TRAINING_TYPES)}")
     problems += [
-        f"{key} is {meta[key]!r}, must be a number above 0"
+        f"{key} is {shown(meta[key])}, must be a number above 0"
         for key in ("batch_size", "vocab_size", "block_size", "target_size")
         if key in meta and not _is_count(meta[key], 1)
     ]
     if "batch_schema" in meta:
         problems += check_schema(meta["batch_schema"]) or _check_sizes(meta, meta["batch_schema"])
     if problems:
-        raise ConfigError("meta is not complete: " + "; ".join(problems))
+        raise ConfigError("meta is not complete: " + few(problems))
 
 
 def check_schema(schema: Any) -> list[str]:
     """What is wrong with a batch schema."""
     if not isinstance(schema, list | tuple) or not schema:
-        return [f"batch_schema is {schema!r}, must be a list of fields {{name, dtype, shape, role?}}"]
+        return [f"batch_schema is {shown(schema)}, must be a list of fields {{name, dtype, shape, role?}}"]
     problems = []
     for index, field in enumerate(schema):
         where = f"batch_schema[{index}]"
         if not isinstance(field, dict) or not {"name", "dtype", "shape"} <= set(field) <= {
             *("name", "dtype", "shape", "role")
         }:
-            problems.append(f"{where} is {field!r}, must be a dict with name, dtype, shape and perhaps role")
+            problems.append(f"{where} is {shown(field)}, must be a dict with name, dtype, shape and perhaps role")
             continue
         if not isinstance(field["name"], str) or not field["name"]:
-            problems.append(f"{where} has the name {field['name']!r}, must be a str")
+            problems.append(f"{where} has the name {shown(field['name'])}, must be a str")
         if field["dtype"] not in _DTYPES:
-            problems.append(f"{where} has dtype {field['dtype']!r}, must be a name of torch like 'int64'")
+            problems.append(f"{where} has dtype {shown(field['dtype'])}, must be a name of torch like 'int64'")
         shape = field["shape"]
         if not isinstance(shape, list | tuple) or not all(_is_count(axis, 0) for axis in shape):
-            problems.append(f"{where} has shape {shape!r}, must be a list of numbers without the batch axis")
+            problems.append(f"{where} has shape {shown(shape)}, must be a list of numbers without the batch axis")
         if not isinstance(field.get("role", ""), str):
-            problems.append(f"{where} has the role {field['role']!r}, must be a str")
+            problems.append(f"{where} has the role {shown(field['role'])}, must be a str")
     names = [field["name"] for field in schema if isinstance(field, dict) and isinstance(field.get("name"), str)]
     if len(set(names)) < len(names):
-        problems.append(f"batch_schema has a name twice: {', '.join(names)}")
+        problems.append(f"batch_schema has a name twice: {shown(names)}")
     return problems
 
 
@@ -180,11 +186,14 @@ def _check_sizes(meta: Mapping[str, Any], schema: Sequence[Field]) -> list[str]:
         if field["shape"] and _has_role(field, "target", ("y", "labels", "targets"))
     }
     if "target_size" in meta:
-        if lengths and lengths != {meta["target_size"]}:
-            problems.append(f"target_size is {meta['target_size']}, but targets have length {sorted(lengths)}")
-    elif "block_size" in meta and lengths - {meta["block_size"]}:
+        if _is_count(meta["target_size"], 1) and lengths and lengths != {meta["target_size"]}:
+            problems.append(
+                f"target_size is {shown(meta['target_size'])}, but targets have length {shown(sorted(lengths))}"
+            )
+    elif _is_count(meta.get("block_size"), 1) and lengths - {meta["block_size"]}:
         problems.append(
-            f"target_size is missing: targets have length {sorted(lengths)}, and block_size is {meta['block_size']}"
+            f"target_size is missing: targets have length {shown(sorted(lengths))}, and block_size is "
+            f"{shown(meta['block_size'])}"
         )
     return problems
 
@@ -200,7 +209,7 @@ def _is_count(value: Any, least: int) -> bool:
 def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
     """The keys in which two metas differ, each with both values."""
     return [
-        f"{key} ({_short(found, key)}, here {_short(expected, key)})"
+        f"{shown(key) if type(key) is not str else key[:80]} ({_short(found, key)}, here {_short(expected, key)})"
         for key in sorted({*found, *expected}, key=str)
         if key not in found or key not in expected or not _same(found[key], expected[key])
     ]
@@ -218,7 +227,7 @@ def _same(a: Any, b: Any) -> bool:
 def _short(meta: Mapping[str, Any], key: str) -> str:
     if key not in meta:
         return "missing"
-    text = repr(meta[key])
+    text = shown(meta[key])
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -58,6 +58,8 @@ class Numbering:
         if final := self._finish(self._read()):
             _log.info("%s: wrote %s, which the last provider had finished", self._split, final)
         for path in sorted(self._folder.glob(f"{TEMPORARY}*")):
+            if not FileName.is_temporary(path.name):
+                continue
             path.unlink()
             _log.info("%s: removed %s, which the last provider had not finished", self._split, path.name)
 
@@ -71,9 +73,7 @@ class Numbering:
 
     def _read(self) -> dict[str, Any]:
         """The note; if there is none, what files say that are there."""
-        state = read_state(
-            self._path, lambda state: all(isinstance(state.get(key), int) for key in ("next", "timestamp"))
-        )
+        state = read_state(self._path, _is_note)
         if state is not None:
             return state
         names = [key for folder in self._folders for name in list_files(folder) if (key := FileName.parse(name))]
@@ -81,3 +81,13 @@ class Numbering:
             "next": max((key.seq + 1 for key in names), default=0),
             "timestamp": max((key.timestamp for key in names), default=0),
         }
+
+
+def _is_note(state: Any) -> bool:
+    """Whether this is what `publish` wrote, with names that lead nowhere else."""
+    are_numbers = all(type(state.get(key)) is int and 0 <= state[key] < 2**63 for key in ("next", "timestamp"))
+    if not are_numbers or "temporary" not in state:
+        return are_numbers
+    final = state.get("final")
+    key = FileName.parse(final) if isinstance(final, str) else None
+    return key is not None and str(key) == final and key.temporary == state["temporary"]

@@ -7,10 +7,9 @@ import contextlib
 import logging
 import math
 import operator
-import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from forebay._checks import MOST, as_path, problems, truth
 from forebay._core import ConfigError
 from forebay.queue import meta as metas
-from forebay.queue.files import Layout, list_files, read_state, synced
+from forebay.queue.files import Layout, is_record, list_files, patiently, read_state, synced, temporaries
 from forebay.queue.lock import QueueLock
 from forebay.queue.numbering import Numbering
 from forebay.queue.seeds import file_rng
@@ -134,7 +133,7 @@ class DataProviderBase(ABC):
                 for split in splits:
                     lock = QueueLock(self._layout.state(split, "provider.lock"), "provider")
                     held.callback(lock.release)
-                self.write_meta()
+                self.write_meta(self._built_meta())
                 for split in splits:
                     self._numbering(split).recover()
                 self.on_start()
@@ -188,7 +187,7 @@ class DataProviderBase(ABC):
         """Files of a split that wait or are being read; not those that the consumer only keeps for its next state."""
         names = set(list_files(self._layout.files(split)))
         if names:
-            state = read_state(self._layout.state(split, "consumer.json"), lambda state: "held" in state) or {}
+            state = read_state(self._layout.state(split, "consumer.json"), is_record) or {}
             names -= set(state.get("held", ()))
         return len(names)
 
@@ -198,15 +197,20 @@ class DataProviderBase(ABC):
             self._layout.files(split).mkdir(parents=True, exist_ok=True)
             self._layout.state(split, "x").parent.mkdir(exist_ok=True)
 
-    def write_meta(self) -> None:
-        """Writes `meta.pkl` and `meta.json`, or checks that they say what this provider says."""
+    def write_meta(self, meta: Mapping[str, Any] | None = None) -> None:
+        """Writes `meta.pkl` and `meta.json`, or checks that they say what this provider says.
+
+        `meta` is what it says from now on; without it that is what `build_meta` returned. `run()` gives that.
+        """
+        if meta is not None and meta is not self._meta:
+            self._take_meta(dict(meta))
         meta = self._built_meta()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if metas.write_meta(self.data_dir, meta, replace=False):
             return
         if differing := metas.differences(metas.read_meta(self.data_dir), meta):
             raise ConfigError(
-                f"{self.data_dir / 'meta.pkl'} differs from this provider in {', '.join(differing)}: use another "
+                f"{self.data_dir / 'meta.pkl'} differs from this provider in {metas.few(differing, ', ')}: use another "
                 "data_dir, the settings of then, or purge() what is there"
             )
 
@@ -220,23 +224,30 @@ class DataProviderBase(ABC):
         settings = {"batch_size": self.batch_size, "block_size": self.block_size, "target_size": self.target_size}
         given = {key: value for key, value in settings.items() if value is not None}
         if differing := metas.differences({key: meta[key] for key in given if key in meta}, given):
-            raise ConfigError(f"meta differs from the provider's parameters in {', '.join(differing)}")
+            raise ConfigError(f"meta differs from the provider's parameters in {metas.few(differing, ', ')}")
 
     def purge(self) -> None:
-        """Removes everything under `queue/`, of all splits and ranks, and meta: the next run begins with file 0.
+        """Removes all files of the queue, of all splits and ranks, and meta: the next run begins with file 0.
 
-        Raises `StateError` while a provider or a consumer runs.
+        What no provider or consumer of ours made stays, and a line is logged. Raises `StateError` while a provider or a
+        consumer runs.
         """
         with contextlib.ExitStack() as held:
-            for path in self._layout.queue.glob(".state/*.lock"):
-                held.callback(QueueLock(path, "provider or consumer").release)
-        if self._layout.queue.exists():
-            shutil.rmtree(self._layout.queue)
-        for pattern in ("meta.pkl", "meta.json", ".tmp-meta.*"):
-            for path in self.data_dir.glob(pattern):
-                path.unlink()
-        self._backlogs.clear()
-        self._numberings.clear()
+            locks = [held.enter_context(QueueLock(path, "provider or consumer")) for path in self._layout.locks()]
+            left = self._layout.remove_files()
+            for name in ("meta.pkl", "meta.json"):
+                path = self.data_dir / name
+                is_foreign = path.exists() and not metas.is_ours(self.data_dir, name)
+                for one in (*temporaries(path), *(() if is_foreign else (path,))):
+                    patiently(lambda one=one: one.unlink(missing_ok=True))  # type: ignore[misc]
+                left += [path] if is_foreign else []
+            self._backlogs.clear()
+            self._numberings.clear()
+            for lock in locks:
+                lock.remove()
+            self._layout.remove_folders()
+        if left:
+            _log.warning("purge leaves %s, which is not of the queue", metas.few(left, ", "))
 
     def rng(self, split: str, seq: int) -> torch.Generator:
         """The generator that the batches of file `seq` are drawn from, one after the other."""
@@ -274,10 +285,13 @@ class DataProviderBase(ABC):
 
     def _built_meta(self) -> metas.Meta:
         if self._meta is None:
-            meta = self.build_meta()
-            self.validate_meta(meta)
-            self._meta, self._schema = meta, metas.normal(meta["batch_schema"])
+            self._take_meta(self.build_meta())
+        assert self._meta is not None
         return self._meta
+
+    def _take_meta(self, meta: metas.Meta) -> None:
+        self.validate_meta(meta)
+        self._meta, self._schema = meta, metas.normal(meta["batch_schema"])
 
     def _top_up(self, split: str) -> bool:
         """Makes one file if there is room for it."""

@@ -13,7 +13,16 @@ from typing import Any
 
 from forebay._core import ConfigError, StateError
 from forebay.queue.feed import Loaded, QueueFeed
-from forebay.queue.files import Layout, list_files, read_state, remove_stale, write_state
+from forebay.queue.files import (
+    FileName,
+    Layout,
+    free,
+    is_record,
+    list_files,
+    read_state,
+    remove_stale,
+    write_state,
+)
 from forebay.queue.split import Place, Split
 
 _log = logging.getLogger("forebay.queue")
@@ -74,6 +83,8 @@ class QueueSplit(Split):
         super().start()
         self.ahead.do(self.note)
         for path in self._record.parent.glob(f"{self.folder.name}.*.gone"):
+            if not FileName.parse(path.name.removeprefix(f"{self.folder.name}.").removesuffix(".gone")):
+                continue
             self.ahead.do(lambda path=path: _is_unlinked(path))  # type: ignore[misc]
 
     def opened(self, file: Loaded) -> None:
@@ -155,17 +166,16 @@ class QueueSplit(Split):
 
     def _recorded(self) -> dict[str, Any]:
         remove_stale(self._record)
-        keys = {"queue", "open", "held", "released", "on_state"}
-        record = read_state(self._record, lambda state: keys <= state.keys())
+        record = read_state(self._record, is_record)
         if record is None:
             record = {"queue": os.urandom(8).hex(), "open": None, "held": [], "released": 0, "on_state": False}
             write_state(self._record, record)  # now: states are good for the queue with this mark only
         return record
 
     def out_of(self, name: str) -> Path:
-        """Where a file goes."""
+        """Where a file goes; in the archive nothing is replaced."""
         if self._archive:
-            return self._archive / name
+            return free(self._archive / name)
         return self._record.with_name(f"{self.folder.name}.{name}.gone")
 
     @property

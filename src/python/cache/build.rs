@@ -31,7 +31,7 @@ use crate::{
         allow_paths,
         calls::expect_calls,
         errors::{ForebayError, to_python},
-        logging::EmitAtEnd,
+        logging,
         side::on_the_side,
         spectrogram::SpectrogramTransform,
         tokenizer::Tokenizer,
@@ -228,8 +228,7 @@ impl _CacheBuild {
         // In this order NaN is 0.
         let most = Duration::from_secs_f64(seconds.max(0.0).min(1.0));
         let ended = py.detach(|| self.build.as_ref().and_then(|build| build.wait(most)));
-        let _emit = EmitAtEnd(py);
-        ended.transpose().map_err(|error| to_python(py, &error))
+        logging::emitting(py, || ended.transpose().map_err(|error| to_python(py, &error)))
     }
 
     /// Asks it to end.

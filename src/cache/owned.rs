@@ -1,0 +1,329 @@
+//! Which files of a folder are the cache's own. A writer replaces and removes these alone.
+//!
+//! The ledger names the fields, and the layout says which files a field has. Everything else belongs to someone else and is left
+//! where it is. A writer refuses a folder that has files and no ledger of ours, before it changes anything. Links are not followed.
+
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use super::{
+    ledger::{self, Ledger},
+    reader::Field,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// The file that a writer locks.
+pub const LOCK: &str = ".writer";
+/// How the name of a file ends that is not complete; it begins with a dot.
+const PARTIAL: &str = ".forebay-part";
+/// How many foreign files an error names.
+const NAMED: usize = 3;
+
+/// Checks that a split is named by one plain name, which is that of a folder in the cache's.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for any other text.
+pub fn check_split(split: &str) -> Result<()> {
+    let mut parts = Path::new(split).components();
+    let is_plain =
+        matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == split);
+    if is_plain && !split.contains(['/', '\\', '\0']) && split != "zarr.json" {
+        return Ok(());
+    }
+    let message = format!(
+        "split is {split:?}, must be the plain name of a folder within path, such as \"train\": not empty, not \".\", \"..\" or \
+         \"zarr.json\", and without a separator"
+    );
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+/// Checks that no input lies in the folder of the split. The names of shards in files are their paths.
+///
+/// # Errors
+/// [`ErrorKind::Config`] names the first one that does.
+pub fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
+    // What does not exist has nothing in it.
+    let Ok(target) = fs::canonicalize(folder) else { return Ok(()) };
+    let inside =
+        |name: &&String| fs::canonicalize(name.as_str()).is_ok_and(|input| input.starts_with(&target));
+    match shards.iter().find(inside) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "the shard {name:?} lies in {}, where the cache is to be written; give another path or split, or move the shard",
+                folder.display()
+            ),
+        )),
+    }
+}
+
+/// The ledger of the cache in `folder`, or None where one may begin: in a folder that is missing, empty, or left by a writer that
+/// died before it had a ledger.
+///
+/// # Errors
+/// [`ErrorKind::State`] if the folder has files and no ledger of ours; [`ErrorKind::Io`]; [`ErrorKind::Format`] for a damaged ledger.
+pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
+    if let Some(ledger) = Ledger::read_own(folder)? {
+        return Ok(Some(ledger));
+    }
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(|error| Error::io(folder, "list", error))?,
+    };
+    let mut foreign = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| Error::io(folder, "list", error))?;
+        let name = entry.file_name();
+        let is_ours = match name.to_str() {
+            Some(LOCK) => entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0),
+            Some(name) => partial_of(name) == Some(ledger::FILE),
+            None => false,
+        };
+        if !is_ours {
+            foreign.push(format!("{:?}", name.display().to_string()));
+        }
+    }
+    if foreign.is_empty() {
+        return Ok(None);
+    }
+    foreign.sort();
+    let more = foreign.len().saturating_sub(NAMED);
+    foreign.truncate(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let message = format!(
+        "{} has no {} and is not empty, so it is no cache of forebay, and nothing in it is touched; it has {}{more}; give another \
+         path or split",
+        folder.display(),
+        ledger::FILE,
+        foreign.join(", "),
+    );
+    Err(Error::new(ErrorKind::State, message))
+}
+
+/// Whether `folder` has the `zarr.json` of a group, which stays as it is.
+///
+/// # Errors
+/// [`ErrorKind::State`] if it has another `zarr.json`; [`ErrorKind::Io`].
+pub fn has_group(folder: &Path) -> Result<bool> {
+    let path = folder.join("zarr.json");
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(Error::io(&path, "read", error)),
+    };
+    let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if json["zarr_format"] == 3 && json["node_type"] == "group" {
+        return Ok(true);
+    }
+    let message = format!(
+        "{} is not the metadata of a Zarr v3 group, so the folder is no place for a cache; give another path",
+        path.display()
+    );
+    Err(Error::new(ErrorKind::State, message))
+}
+
+/// Checks that nothing lies where the fields are to be written.
+///
+/// # Errors
+/// [`ErrorKind::State`] names what does; [`ErrorKind::Io`].
+pub fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
+    let mut owned = Owned::default();
+    for field in fields {
+        let blocked = owned.field(folder, field)?;
+        if let Some(path) = blocked.as_ref().or(owned.files.first()) {
+            let message = format!(
+                "{} lies where the field {:?} is to be written, and is not of this cache; move it, or give another path or split",
+                path.display(),
+                field.name
+            );
+            return Err(Error::new(ErrorKind::State, message));
+        }
+    }
+    Ok(())
+}
+
+/// The files of some fields of a cache, and the folders that they are in.
+#[derive(Debug, Default)]
+pub struct Owned {
+    files: Vec<PathBuf>,
+    /// Those further in come later.
+    folders: Vec<PathBuf>,
+}
+
+impl Owned {
+    /// Lists the files of `fields` in `folder`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn of(folder: &Path, fields: &[Field]) -> Result<Self> {
+        let mut owned = Self::default();
+        fields.iter().try_for_each(|field| owned.field(folder, field).map(drop))?;
+        Ok(owned)
+    }
+
+    /// Adds the files of a field; the path at which something else than a folder lies, if it does.
+    fn field(&mut self, folder: &Path, field: &Field) -> Result<Option<PathBuf>> {
+        let mut at = folder.to_owned();
+        for part in field.name.split('/') {
+            at.push(part);
+            match fs::symlink_metadata(&at) {
+                Ok(metadata) if metadata.is_dir() => self.folders.push(at.clone()),
+                Ok(_) => return Ok(Some(at)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(Error::io(&at, "look at", error)),
+            }
+        }
+        self.walk(&at, &mut Vec::new())?;
+        Ok(None)
+    }
+
+    fn walk(&mut self, folder: &Path, within: &mut Vec<String>) -> Result<()> {
+        for entry in fs::read_dir(folder).map_err(|error| Error::io(folder, "list", error))? {
+            let entry = entry.map_err(|error| Error::io(folder, "list", error))?;
+            let (path, kind) = (entry.path(), entry.file_type());
+            let kind = kind.map_err(|error| Error::io(&path, "look at", error))?;
+            within.push(entry.file_name().into_string().unwrap_or_default());
+            if kind.is_dir() && is_folder(within) {
+                self.folders.push(path.clone());
+                self.walk(&path, within)?;
+            } else if kind.is_file() && is_file(within) {
+                self.files.push(path);
+            }
+            within.pop();
+        }
+        Ok(())
+    }
+
+    /// Removes the files, and the folders that are empty then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn remove(self) -> Result<()> {
+        self.files.iter().try_for_each(|path| remove(path))?;
+        self.folders.iter().rev().try_for_each(|path| remove_folder(path))
+    }
+
+    /// Removes only what a writer was writing when it died, and such a ledger and metadata of `folder`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn remove_partial(&self, folder: &Path) -> Result<()> {
+        for name in [ledger::FILE, "zarr.json"] {
+            remove(&partial(&folder.join(name)))?;
+        }
+        let is_partial =
+            |path: &&PathBuf| path.file_name().and_then(|name| name.to_str()).and_then(partial_of).is_some();
+        self.files.iter().filter(is_partial).try_for_each(|path| remove(path))
+    }
+}
+
+/// Whether a field has such a folder, by its path within the field's.
+fn is_folder(within: &[String]) -> bool {
+    match &within.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [array] | [array, "c"] => is_array(array),
+        ["shapes", "c", number] => is_number(number),
+        _ => false,
+    }
+}
+
+/// Whether a field has such a file, whole or partial.
+fn is_file(within: &[String]) -> bool {
+    let mut within: Vec<&str> = within.iter().map(String::as_str).collect();
+    if let Some(last) = within.last_mut() {
+        *last = partial_of(last).unwrap_or(last);
+    }
+    match within[..] {
+        ["zarr.json"] => true,
+        [array, "zarr.json"] => is_array(array),
+        [array, "c", number] => is_array(array) && is_number(number),
+        ["shapes", "c", number, "0"] => is_number(number),
+        _ => false,
+    }
+}
+
+fn is_array(name: &str) -> bool {
+    matches!(name, "data" | "offsets" | "shapes")
+}
+
+fn is_number(name: &str) -> bool {
+    number_of(name).is_some()
+}
+
+/// The number of a shard, by the name of its file.
+pub fn number_of(name: &str) -> Option<u64> {
+    name.parse::<u64>().ok().filter(|number| number.to_string() == name)
+}
+
+/// The name of a file until it is complete.
+pub fn partial(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(PARTIAL);
+    path.with_file_name(name)
+}
+
+/// The name that a file gets once it is complete, if this is the name of a partial one.
+pub fn partial_of(name: &str) -> Option<&str> {
+    name.strip_prefix('.')?.strip_suffix(PARTIAL)
+}
+
+/// Removes a file that may be there.
+///
+/// # Errors
+/// [`ErrorKind::Io`].
+pub fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, "remove", error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a folder that may be there, if it is empty.
+///
+/// # Errors
+/// [`ErrorKind::Io`].
+pub fn remove_folder(path: &Path) -> Result<()> {
+    let is_left = |kind| matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty);
+    match fs::remove_dir(path) {
+        Err(error) if !is_left(error.kind()) => Err(Error::io(path, "remove", error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_are_splits() {
+        for split in ["train", "val-2", "ü", "...", ".hidden", "a b"] {
+            assert!(check_split(split).is_ok(), "{split}");
+        }
+        for split in
+            ["", ".", "..", "/", "/etc", "a/b", "a/", "./a", "../a", "a/..", "a\\b", "\0", "zarr.json"]
+        {
+            assert_eq!(check_split(split).unwrap_err().kind, ErrorKind::Config, "{split}");
+        }
+    }
+
+    #[test]
+    fn the_layout_names_its_files() {
+        let within = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
+        for path in ["zarr.json", "data/zarr.json", "offsets/c/0", "data/c/12", "shapes/c/3/0"] {
+            assert!(is_file(&within(path)), "{path}");
+            let partial = partial(Path::new(path));
+            assert!(is_file(&within(partial.to_str().unwrap())), "{partial:?}");
+        }
+        for path in
+            ["data/c/01", "data/c/+1", "data/c/0/0", "c/0", "notes.txt", "data/c/0.tmp", "x/zarr.json"]
+        {
+            assert!(!is_file(&within(path)), "{path}");
+        }
+        assert!(is_folder(&within("shapes/c/3")) && !is_folder(&within("data/c/3")));
+    }
+}

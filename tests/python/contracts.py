@@ -1,0 +1,42 @@
+"""Whether public names and signatures are those that programs written for the reference designs call."""
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+
+def broken(contract: str, *modules: ModuleType) -> list[str]:
+    """What of a contract does not hold, a line each.
+
+    A line is `Name(parameters)`, `Name.method(parameters)` or `Name.attribute`. A parameter may have a default that
+    the contract does not ask for, and there may be more of them, by keyword or behind the others, if they have one.
+    """
+    wrong = []
+    for line in filter(None, map(str.strip, contract.splitlines())):
+        name, is_call, parameters = line.partition("(")
+        first, *rest = name.split(".")
+        found: Any = next((getattr(module, first) for module in modules if hasattr(module, first)), None)
+        for part in rest:
+            found = getattr(found, part, None)
+        if found is None:
+            wrong.append(f"{line}: there is no {name}")
+        elif is_call and (problem := difference(parameters.removesuffix(")"), found)):
+            wrong.append(f"{line}: {problem}, in {inspect.signature(found)}")
+    return wrong
+
+
+def difference(expected: str, found: Any) -> str | None:
+    """How a signature differs from the parameters that are expected of it."""
+    asked: Any = {}
+    exec(f"def asked({expected}): ...", asked)
+    left = [parameter for parameter in inspect.signature(found).parameters.values() if parameter.name != "self"]
+    for parameter in inspect.signature(asked["asked"]).parameters.values():
+        by_name = {one.name: one for one in left}
+        if (one := by_name.get(parameter.name)) is None:
+            return f"{parameter.name} is missing"
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and (one is not left[0] or one.kind is one.KEYWORD_ONLY):
+            return f"{parameter.name} has another place"
+        if parameter.default is not parameter.empty and parameter.default != one.default:
+            return f"{parameter.name} is {one.default!r} by default"
+        left.remove(one)
+    return next((f"{one.name} has no default" for one in left if one.default is one.empty), None)
