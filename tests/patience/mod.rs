@@ -22,6 +22,7 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// What `trial` found, of twenty times the first that is as `wanted`: of one in which the system halted a thread, times say nothing.
 /// The bounds are the same in each. Where other processes take the machine in half of them, nobody can tell; that is printed.
+#[allow(clippy::print_stdout, reason = "who reads the log of a test should know")]
 pub fn undisturbed<T: Debug>(mut trial: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     const TRIALS: usize = 20;
     let (mut found, mut n_disturbed) = (Vec::with_capacity(TRIALS), 0);

@@ -170,5 +170,5 @@ def test_a_file_that_was_removed(tmp_path: Path) -> None:
         for path in tmp_path.glob("*.pt"):
             path.unlink()
         # Who reads ahead may have listed them while they were there.
-        with pytest.raises(forebay.ConfigError, match="none of [0-2] files"):
+        with pytest.raises(forebay.ConfigError, match=r"none of [0-2] files"):
             [queue.get_batch("train", "cpu") for _ in range(9)]
