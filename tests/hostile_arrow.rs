@@ -412,7 +412,9 @@ fn inputs_of_caches() {
             tally.count(&what, outcome, cost, MOST_BYTES);
         }
         println!("{ending}: {tally}; panics of libraries: {:?}", panics());
-        assert!(tally.n_good() < tally.trials() && tally.n_good() > 0, "{ending}: {tally}");
+        // A bad line is left out, and the others are read.
+        assert!(ending == "jsonl" || tally.n_good() < tally.trials(), "{ending}: {tally}");
+        assert!(tally.n_good() > 0, "{ending}: {tally}");
     }
     let ours: Vec<_> = panics().into_keys().filter(|place| place.starts_with("src/")).collect();
     assert!(ours.is_empty(), "panics in {ours:?}");
