@@ -117,13 +117,6 @@ impl Buffer {
 /// How many times as large a buffer above the limit of a record may be decompressed.
 const USUAL_RATIO: u64 = 64;
 
-/// What a compressed buffer of `len` bytes may come to.
-///
-/// A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of them, and compressed less.
-pub(crate) fn most_decompressed(len: u64, max_record_bytes: u64) -> u64 {
-    max_record_bytes.max(len.saturating_mul(USUAL_RATIO))
-}
-
 /// Reads and decompresses a whole buffer.
 fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>, max_record_bytes: u64) -> Result<Bytes> {
     if span.len == 0 {
@@ -145,7 +138,8 @@ fn decompress(file: &StoredFile, span: Span, codec: Option<Codec>, max_record_by
         -1 => return Ok(Bytes::from(compressed).slice(8..)),
         n => u64::try_from(n).map_err(|_| corrupt(format!("a compressed buffer claims a length of {n}")))?,
     };
-    let allowed = most_decompressed(span.len, max_record_bytes);
+    // A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of them, and compressed less.
+    let allowed = max_record_bytes.max(span.len.saturating_mul(USUAL_RATIO));
     if expected > allowed {
         let message = format!(
             "a compressed buffer of {len} bytes claims {expected}; with max_record_bytes={max_record_bytes} at most {allowed} are allowed"
