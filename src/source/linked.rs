@@ -1,7 +1,7 @@
 //! Recordings that a row only names.
 //!
-//! A shard may be anybody's, so what its rows name is read only below the folder that the shard is in, once symbolic links and `..` are
-//! resolved, or below folders that the user allows.
+//! A shard may be anybody's, so what its rows name is read only below the folder that the shard is in, once symbolic
+//! links and `..` are resolved, or below folders that the user allows.
 
 use std::{
     collections::HashMap,

@@ -167,13 +167,6 @@ fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
 /// How many times as large a buffer above the limit of a record may be decompressed.
 pub(crate) const USUAL_RATIO: u64 = 64;
 
-/// What a compressed buffer of `len` bytes may come to.
-///
-/// A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of them, and compressed less.
-pub(crate) fn most_decompressed(len: u64, max_record_bytes: u64) -> u64 {
-    max_record_bytes.max(len.saturating_mul(USUAL_RATIO))
-}
-
 /// Reads and decompresses a whole buffer.
 pub(crate) fn decompress(
     file: &StoredFile,
@@ -200,7 +193,8 @@ pub(crate) fn decompress(
         -1 => return Ok(Bytes::from(compressed).slice(8..)),
         n => u64::try_from(n).map_err(|_| corrupt(format!("a compressed buffer claims a length of {n}")))?,
     };
-    let allowed = most_decompressed(span.len, max_record_bytes);
+    // A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of them, and compressed less.
+    let allowed = max_record_bytes.max(span.len.saturating_mul(USUAL_RATIO));
     if expected > allowed {
         let message = format!(
             "a compressed buffer of {len} bytes claims {expected}; with max_record_bytes={max_record_bytes} at most {allowed} are allowed"

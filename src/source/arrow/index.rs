@@ -306,10 +306,7 @@ impl Indexer<'_> {
         let contradicts =
             |what: &str| damage(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"), head.at);
         let size = file.size();
-        let max_record_bytes = self.options.max_record_bytes;
-        let held = |codec: Option<Codec>| {
-            move |len| codec.map_or(len, |codec| codec.most_held(len, max_record_bytes))
-        };
+        let held = |codec: Option<Codec>| move |len| codec.map_or(len, |codec| codec.most_held(len));
         if let Some(batch) = message.header_as_record_batch() {
             let codec = Codec::of(&batch)?;
             let columns = self.index.columns.as_ref().map_or(&[][..], |columns| &columns.arrays);

@@ -7,7 +7,6 @@
 
 use arrow_ipc::{CompressionType, Message, RecordBatch, root_as_message};
 
-use super::buffer::most_decompressed;
 use crate::{Error, ErrorKind, Result, room, source::storage::StoredFile};
 
 /// What a message starts with since Arrow 0.15.
@@ -26,14 +25,14 @@ pub(crate) enum Codec {
 }
 
 impl Codec {
-    /// The most bytes that a buffer of `len` may be decompressed to: what the format can, and what is decompressed.
-    pub(crate) fn most_held(self, len: u64, max_record_bytes: u64) -> u64 {
+    /// The most bytes that a buffer of `len` can hold.
+    pub(crate) fn most_held(self, len: u64) -> u64 {
         let ratio = match self {
             Self::Lz4Frame => 256,
             // A block of 4 bytes may repeat one of them 128 KiB times.
             Self::Zstd => 1 << 15,
         };
-        len.saturating_mul(ratio).min(most_decompressed(len, max_record_bytes))
+        len.saturating_mul(ratio)
     }
 
     /// The codec of a batch, if it has one.

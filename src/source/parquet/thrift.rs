@@ -1,9 +1,9 @@
 //! Footers and page headers, walked within bounds before the `parquet` crate parses them.
 //!
-//! In go bytes, out comes whether every field has the type that `parquet.thrift` gives it, every list has as many elements as it
-//! claims, and nothing is nested deeper than [`MOST_DEPTH`]. The crate takes the type of a known field for granted, allocates for a list
-//! by its claimed length, builds the tree of columns by recursion, and passes over lists of booleans without taking bytes for
-//! them. What passes here can make it do none of that beyond the limits below.
+//! In go bytes, out comes whether every field has the type that `parquet.thrift` gives it, every list has as many
+//! elements as it claims, and nothing is nested deeper than [`MOST_DEPTH`]. The crate takes the type of a known field
+//! for granted, allocates for a list by its claimed length, builds the tree of columns by recursion, and passes over
+//! lists of booleans without taking bytes for them. What passes here can make it do none of that beyond the limits below.
 //!
 //! The tree of columns is checked too: `num_children` against the elements that there are, its depth, and what the paths of all
 //! columns come to, since each column keeps the names of those above it.
@@ -227,8 +227,8 @@ fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
     for at in 0..n {
         let (mut name, mut children) = (0, 0);
         input.fields(|id, code, input| match id {
-            NAME => Ok(name = input.binary()?.len()),
-            NUM_CHILDREN => Ok(children = input.int()?),
+            NAME => input.binary().map(|bytes| name = bytes.len()),
+            NUM_CHILDREN => input.int().map(|n| children = n),
             _ => input.skip(code, MOST_DEPTH),
         })?;
         let children = usize::try_from(children).map_err(|_| Wrong::Not("a negative number of columns"))?;
