@@ -6,7 +6,7 @@
 //! own, read ahead: [`ArrowSource::block_rows`] says how many rows make one.
 //!
 //! Of a large recording a part may be enough, which its head tells: one more read, but of less. So heads are read first only
-//! where the last recording was of that kind; of others, all is read at once.
+//! where the last recording was of that kind, or the recording is larger than a block; of others, all is read at once.
 
 use std::{
     ops::Range,
@@ -216,10 +216,12 @@ impl ArrowReader {
         let is_large = span.len >= SMALLEST_IN_PARTS && span.at + span.len <= open.file.size();
         let source = Arc::clone(&self.source);
         let in_parts = &source.in_parts;
-        if is_large && in_parts.load(Ordering::Relaxed) {
+        let were_parts = in_parts.load(Ordering::Relaxed);
+        // One that is too large for a block is read alone anyway, and a head costs little beside all of it.
+        if is_large && (were_parts || span.len > BLOCK) {
             let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt, &self.leave)?;
-            if !was_part {
-                in_parts.store(false, Ordering::Relaxed);
+            if was_part != were_parts {
+                in_parts.store(was_part, Ordering::Relaxed);
             }
             return Ok(bytes);
         }
