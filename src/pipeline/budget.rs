@@ -140,7 +140,7 @@ impl Budget {
         let place = (own == 0).then_some(held.places);
         held.places += u64::from(place.is_some());
         let is_next = |held: &Held| place.is_none_or(|place| place == held.served);
-        while !held.closed && !(is_next(&held) && held.fits(bytes, own, self.limit)) {
+        while !(held.closed || is_next(&held) && held.fits(bytes, own, self.limit)) {
             held.starved += 1;
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
             held.starved -= 1;

@@ -290,7 +290,9 @@ mod tests {
 
     impl ReadShard<()> for Batches {
         fn next(&mut self, _skips: &mut super::super::Skips<'_>) -> crate::Result<Option<Piece<()>>> {
-            Ok(self.0.checked_sub(1).map(|left| Piece::whole(self.0 = left, 1)))
+            let left = self.0.checked_sub(1);
+            self.0 = left.unwrap_or_default();
+            Ok(left.map(|_| Piece::whole((), 1)))
         }
     }
 

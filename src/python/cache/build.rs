@@ -225,8 +225,7 @@ impl _CacheBuild {
     /// The number of documents once it has ended, or None after `seconds`; raises what ended it.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         self.check_process()?;
-        // In this order NaN is 0.
-        let most = Duration::from_secs_f64(seconds.max(0.0).min(1.0));
+        let most = Duration::try_from_secs_f64(seconds.clamp(0.0, 1.0)).unwrap_or_default();
         let ended = py.detach(|| self.build.as_ref().and_then(|build| build.wait(most)));
         logging::emitting(py, || ended.transpose().map_err(|error| to_python(py, &error)))
     }
