@@ -311,7 +311,8 @@ fn a_shard_that_is_cut_removed_or_replaced_under_a_run() {
         assert!(error.to_string().contains(&paths.swap_remove(4).display().to_string()), "{error}");
         let (after, error) = all(&mut skipping);
         assert!(error.is_none(), "{error:?}");
-        assert_eq!(after.len() + 1, (6 * ROWS).div_ceil(8));
+        // Batches of lost rows alone are left out.
+        assert_eq!(after.len() + 1, (6 * ROWS).div_ceil(8) - ROWS / 8);
         assert_eq!(after.iter().flatten().count() + 8, 5 * ROWS, "{name}: the others are whole");
         assert_eq!(skipping.position().lost[&0].records, ROWS as u64);
     }

@@ -256,7 +256,7 @@ fn bytes_in_flight_are_bounded_by_bytes_in_every_order() {
                     assert!(rows.into_iter().eq((0..ROWS).filter(|&row| !is_bad(row))), "{plan:?}");
                 }
                 let at = usize::from(infinite);
-                let expected = &mut expected.get_or_insert_with(|| [None, None])[at];
+                let expected = &mut expected.get_or_insert([None, None])[at];
                 assert!(*expected.get_or_insert_with(|| batches.clone()) == batches, "{plan:?}");
             }
         }

@@ -232,10 +232,15 @@ impl<C: Collate> Consumer<C> {
             return Ok(());
         }
         let layout = self.schedule.rules().layout;
-        let (documents, of_rank) = (
-            self.draws.iter().sum::<u64>(),
-            if layout.world_size > 1 { format!(" of rank {}", layout.rank) } else { String::new() },
-        );
+        let Delivered { records_failed, records_excluded, records_lost, .. } = self.counts;
+        // Bad documents are told one by one; a pass of nothing else ends as others do.
+        let good =
+            self.draws.iter().sum::<u64>().saturating_sub(records_failed + records_excluded + records_lost);
+        if good == 0 {
+            return Ok(());
+        }
+        let (documents, of_rank) =
+            (good, if layout.world_size > 1 { format!(" of rank {}", layout.rank) } else { String::new() });
         let message = match rows {
             0 => format!(
                 "the pass has no batch: its {documents} documents{of_rank} fill no row; lower seq_len, or give more documents"

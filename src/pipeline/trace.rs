@@ -251,7 +251,7 @@ fn check_free(path: &Path, is_partial: bool) -> Result<()> {
         Ok(found) if !found.is_file() => is_partial && !found.is_dir(),
         Ok(found) if found.len() == 0 => true,
         Ok(_) => {
-            let mut start = vec![0; BEGINNING.len()];
+            let mut start = [0; BEGINNING.len()];
             let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
             read.is_ok() && start == BEGINNING.as_bytes()
         }

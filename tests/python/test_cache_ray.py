@@ -131,7 +131,7 @@ def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        eventually(lambda: bool(list(tmp_path.glob("called-*"))), 60)
+        eventually(lambda: bool(list(tmp_path.glob("called-*"))), 600)
         shards.close()
         worker.join(60)
         assert not worker.is_alive()

@@ -84,7 +84,7 @@ def is_refused(data: bytes) -> bool:
     try:
         forebay.decode(data, 0, 0)
     except forebay.DecodeError as error:
-        return "several Vorbis channels share a residue" in str(error)
+        return "share a residue that is not interleaved" in str(error)
     return False
 
 

@@ -314,14 +314,8 @@ fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Recording<'a>> {
         Format::OggFlac => Recording::Flac(ogg_flac::open(kept, bytes)?),
         Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
         Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, bytes)?),
-        Format::Adts => {
-            let opened = demux::Demuxed::open_adts(kept, bytes);
-            Recording::Demuxed(opened.map_err(|error| sniff::name_adts(error, bytes))?)
-        }
-        Format::Mp4 => {
-            let opened = demux::Demuxed::open_mp4(kept, bytes);
-            Recording::Demuxed(opened.map_err(|error| sniff::name_mp4(error, bytes))?)
-        }
+        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, bytes)?),
+        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(kept, bytes)?),
     })
 }
 

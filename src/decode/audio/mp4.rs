@@ -162,14 +162,20 @@ fn codec(stsd: &[u8]) -> Result<(Codec, &[u8])> {
             let known = match other {
                 b"ac-3" => "AC-3 ",
                 b"ec-3" => "E-AC-3 ",
+                b"ac-4" => "AC-4 ",
+                b"dtsc" | b"dtse" | b"dtsh" | b"dtsl" => "DTS ",
                 b"Opus" => "Opus ",
                 b"fLaC" => "FLAC ",
                 b".mp3" => "MP3 ",
-                b"samr" | b"sawb" => "AMR ",
+                b"samr" => "AMR ",
+                b"sawb" => "AMR-WB ",
+                b"ulaw" => "mu-law ",
+                b"alaw" => "A-law ",
+                b"ima4" => "IMA ADPCM ",
+                b"QDM2" | b"QDMC" => "QDesign Music ",
                 b"enca" | b"drms" => "encrypted audio ",
-                b"lpcm" | b"sowt" | b"twos" | b"raw " | b"in24" | b"in32" | b"fl32" | b"fl64" | b"ipcm" => {
-                    "PCM "
-                }
+                b"lpcm" | b"sowt" | b"twos" | b"raw " | b"in24" | b"in32" | b"fl32" | b"fl64" | b"ipcm"
+                | b"fpcm" => "PCM ",
                 _ => "",
             };
             let message =

@@ -362,77 +362,6 @@ fn describe(bytes: &[u8]) -> String {
     format!("start with `{}`", head[..head.len().min(8)].escape_ascii())
 }
 
-/// Names what the sound of an MP4 file is that could not be opened, where that is why.
-pub(super) fn name_mp4(error: Error, bytes: &[u8]) -> Error {
-    const NAMES: [(&[u8], &str); 29] = [
-        (b"Opus", "Opus"),
-        (b"fLaC", "FLAC"),
-        (b".mp3", "MP3"),
-        (b"ac-3", "AC-3 (Dolby Digital)"),
-        (b"ec-3", "E-AC-3 (Dolby Digital Plus)"),
-        (b"ac-4", "AC-4"),
-        (b"dtsc", "DTS"),
-        (b"dtse", "DTS"),
-        (b"dtsh", "DTS"),
-        (b"dtsl", "DTS"),
-        (b"samr", "AMR"),
-        (b"sawb", "AMR-WB"),
-        (b"sowt", "PCM"),
-        (b"twos", "PCM"),
-        (b"in24", "PCM"),
-        (b"in32", "PCM"),
-        (b"fl32", "PCM"),
-        (b"fl64", "PCM"),
-        (b"lpcm", "PCM"),
-        (b"ipcm", "PCM"),
-        (b"fpcm", "PCM"),
-        (b"raw ", "PCM"),
-        (b"ulaw", "mu-law"),
-        (b"alaw", "A-law"),
-        (b"ima4", "IMA ADPCM"),
-        (b"QDM2", "QDesign Music"),
-        (b"QDMC", "QDesign Music"),
-        (b"alac", "ALAC"),
-        (b"mp4a", "AAC"),
-    ];
-    if !matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Corrupt) {
-        return error;
-    }
-    // Sample descriptions, wherever they are: size, name, version, count; then of the first entry size and name.
-    let found = bytes.windows(4).enumerate().filter(|(_, name)| name == b"stsd").find_map(|(at, _)| {
-        let entry = bytes.get(at + 12..)?;
-        let name = NAMES.iter().find(|(name, _)| entry.get(4..8) == Some(*name))?.1;
-        Some((name, u16::from_be_bytes([*entry.get(24)?, *entry.get(25)?])))
-    });
-    let is_quicktime = bytes.get(8..12) == Some(b"qt  ");
-    let what = match found {
-        Some(("AAC", channels @ 3..)) => format!("AAC of {channels} channels; of one and two it is decoded"),
-        Some(("ALAC", _)) if is_quicktime => "ALAC in QuickTime (MOV); in M4A and CAF it is decoded".into(),
-        None | Some(("AAC" | "ALAC", _)) => return error,
-        Some((name, _)) => format!("{name}; AAC and ALAC are decoded"),
-    };
-    unsupported(format!("an MP4 file whose sound is {what}")).because(error)
-}
-
-/// Names what an ADTS stream is that could not be opened, where that is why.
-pub(super) fn name_adts(error: Error, bytes: &[u8]) -> Error {
-    let head = bytes.get(skip_id3v2(bytes)..).and_then(|rest| rest.first_chunk::<4>());
-    let is_of_kind = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Corrupt);
-    match head.map(|head| (head[2] & 1) << 2 | head[3] >> 6) {
-        Some(layout @ 3..) if is_of_kind => {
-            // Layout 7 is that of eight.
-            let channels = if layout == 7 { 8 } else { layout };
-            unsupported(format!("AAC of {channels} channels in ADTS; of one and two it is decoded"))
-                .because(error)
-        }
-        Some(0) if is_of_kind => {
-            unsupported("AAC in ADTS whose header does not tell the channels; of one and two it is decoded")
-                .because(error)
-        }
-        _ => error,
-    }
-}
-
 /// The offset behind any ID3v2 tags at the start. Source: ID3v2.4.0 main structure, section 3.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -468,46 +397,6 @@ mod tests {
         assert_eq!(sniff(&[&mpeg(1)[..], b"TAG..."].concat()).unwrap(), Format::Mpeg);
         assert!(sniff(&[&mpeg(1)[..], &[1; 99]].concat()).is_err());
         assert!(sniff(&[&[b'.'; 1 << 17][..], &mpeg(9)].concat()).is_err());
-    }
-
-    #[test]
-    fn what_could_not_be_opened_is_named() {
-        let error = || Error::new(ErrorKind::Corrupt, "the demuxer's own words");
-        let entry = |name: &[u8; 4], channels: u8| {
-            let entry = [&b"\0\0\0\x40"[..], name, &[0; 16], &[0, channels], &[0; 40]].concat();
-            [&b"\0\0\0\x50stsd\0\0\0\0\0\0\0\x01"[..], &entry].concat()
-        };
-        let file = |brand: &[u8; 4], entries: &[Vec<u8>]| {
-            [&b"\0\0\0\x14ftyp"[..], brand, &[0; 8], &entries.concat()].concat()
-        };
-        let named = [
-            (file(b"isom", &[entry(b"avc1", 0), entry(b"Opus", 2)]), "whose sound is Opus"),
-            (file(b"isom", &[entry(b"mp4a", 6)]), "AAC of 6 channels"),
-            (file(b"qt  ", &[entry(b"alac", 2)]), "ALAC in QuickTime (MOV)"),
-            (file(b"qt  ", &[entry(b"sowt", 2)]), "whose sound is PCM"),
-        ];
-        for (bytes, name) in named {
-            let found = name_mp4(error(), &bytes);
-            assert_eq!(found.kind, ErrorKind::Unsupported);
-            assert!(found.message.contains(name), "{found}");
-            assert!(found.reason().contains("the demuxer's own words"), "{found}");
-            let other = name_mp4(Error::new(ErrorKind::Memory, "none"), &bytes);
-            assert_eq!((other.kind, other.message.as_str()), (ErrorKind::Memory, "none"));
-        }
-        for bytes in
-            [file(b"isom", &[entry(b"mp4a", 2)]), file(b"M4A ", &[entry(b"alac", 2)]), file(b"isom", &[])]
-        {
-            assert_eq!(name_mp4(error(), &bytes).message, error().message);
-        }
-        // 44.1 kHz, LC: 5.1, 7.1, as the stream tells, stereo.
-        for (head, name) in [
-            ([0xff, 0xf1, 0x51, 0x80], "6 channels"),
-            ([0xff, 0xf1, 0x51, 0xc0], "8 channels"),
-            ([0xff, 0xf1, 0x50, 0x00], "does not tell the channels"),
-            ([0xff, 0xf1, 0x50, 0x80], "own words"),
-        ] {
-            assert!(name_adts(error(), &head).message.contains(name), "{head:?}");
-        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Block {
     ) -> Result<()> {
         let (hop_out, pair_len) = (self.hop_out as usize, self.pair_len());
         SCRATCH.with_borrow_mut(|scratch| {
-            scratch.reserve(self)?;
+            scratch.fit(self)?;
             let (mut at, mut rest) = (target_start, out);
             while !rest.is_empty() {
                 let pair = at.div_euclid(pair_len as i128);
@@ -175,7 +175,7 @@ impl Block {
 
 impl Scratch {
     /// Grows the buffers to what `plan` needs; allocates only when a thread meets a larger plan than before.
-    fn reserve(&mut self, plan: &Block) -> Result<()> {
+    fn fit(&mut self, plan: &Block) -> Result<()> {
         fn grow<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> Result<()> {
             if buffer.len() < len { room::resize(buffer, len, T::default()) } else { Ok(()) }
         }
