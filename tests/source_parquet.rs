@@ -317,6 +317,24 @@ fn a_damaged_page_costs_its_own_rows() {
     }
 }
 
+/// A header whose rows are not its values was believed by whoever passed over the page, and by nobody who read it.
+#[test]
+fn every_byte_of_a_small_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let properties = parquet_properties().swap_remove(14);
+    write_parquet(&path, &properties, &[text_batch(&documents(0..60))]);
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 126;
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(source) = open_text(std::slice::from_ref(&path)) {
+            read_within_reason(&source);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 

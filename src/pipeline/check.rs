@@ -129,6 +129,7 @@ impl Task for CheckTask {
     }
 
     fn collate(&self, batches: Batches) -> CheckCollate {
+        // bounded: a batch of a check has `CHECKED_TOGETHER`.
         CheckCollate { findings: vec![None; batches.size] }
     }
 }

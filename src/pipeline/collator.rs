@@ -105,6 +105,7 @@ impl<C: Collate + 'static> Pass<C> {
             None if is_counted => {
                 ((0..n_streams).map(|stream| schedule.draws_before(stream, batch)).collect(), Vec::new())
             }
+            // bounded: by `n_streams`, as the schedule is.
             None => (vec![0; n_streams], Vec::new()),
         };
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;

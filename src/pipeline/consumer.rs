@@ -121,6 +121,7 @@ impl<C: Collate> Consumer<C> {
             collate,
             schedule,
             batch,
+            // bounded: by `n_streams`, as the schedule is.
             failing: vec![0; draws.len()],
             draws,
             stream: 0,

@@ -174,6 +174,7 @@ impl Blocks {
     fn decode_ima(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
         let n = self.samples_in(block.len());
+        // bounded: a block has less than 64 KiB.
         out.resize(n * channels, 0);
         for c in 0..channels {
             let head = &block[4 * c..4 * c + 4];
@@ -207,6 +208,7 @@ impl Blocks {
     fn decode_ms(&self, block: &[u8], coefficients: &[[i16; 2]], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
         let n = self.samples_in(block.len());
+        // bounded: a block has less than 64 KiB.
         out.resize(n * channels, 0);
         let head = |at: usize| i16::from_le_bytes([block[at], block[at + 1]]);
         for c in 0..channels {

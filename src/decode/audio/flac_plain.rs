@@ -82,6 +82,7 @@ fn subframe(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -
     match kind {
         0 => {
             let value = bits.signed(width)?;
+            // bounded: a block has at most 65 536 samples.
             samples.resize(begin + n, value);
         }
         1 => verbatim(bits, n, width, samples)?,

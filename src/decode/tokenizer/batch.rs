@@ -40,6 +40,7 @@ pub fn encode<T: AsRef<str> + Sync>(
     {
         return Err(error.clone());
     }
+    // bounded: by the texts that were given.
     let mut all = vec![Vec::new(); texts.len()];
     for (i, ids) in made.into_iter().flatten().flatten() {
         all[i] = ids;

@@ -51,6 +51,7 @@ impl Classes {
     }
 
     fn new() -> Self {
+        // bounded: by Unicode, 1 MiB.
         let mut flat = vec![0; char::MAX as usize + 1];
         for (pattern, class) in PATTERNS {
             for (first, last) in ranges(pattern) {

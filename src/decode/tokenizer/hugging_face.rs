@@ -72,7 +72,9 @@ fn byte_level(json: &Value) -> Option<Vocabulary> {
     }
     let alphabet = alphabet();
     let vocab = model.get("vocab")?.as_object()?;
+    // bounded: by what was parsed of the file.
     let mut ids = HashMap::with_capacity(vocab.len());
+    // bounded: as above.
     let mut tokens = Vec::with_capacity(vocab.len());
     for (text, number) in vocab {
         let id = id(number)?;

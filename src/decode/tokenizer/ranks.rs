@@ -94,6 +94,7 @@ pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<Byte
         }
         _ => options.special_tokens.clone(),
     };
+    // bounded: by what was parsed of the file.
     let mut bytes_of: HashMap<u32, &[u8]> = HashMap::with_capacity(ranks.len());
     for (bytes, rank) in &ranks {
         if let Some(other) = bytes_of.insert(*rank, bytes) {
@@ -168,6 +169,7 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {
         return None;
     }
+    // bounded: by the text.
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut n) = (0u32, 0);
     for &digit in digits {

@@ -61,6 +61,7 @@ impl TokenTable {
     pub fn new<'a>(tokens: impl ExactSizeIterator<Item = (&'a [u8], u32)>) -> Self {
         let shift = shift(tokens.len());
         let slots = 1 << (64 - shift);
+        // bounded: by the tokens, at most four slots for each.
         let mut table = Self { shift, words: vec![0; slots], ids: vec![0; slots], long: HashMap::new() };
         for (bytes, id) in tokens.filter(|(bytes, _)| !bytes.is_empty()) {
             match word(bytes, 0, bytes.len()) {
@@ -118,6 +119,7 @@ impl PairTable {
     pub fn new(pairs: impl Iterator<Item = ((u32, u32), (u32, u32))>) -> Self {
         let pairs: Vec<_> = pairs.collect();
         let shift = shift(pairs.len());
+        // bounded: by the pairs, at most four slots for each.
         let mut table = Self { shift, entries: vec![(EMPTY, (u32::MAX, 0)); 1 << (64 - shift)] };
         for ((left, right), merged) in pairs {
             let at = table.slot(key(left, right));

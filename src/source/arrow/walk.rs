@@ -37,6 +37,7 @@ pub(crate) fn locate(
         body,
         most_held,
         wanted,
+        // bounded: a few columns are wanted.
         found: vec![None; wanted.len()],
         path: Vec::new(),
         n_rows,

@@ -151,6 +151,7 @@ impl Chunks {
 /// The chunks in order; those that are close to each other as one, up to `longest` bytes.
 fn merged(mut chunks: Vec<Range<u64>>, longest: u64) -> Vec<Range<u64>> {
     chunks.sort_unstable_by_key(|chunk| (chunk.start, chunk.end));
+    // bounded: by the chunks, which are there.
     let mut extents: Vec<Range<u64>> = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         match extents.last_mut() {

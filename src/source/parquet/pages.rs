@@ -47,6 +47,8 @@ pub(super) struct Chunk {
     ratio: Option<u64>,
     /// The largest page, unless it is compressed to less than a 64th.
     max_bytes: u64,
+    /// Whether each value is a row.
+    is_flat: bool,
 }
 
 impl Chunk {
@@ -58,7 +60,8 @@ impl Chunk {
             Compression::GZIP(_) => Some(1033),
             _ => None,
         };
-        Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes }
+        let is_flat = column.column_descr().max_rep_level() == 0;
+        Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes, is_flat }
     }
 
     /// Looks at the header of a page, which `bytes` begin with; false if they end within it.
@@ -66,7 +69,7 @@ impl Chunk {
     /// # Errors
     /// [`ErrorKind::Corrupt`] for what is no header or a claim that cannot be, [`ErrorKind::TooLarge`] for one beyond the limit.
     pub(super) fn check_header(&self, bytes: &[u8]) -> Result<bool> {
-        let PageClaims { size, compressed, n_values } = match page_claims(bytes) {
+        let PageClaims { size, compressed, n_values, values_and_rows } = match page_claims(bytes) {
             Ok(claims) => claims,
             Err(Wrong::Short) => return Ok(false),
             Err(Wrong::Not(what)) => {
@@ -74,6 +77,12 @@ impl Chunk {
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
         };
+        if let Some([values, rows]) = values_and_rows
+            && (rows > values || self.is_flat && rows != values)
+        {
+            let message = format!("a page of {values} values claims to have {rows} rows");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         let by_bytes =
             self.ratio.map_or(u64::MAX, |ratio| compressed.saturating_mul(ratio).saturating_add(64));
         let most = by_bytes.min(self.size.max(USUAL_PAGE));
@@ -250,7 +259,7 @@ fn expanded(prefixes: &[u8], suffixes: &[u8], together: u64) -> u64 {
 /// Everything here that reads bytes, on any bytes.
 #[cfg(any(test, fuzzing))]
 pub(super) fn look_at(bytes: &[u8]) {
-    let chunk = Chunk { range: 0..100, size: 1 << 30, ratio: Some(1), max_bytes: 1 << 20 };
+    let chunk = Chunk { range: 0..100, size: 1 << 30, ratio: Some(1), max_bytes: 1 << 20, is_flat: true };
     if let (Ok(true), Ok(PageClaims { size, compressed, .. })) =
         (chunk.check_header(bytes), page_claims(bytes))
     {
@@ -430,7 +439,7 @@ mod tests {
     #[test]
     fn claims_that_cannot_be() {
         let page = |bytes: &[u8], size, ratio| {
-            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30 }
+            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30, is_flat: true }
                 .check_header(bytes)
                 .is_ok_and(|whole| whole)
         };
@@ -443,7 +452,7 @@ mod tests {
         let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3, 0];
         assert!(page(&large, 1 << 30, None));
         assert!(!page(&large, 1 << 29, None) && !page(&large, 1 << 30, Some(255)));
-        let bomb = Chunk { range: 0..100, size: 1 << 30, ratio: None, max_bytes: 1 << 29 };
+        let bomb = Chunk { range: 0..100, size: 1 << 30, ratio: None, max_bytes: 1 << 29, is_flat: true };
         assert_eq!(bomb.check_header(&large).unwrap_err().kind, ErrorKind::TooLarge);
     }
 

@@ -171,6 +171,7 @@ const PAGE_HEADER: Kind = Struct(&[
 const SIZE: i16 = 2;
 const COMPRESSED: i16 = 3;
 const DICTIONARY: i16 = 7;
+const DATA_V2: i16 = 8;
 
 /// Checks the metadata of a file: the bytes before their length and the magic at its end.
 ///
@@ -272,6 +273,8 @@ pub(super) struct PageClaims {
     pub compressed: u64,
     /// Values of a dictionary.
     pub n_values: u64,
+    /// Values and rows of a data page of version 2: a decoder passes over pages by rows, and reads them by values.
+    pub values_and_rows: Option<[i64; 2]>,
 }
 
 /// The claims of the page whose header `bytes` begin with. Negative numbers are the decoder's to refuse.
@@ -294,6 +297,17 @@ pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
                         Ok(())
                     }
                     _ => input.skip(code, MOST_DEPTH),
+                });
+            }
+            DATA_V2 => {
+                let both = claims.values_and_rows.get_or_insert_default();
+                return input.fields(|id, code, input| {
+                    match id {
+                        1 => both[0] = input.int()?,
+                        3 => both[1] = input.int()?,
+                        _ => return input.skip(code, MOST_DEPTH),
+                    }
+                    Ok(())
                 });
             }
             _ => return input.skip(code, MOST_DEPTH),
@@ -621,7 +635,7 @@ mod tests {
     fn page_headers_are_read_in_any_order() {
         // type 2 (a dictionary), 300 bytes, 200 compressed, CRC -1, struct 7 with 70 values.
         let header = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x15, 1, 0x3c, 0x15, 0x8c, 1, 0, 0];
-        let expected = PageClaims { size: 300, compressed: 200, n_values: 70 };
+        let expected = PageClaims { size: 300, compressed: 200, n_values: 70, values_and_rows: None };
         assert_eq!(page_claims(&header).unwrap(), expected);
         for cut in 0..header.len() {
             assert_eq!(page_claims(&header[..cut]), Err(Wrong::Short), "{cut}");
@@ -630,5 +644,8 @@ mod tests {
         let header = [0x0c, 14, 0x15, 0x8c, 1, 0, 5, 6, 0x90, 3, 5, 4, 0xd8, 4, 5, 2, 4, 5, 4, 2, 0];
         assert_eq!(page_claims(&header).unwrap(), expected);
         assert!(matches!(page_claims(&[0xff; 20]), Err(Wrong::Not(_))));
+        // A data page of version 2 with 60 values, no null, 59 rows.
+        let header = [0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x15, 120, 0x15, 0, 0x15, 118, 0, 0];
+        assert_eq!(page_claims(&header).unwrap().values_and_rows, Some([60, 59]));
     }
 }
