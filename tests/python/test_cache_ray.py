@@ -117,7 +117,8 @@ class Waiting(Number):
 
 def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
     """A worker whose actor `close()` has killed asked for another one, which nobody ended."""
-    kind = building.described(Waiting(tmp_path), {"a": []}, None)
+    limits = {"max_record_bytes": 1 << 30, "max_decoded_seconds": 86400.0}
+    kind = {**building.described(Waiting(tmp_path), {"a": []}, None), **limits}
     shards = RayShards([("a", building.Skipping([1, 2, 3]))], kind, 8, 1, "raise")
     [(_, opener)] = shards.shards()
     raised: list[BaseException] = []
@@ -131,7 +132,8 @@ def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        eventually(lambda: bool(list(tmp_path.glob("called-*"))), 600)
+        eventually(lambda: bool(raised or list(tmp_path.glob("called-*"))), 600)
+        assert not raised, raised
         shards.close()
         worker.join(60)
         assert not worker.is_alive()
