@@ -105,6 +105,6 @@ def test_a_step_hides_what_a_batch_takes(tiny_shards: list[Path]) -> None:
         ratios = []
         for _ in range(5):
             t = per_batch(loader, 0)
-            assert t > 0.03
+            claim(t > 0.03, t)  # less where batches lay ready after a halt of this thread
             ratios.append(per_batch(loader, t) / t)
     claim(sorted(ratios)[2] < 1.3, ratios)
