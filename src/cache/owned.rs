@@ -8,9 +8,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use serde_json::Value;
-
 use super::{
+    json::read_metadata,
     ledger::{self, Ledger},
     reader::Field,
 };
@@ -111,12 +110,11 @@ pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
 /// [`ErrorKind::State`] if it has another `zarr.json`; [`ErrorKind::Io`].
 pub fn has_group(folder: &Path) -> Result<bool> {
     let path = folder.join("zarr.json");
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => bytes,
+    let json = match read_metadata(&path) {
+        Ok(json) => json.unwrap_or_default(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::io(&path, "read", error)),
     };
-    let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     if json["zarr_format"] == 3 && json["node_type"] == "group" {
         return Ok(true);
     }

@@ -193,7 +193,6 @@ impl Stage for AudioStage {
 impl Cutter {
     /// The record's clip; stays where it was decoded if nothing is left to do.
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
-        room::resize(&mut self.clip, task.plan.clip_samples, 0.0)?;
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         check_seconds(info, task.plan.max_decoded_seconds)?;

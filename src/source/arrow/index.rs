@@ -9,12 +9,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_ipc::{Block, Endianness, MessageHeader, convert::try_fb_to_schema, root_as_footer};
+use arrow_ipc::{Block, MessageHeader};
 use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::{
     ArrowOptions,
-    message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step},
+    message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step, end_of_body},
+    schema::{
+        Stop, damage, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer,
+    },
     walk::locate,
 };
 use crate::{
@@ -119,26 +122,10 @@ impl Index {
     }
 }
 
-/// Why indexing ends early.
-enum Stop {
-    Damage(Error),
-    Error(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
 /// Where the messages of a stream end, and whether a marker says so.
 struct StreamEnd {
     after: u64,
     marked: bool,
-}
-
-fn damage(kind: ErrorKind, message: impl Into<String>, at: u64) -> Stop {
-    Stop::Damage(Error::new(kind, message).at_byte(at))
 }
 
 struct Indexer<'a> {
@@ -215,14 +202,8 @@ impl Indexer<'_> {
             Step::Damaged(error) => return Err(Stop::Damage(error)),
         };
         let message = self.scanner.message()?;
-        let Some(schema) = message.header_as_schema() else {
-            return Err(damage(ErrorKind::Format, "the first message is not a schema", at));
-        };
-        let next = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
-        let Some(next) = next else {
-            return Err(damage(ErrorKind::Format, "the schema's message has an impossible body length", at));
-        };
-        self.schema = convert(schema, head.body_at - at, at)?;
+        let next = end_of_body(&message, head).map_err(Stop::Damage)?;
+        self.schema = schema_of(&message, head)?;
         self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
         Ok(next)
     }
@@ -241,32 +222,11 @@ impl Indexer<'_> {
 
     /// Follows the footer of an Arrow file.
     fn walk_footer(&mut self, file: &StoredFile) -> Result<(), Stop> {
-        let size = file.size();
-        let unusable = |what: &str| damage(ErrorKind::Format, format!("the file's footer {what}"), size);
-        let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
-        let mut tail = [0; 10];
-        let Some(tail_at) = size.checked_sub(10).filter(|&at| at >= 8) else {
-            return Err(missing());
-        };
-        file.read_exact(&mut tail, tail_at)?;
-        let [a, b, c, d, magic @ ..] = tail;
-        if magic != MAGIC {
-            return Err(missing());
-        }
-        let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
-        let Some((len, footer_at)) = len.and_then(|len| Some((len, tail_at.checked_sub(len)?))) else {
-            return Err(unusable("has an impossible length"));
-        };
-        if len > LONGEST_FOOTER {
-            return Err(unusable("is longer than is read, 256 MiB"));
-        }
-        let mut footer = room::zero_bytes(len as usize)?;
-        file.read_exact(&mut footer, footer_at)?;
-        let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
-        let schema = footer.schema().ok_or_else(|| unusable("has no schema"))?;
-        self.schema = convert(schema, len, footer_at)?;
+        let found = read_footer(file)?;
+        self.schema = schema_of_footer(&found)?;
         self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
-        let mut left = size;
+        let footer = footer_of(&found)?;
+        let mut left = file.size();
         for (blocks, header) in [
             (footer.dictionaries(), MessageHeader::DictionaryBatch),
             (footer.recordBatches(), MessageHeader::RecordBatch),
@@ -274,10 +234,8 @@ impl Indexer<'_> {
             for block in blocks.iter().flatten() {
                 self.poll()?;
                 let end = self.add_block(file, block, header)?;
-                // Blocks do not overlap, so together they are no longer than the file. This bounds the work, too.
                 let len = u64::try_from(block.offset()).ok().and_then(|at| end.checked_sub(at));
-                left =
-                    len.and_then(|len| left.checked_sub(len)).ok_or_else(|| unusable("names bytes twice"))?;
+                left = len.and_then(|len| left.checked_sub(len)).ok_or_else(|| names_twice(found.at))?;
             }
         }
         Ok(())
@@ -285,7 +243,7 @@ impl Indexer<'_> {
 
     /// Takes in the message that a block of the footer names; returns where its body ends.
     fn add_block(&mut self, file: &StoredFile, block: &Block, header: MessageHeader) -> Result<u64, Stop> {
-        let wrong = || damage(ErrorKind::Format, "the file's footer names a block that is not a message", 0);
+        let wrong = || names_no_message(u64::try_from(block.offset()).unwrap_or_default());
         let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
         let Step::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
         if self.scanner.message()?.header_type() != header {
@@ -297,11 +255,7 @@ impl Indexer<'_> {
     /// Takes the message that the scanner stands on into the index; returns where the next one starts.
     fn add(&mut self, file: &StoredFile, head: Head) -> Result<u64, Stop> {
         let message = self.scanner.message()?;
-        let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
-        let Some(end) = end else {
-            let what = format!("a message's body has the impossible length {}", message.bodyLength());
-            return Err(damage(ErrorKind::Format, what, head.at));
-        };
+        let end = end_of_body(&message, head).map_err(Stop::Damage)?;
         let body = Span { at: head.body_at, len: end - head.body_at };
         let contradicts =
             |what: &str| damage(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"), head.at);
@@ -379,43 +333,6 @@ fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> R
     Columns::choose(schema, &payload, options.label_column.as_deref(), features)
 }
 
-/// The longest footer of a file that is read: some million record batches.
-const LONGEST_FOOTER: u64 = 256 << 20;
-
-/// How many times as large as its metadata a schema may be once what its fields share is copied out; and how much larger in any case.
-const MOST_SHARED: u64 = 16;
-const USUAL_SCHEMA: u64 = 1 << 20;
-/// A field beside its name and metadata: less than it takes in the file.
-const FIELD_BYTES: u64 = 24;
-
-/// What fields take once each has its own name, metadata and children: a name, or a struct, that a thousand fields point at is there a
-/// thousand times. That they are at most 64 levels deep, and at most a million, was verified.
-fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
-    fields.fold(0u64, |sum, field| {
-        let pairs = field.custom_metadata().into_iter().flatten();
-        let pairs = pairs.map(|pair| pair.key().map_or(0, str::len) + pair.value().map_or(0, str::len));
-        let own = FIELD_BYTES + (field.name().map_or(0, str::len) + pairs.sum::<usize>()) as u64;
-        let children = size_of_fields(field.children().into_iter().flatten());
-        sum.saturating_add(own).saturating_add(children)
-    })
-}
-
-/// The schema of a message or footer of `len` bytes.
-fn convert(schema: arrow_ipc::Schema<'_>, len: u64, at: u64) -> Result<Schema, Stop> {
-    let size = size_of_fields(schema.fields().into_iter().flatten());
-    if size > len.saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
-        let message = format!("the schema has fields of {size} bytes in all in metadata of {len} bytes");
-        return Err(damage(ErrorKind::Format, message, at));
-    }
-    if schema.endianness() != Endianness::Little {
-        let message = "the shard is big-endian; write it on a little-endian machine";
-        return Err(Stop::Error(Error::new(ErrorKind::Format, message)));
-    }
-    try_fb_to_schema(schema).map_err(|error| {
-        Stop::Damage(Error::new(ErrorKind::Format, "the schema cannot be read").at_byte(at).because(error))
-    })
-}
-
 /// Where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64 bytes.
 fn skip_padding(file: &StoredFile) -> Result<u64> {
     let mut padding = [0; 64];
@@ -432,51 +349,4 @@ fn not_arrow(start: &[u8]) -> Error {
          Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"
     );
     Error::new(ErrorKind::Format, message).at_byte(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow_ipc::{FieldArgs, SchemaArgs, Type, convert::IpcSchemaEncoder, root_as_schema};
-
-    use super::*;
-
-    /// Levels of structs that each name the one below several times, all under one name; what becomes of the schema.
-    fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
-        let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
-        builder.reset();
-        let name = builder.create_string(&"n".repeat(name));
-        let mut below = None;
-        for _ in 0..levels {
-            let children = below.map(|field| vec![field; times]).unwrap_or_default();
-            let children = Some(builder.create_vector(&children));
-            let none = arrow_ipc::Struct_::create(&mut builder, &arrow_ipc::Struct_Args {});
-            let (type_type, type_) = (Type::Struct_, Some(none.as_union_value()));
-            let args = FieldArgs {
-                name: Some(name),
-                nullable: true,
-                type_type,
-                type_,
-                children,
-                ..FieldArgs::default()
-            };
-            below = Some(arrow_ipc::Field::create(&mut builder, &args));
-        }
-        let fields = Some(builder.create_vector(&vec![below.unwrap(); times]));
-        let schema = arrow_ipc::Schema::create(&mut builder, &SchemaArgs { fields, ..SchemaArgs::default() });
-        builder.finish(schema, None);
-        let bytes = builder.finished_data();
-        match convert(root_as_schema(bytes).unwrap(), bytes.len() as u64, 0) {
-            Ok(_) => Ok(()),
-            Err(Stop::Damage(error) | Stop::Error(error)) => Err(error.kind),
-        }
-    }
-
-    #[test]
-    fn what_fields_share_is_not_multiplied_without_end() {
-        shared(1, 100, 10).unwrap();
-        shared(20, 1, 1000).unwrap();
-        // A name of 100 KB for each of 1000 fields; half a million structs in a kilobyte.
-        assert_eq!(shared(1, 1000, 100_000), Err(ErrorKind::Format));
-        assert_eq!(shared(17, 2, 1), Err(ErrorKind::Format));
-    }
 }

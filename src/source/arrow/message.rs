@@ -59,6 +59,18 @@ pub(crate) struct Head {
     pub body_at: u64,
 }
 
+/// Where the body of a message ends.
+///
+/// # Errors
+/// [`ErrorKind::Format`] for a length that cannot be.
+pub(crate) fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
+    let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
+    end.ok_or_else(|| {
+        let what = format!("a message's body has the impossible length {}", message.bodyLength());
+        Error::new(ErrorKind::Format, what).at_byte(head.at)
+    })
+}
+
 /// What stands at a place of a stream.
 #[derive(Debug)]
 pub(crate) enum Step {

@@ -4,9 +4,9 @@
 //! else; reading a row reads its bytes and nothing else, unless its batch is compressed.
 //!
 //! ```text
-//! message ──▶ index ◀── walk          headers: what lies where
-//!               │        columns      which columns, beside this module
-//! buffer ──▶ array ──▶ reader         values of a batch; rows, in blocks
+//! message ──▶ schema ──▶ index ◀── walk   headers: what lies where
+//!                          │     columns  which columns, beside this module
+//!           buffer ──▶ array ──▶ reader   values of a batch; rows, in blocks
 //! ```
 //!
 //! Why not `arrow-ipc`'s readers: they load a batch whole (a gigabyte, where a batch holds 1000 recordings), allocate what a
@@ -21,6 +21,7 @@ mod buffer;
 mod index;
 mod message;
 mod reader;
+mod schema;
 mod shard;
 #[cfg(feature = "cache")]
 pub(crate) mod table;

@@ -15,22 +15,23 @@ use std::{collections::HashMap, path::Path, sync::Arc};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::{
-    Endianness, Message, MetadataVersion,
-    convert::try_fb_to_schema,
+    MetadataVersion,
     reader::{RecordBatchDecoder, read_dictionary},
-    root_as_footer, root_as_message,
+    root_as_message,
 };
-use arrow_schema::{ArrowError, DataType, Field, SchemaRef, UnionMode};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::{
     buffer::{USUAL_RATIO, decompress},
     index::Span,
-    message::{Codec, Head, MAGIC, Scanner, Step},
+    message::{Codec, Head, MAGIC, Scanner, Step, end_of_body},
+    schema::{Stop, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer},
+    walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
 use crate::{
     Error, ErrorKind, Result, room,
     source::{
-        parquet::guarded,
+        guard::guarded,
         storage::{Storage, StoredFile, past_the_end},
     },
 };
@@ -79,7 +80,7 @@ impl ArrowTable {
         let n = file.read(&mut start, 0)?;
         let mut scanner = Scanner::new();
         let (schema, rest) = if n == MAGIC.len() && start == MAGIC {
-            read_footer(&file)?
+            read_file(&file).map_err(Stop::into_error)?
         } else {
             let head = match scanner.step(&file, 0)? {
                 Step::Message(head) => head,
@@ -89,16 +90,14 @@ impl ArrowTable {
                 Step::Damaged(error) => return Err(error),
             };
             let message = scanner.message()?;
-            let schema = message.header_as_schema().ok_or_else(|| {
-                Error::new(ErrorKind::Format, "the first message is not a schema").at_byte(head.at)
-            })?;
-            (convert(schema)?, Rest::Stream(end_of_body(&message, head)?))
+            let schema = schema_of(&message, head).map_err(Stop::into_error)?;
+            (schema, Rest::Stream(end_of_body(&message, head)?))
         };
         let columns = (0..schema.fields().len()).collect();
         let mut table = Self {
             file,
             scanner,
-            schema,
+            schema: Arc::new(schema),
             columns,
             dictionaries: HashMap::new(),
             has_dictionaries: true,
@@ -144,10 +143,7 @@ impl ArrowTable {
             let head = match self.scanner.step(&self.file, at)? {
                 Step::Message(head) => head,
                 Step::End { .. } if matches!(self.rest, Rest::Stream(_)) => return Ok(None),
-                Step::End { .. } => {
-                    let message = "the file's footer names a block that is not a message";
-                    return Err(Error::new(ErrorKind::Format, message).at_byte(at));
-                }
+                Step::End { .. } => return Err(names_no_message(at).into_error()),
                 Step::Damaged(error) => return Err(error),
             };
             let end = end_of_body(&self.scanner.message()?, head)?;
@@ -157,7 +153,7 @@ impl ArrowTable {
             match &mut self.rest {
                 Rest::Stream(at) => *at = end,
                 Rest::Blocks(_, left) => {
-                    let twice = || Error::new(ErrorKind::Format, "the file's footer names bytes twice");
+                    let twice = || names_twice(head.at).into_error();
                     *left = left.checked_sub(end - head.at).ok_or_else(twice)?;
                 }
             }
@@ -327,51 +323,18 @@ struct Walk {
 }
 
 impl Walk {
-    fn array(&mut self, data_type: &DataType, is_wanted: bool) -> Result<(), &'static str> {
-        use DataType::*;
+    fn array(&mut self, data_type: &DataType, is_wanted: bool) -> Result<(), Contradiction> {
         let values = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
         let values = u64::try_from(values).map_err(|_| "a negative number of values")?;
         if is_wanted {
             self.most_values = self.most_values.max(values);
         }
-        let n_buffers = match data_type {
-            Null | RunEndEncoded(..) => 0,
-            Struct(_) | FixedSizeList(..) => 1,
-            List(_) | LargeList(_) | Map(..) => 2,
-            ListView(_) | LargeListView(_) => 3,
-            Utf8 | LargeUtf8 | Binary | LargeBinary => 3,
-            Utf8View | BinaryView => {
-                let n = self.variadic.next().ok_or("fewer variadic counts than the schema has views")?;
-                let n = usize::try_from(n).ok().and_then(|n| n.checked_add(2));
-                n.ok_or("an impossible variadic count")?
-            }
-            Union(_, mode) => {
-                usize::from(self.version < MetadataVersion::V5)
-                    + if *mode == UnionMode::Dense { 2 } else { 1 }
-            }
-            _ => 2,
-        };
+        let n_buffers = own_buffers(data_type, self.version, &mut self.variadic)?;
         let end = self.next.checked_add(n_buffers).filter(|&end| end <= self.is_wanted.len());
-        let end = end.ok_or("fewer buffers than the schema needs")?;
+        let end = end.ok_or(TOO_FEW)?;
         self.is_wanted[self.next..end].fill(is_wanted);
         self.next = end;
-        match data_type {
-            Struct(fields) => fields.iter().try_for_each(|field| self.array(field.data_type(), is_wanted)),
-            Union(fields, _) => {
-                fields.iter().try_for_each(|(_, field)| self.array(field.data_type(), is_wanted))
-            }
-            RunEndEncoded(ends, values) => {
-                self.array(ends.data_type(), is_wanted)?;
-                self.array(values.data_type(), is_wanted)
-            }
-            List(child)
-            | LargeList(child)
-            | ListView(child)
-            | LargeListView(child)
-            | Map(child, _)
-            | FixedSizeList(child, _) => self.array(child.data_type(), is_wanted),
-            _ => Ok(()),
-        }
+        try_children(data_type, |_, child| self.array(child, is_wanted))
     }
 }
 
@@ -396,67 +359,21 @@ fn check_values(values: u64, bytes: u64) -> Result<()> {
 }
 
 fn has_dictionary(data_type: &DataType) -> bool {
-    use DataType::*;
-    match data_type {
-        Dictionary(..) => true,
-        Struct(fields) => fields.iter().any(|field| has_dictionary(field.data_type())),
-        Union(fields, _) => fields.iter().any(|(_, field)| has_dictionary(field.data_type())),
-        RunEndEncoded(_, values) => has_dictionary(values.data_type()),
-        List(child)
-        | LargeList(child)
-        | ListView(child)
-        | LargeListView(child)
-        | Map(child, _)
-        | FixedSizeList(child, _) => has_dictionary(child.data_type()),
-        _ => false,
-    }
-}
-
-fn convert(schema: arrow_ipc::Schema<'_>) -> Result<SchemaRef> {
-    if schema.endianness() != Endianness::Little {
-        let message = "the shard is big-endian; write it on a little-endian machine";
-        return Err(Error::new(ErrorKind::Format, message));
-    }
-    guarded(|| try_fb_to_schema(schema))?
-        .map(Arc::new)
-        .map_err(|error| Error::new(ErrorKind::Format, "the schema cannot be read").because(error))
-}
-
-fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
-    let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
-    end.ok_or_else(|| {
-        let what = format!("a message's body has the impossible length {}", message.bodyLength());
-        Error::new(ErrorKind::Format, what).at_byte(head.at)
-    })
+    let in_child = |_, child: &DataType| if has_dictionary(child) { Err(()) } else { Ok(()) };
+    matches!(data_type, DataType::Dictionary(..)) || try_children(data_type, in_child).is_err()
 }
 
 /// The schema of an Arrow file, and where its messages are: dictionaries first.
-fn read_footer(file: &StoredFile) -> Result<(SchemaRef, Rest)> {
-    let size = file.size();
-    let unusable = |what: &str| Error::new(ErrorKind::Format, format!("the file's footer {what}"));
-    let mut tail = [0; 10];
-    let tail_at = size.checked_sub(10).filter(|&at| at >= 8);
-    let missing = || Error::new(ErrorKind::Truncated, "the file is cut off: its footer is missing");
-    let tail_at = tail_at.ok_or_else(missing)?;
-    file.read_exact(&mut tail, tail_at)?;
-    let [a, b, c, d, magic @ ..] = tail;
-    if magic != MAGIC {
-        return Err(missing());
-    }
-    let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
-    let found = len.and_then(|len| Some((len, tail_at.checked_sub(len)?)));
-    let (len, footer_at) = found.ok_or_else(|| unusable("has an impossible length"))?;
-    // `len` is below the file's size, so the bytes back the allocation.
-    let mut footer = room::zero_bytes(len as usize)?;
-    file.read_exact(&mut footer, footer_at)?;
-    let footer = root_as_footer(&footer).map_err(|_| unusable("cannot be read"))?;
-    let schema = convert(footer.schema().ok_or_else(|| unusable("has no schema"))?)?;
+fn read_file(file: &StoredFile) -> Result<(Schema, Rest), Stop> {
+    let footer = read_footer(file)?;
+    let schema = schema_of_footer(&footer)?;
+    let blocks = footer_of(&footer)?;
     let mut places = Vec::new();
-    for block in footer.dictionaries().iter().flatten().chain(footer.recordBatches().iter().flatten()) {
-        let at = u64::try_from(block.offset()).map_err(|_| unusable("names a block that is not there"))?;
-        places.push(at);
+    for block in blocks.dictionaries().iter().flatten().chain(blocks.recordBatches().iter().flatten()) {
+        let at = u64::try_from(block.offset()).map_err(|_| names_no_message(footer.at))?;
+        room::push(&mut places, at)?;
     }
-    Ok((schema, Rest::Blocks(places.into_iter(), size)))
+    Ok((schema, Rest::Blocks(places.into_iter(), file.size())))
 }
 
 fn contradicts(what: &str) -> Error {

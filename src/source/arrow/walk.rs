@@ -42,7 +42,7 @@ pub(crate) fn locate(
         path: Vec::new(),
         n_rows,
     };
-    walk.children(fields.iter().map(|field| field.data_type()))?;
+    fields.iter().enumerate().try_for_each(|(at, field)| walk.array(at, field.data_type()))?;
     walk.found.into_iter().collect::<Option<_>>().ok_or("a column is missing")
 }
 
@@ -65,59 +65,18 @@ where
     B: Iterator<Item = (i64, i64)>,
     V: Iterator<Item = i64>,
 {
-    /// Walks over arrays side by side.
-    fn children<'t>(&mut self, types: impl Iterator<Item = &'t DataType>) -> Result<(), Contradiction> {
-        for (at, data_type) in types.enumerate() {
-            self.path.push(at);
-            self.array(data_type)?;
-            self.path.pop();
-        }
-        Ok(())
-    }
-
-    /// Walks over one array with all that is in it.
-    fn array(&mut self, data_type: &DataType) -> Result<(), Contradiction> {
+    /// Walks over the array at place `at` of its parent, with all that is in it.
+    fn array(&mut self, at: usize, data_type: &DataType) -> Result<(), Contradiction> {
+        self.path.push(at);
         let length = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
-        let n_buffers = self.n_buffers(data_type)?;
+        let n_buffers = own_buffers(data_type, self.version, &mut self.variadic)?;
         match self.wanted.iter().position(|wanted| wanted.path == self.path) {
             Some(at) => self.found[at] = Some(self.take(length, n_buffers, &self.wanted[at].layout)?),
             None => (0..n_buffers).try_for_each(|_| self.buffers.next().map(drop).ok_or(TOO_FEW))?,
         }
-        use DataType::*;
-        match data_type {
-            Struct(fields) => self.children(fields.iter().map(|field| field.data_type())),
-            Union(fields, _) => self.children(fields.iter().map(|(_, field)| field.data_type())),
-            RunEndEncoded(ends, values) => self.children([ends.data_type(), values.data_type()].into_iter()),
-            List(child)
-            | LargeList(child)
-            | ListView(child)
-            | LargeListView(child)
-            | Map(child, _)
-            | FixedSizeList(child, _) => self.children([child.data_type()].into_iter()),
-            _ => Ok(()),
-        }
-    }
-
-    /// How many buffers an array has of its own, children left out.
-    fn n_buffers(&mut self, data_type: &DataType) -> Result<usize, Contradiction> {
-        use DataType::*;
-        Ok(match data_type {
-            Null | RunEndEncoded(..) => 0,
-            Struct(_) | FixedSizeList(..) => 1,
-            List(_) | LargeList(_) | Map(..) => 2,
-            ListView(_) | LargeListView(_) => 3,
-            Utf8 | LargeUtf8 | Binary | LargeBinary => 3,
-            Utf8View | BinaryView => {
-                let n = self.variadic.next().ok_or("fewer variadic counts than the schema has views")?;
-                let n = usize::try_from(n).ok().and_then(|n| n.checked_add(2));
-                n.ok_or("an impossible variadic count")?
-            }
-            Union(_, mode) => {
-                let validity = usize::from(self.version < MetadataVersion::V5);
-                validity + if *mode == UnionMode::Dense { 2 } else { 1 }
-            }
-            _ => 2,
-        })
+        try_children(data_type, |at, child| self.array(at, child))?;
+        self.path.pop();
+        Ok(())
     }
 
     /// Takes the next `n` buffers as those of a wanted array, checked.
@@ -144,7 +103,64 @@ where
     }
 }
 
-const TOO_FEW: Contradiction = "fewer buffers than the schema needs";
+/// How many buffers an array has, without those of its children.
+///
+/// # Errors
+/// If the batch has no number of buffers for an array of views.
+pub(crate) fn own_buffers(
+    data_type: &DataType,
+    version: MetadataVersion,
+    variadic: &mut impl Iterator<Item = i64>,
+) -> Result<usize, Contradiction> {
+    use DataType::*;
+    Ok(match data_type {
+        Null | RunEndEncoded(..) => 0,
+        Struct(_) | FixedSizeList(..) => 1,
+        List(_) | LargeList(_) | Map(..) => 2,
+        ListView(_) | LargeListView(_) => 3,
+        Utf8 | LargeUtf8 | Binary | LargeBinary => 3,
+        Utf8View | BinaryView => {
+            let n = variadic.next().ok_or("fewer variadic counts than the schema has views")?;
+            let n = usize::try_from(n).ok().and_then(|n| n.checked_add(2));
+            n.ok_or("an impossible variadic count")?
+        }
+        Union(_, mode) => {
+            let validity = usize::from(version < MetadataVersion::V5);
+            validity + if *mode == UnionMode::Dense { 2 } else { 1 }
+        }
+        _ => 2,
+    })
+}
+
+/// Calls `each` with the place and the type of each child of an array, in the order of a batch.
+///
+/// # Errors
+/// The first that `each` returns.
+pub(crate) fn try_children<'t, E>(
+    data_type: &'t DataType,
+    mut each: impl FnMut(usize, &'t DataType) -> Result<(), E>,
+) -> Result<(), E> {
+    use DataType::*;
+    match data_type {
+        Struct(fields) => fields.iter().enumerate().try_for_each(|(at, field)| each(at, field.data_type())),
+        Union(fields, _) => {
+            fields.iter().enumerate().try_for_each(|(at, (_, field))| each(at, field.data_type()))
+        }
+        RunEndEncoded(ends, values) => {
+            each(0, ends.data_type())?;
+            each(1, values.data_type())
+        }
+        List(child)
+        | LargeList(child)
+        | ListView(child)
+        | LargeListView(child)
+        | Map(child, _)
+        | FixedSizeList(child, _) => each(0, child.data_type()),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) const TOO_FEW: Contradiction = "fewer buffers than the schema needs";
 
 /// Whether the buffers may hold as many values as the node claims; None if not.
 fn is_long_enough(

@@ -9,10 +9,10 @@ use ::parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
 
-use super::{guard::guarded, thrift::check_footer};
+use super::thrift::check_footer;
 use crate::{
     Error, ErrorKind, Result, room,
-    source::{format, shard::check_rows, storage::StoredFile},
+    source::{format, guard::guarded, shard::check_rows, storage::StoredFile},
 };
 
 /// How much of the end is read at once.

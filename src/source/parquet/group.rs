@@ -24,14 +24,13 @@ use arrow_array::RecordBatch;
 
 use super::{
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
-    guard::guarded,
     pages::{Checked, Chunk},
     plan::Plan,
     values::Values,
 };
 use crate::{
     Error, ErrorKind, Result,
-    source::{block::BlockPool, leave::Leave, storage::StoredFile},
+    source::{block::BlockPool, guard::guarded, leave::Leave, storage::StoredFile},
 };
 
 /// How many bytes a batch should have, and how many rows at most.

@@ -22,7 +22,6 @@ mod footer;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod group;
-mod guard;
 mod pages;
 mod plan;
 mod reader;
@@ -39,10 +38,6 @@ use std::{
     },
 };
 
-#[cfg(feature = "cache")]
-pub(crate) use self::guard::guarded;
-#[cfg(feature = "python")]
-pub(crate) use self::guard::is_guarded;
 pub use self::{
     files::{Split, list_files, split},
     reader::ParquetReader,

@@ -14,10 +14,12 @@ use ::parquet::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 
-use super::guard::guarded;
 use crate::{
     Error, ErrorKind, Result,
-    source::columns::{Columns, FeatureCache, Layout, Payload},
+    source::{
+        columns::{Columns, FeatureCache, Layout, Payload},
+        guard::guarded,
+    },
 };
 
 /// What to decode of each row group, and where it is found in a batch.

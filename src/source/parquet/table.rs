@@ -19,13 +19,13 @@ use arrow_schema::{DataType, Field, Fields, SchemaRef};
 use super::{
     footer,
     group::{Decoder, OpenFile},
-    guard::guarded,
     plan::{self, Plan},
 };
 use crate::{
     Error, ErrorKind, Result,
     source::{
         block::BlockPool,
+        guard::guarded,
         leave::Leave,
         storage::{Storage, StoredFile},
     },

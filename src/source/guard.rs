@@ -1,7 +1,7 @@
-//! Panics of the decoder become errors.
+//! Panics of the libraries that decode files become errors.
 //!
-//! The `parquet` crate is written to return errors for damaged files, yet some of them meet an assertion or an index out of
-//! bounds. Such a panic is an error of the file, so it is caught where the decoder is called, and the decoder is dropped.
+//! `parquet`, `arrow-ipc` and `zarrs` are written to return errors for damaged files, yet some of these reach an assertion or an
+//! index out of bounds. Such a panic is an error of the file: it is caught where the library is called, and its decoder is dropped.
 
 use std::{
     any::Any,
@@ -15,7 +15,7 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic on this thread will be told as an error, so that nobody need print it.
+/// Whether a panic on this thread becomes an error, so that the panic hook need not print it.
 #[cfg(feature = "python")]
 pub(crate) fn is_guarded() -> bool {
     GUARDED.get()

@@ -1,0 +1,207 @@
+//! The schema of a shard and the footer of an Arrow file, within limits.
+//!
+//! Both are flatbuffers, verified by `arrow-ipc`. The verifier counts a name or a child that many fields point at once; the schema that
+//! `arrow-ipc` makes of it has a copy for each. So the copies are counted before they are made. Source: Arrow columnar format,
+//! "IPC file format", "Schema message".
+
+use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
+use arrow_schema::Schema;
+
+use super::message::{Head, MAGIC};
+use crate::{
+    Error, ErrorKind, Result, room,
+    source::{guard::guarded, storage::StoredFile},
+};
+
+/// The longest footer that is read: some million record batches.
+const LONGEST_FOOTER: u64 = 256 << 20;
+/// How many times the size of its metadata a schema may have once shared fields are copied.
+const MOST_SHARED: u64 = 16;
+/// The size that any schema may have, in bytes.
+const USUAL_SCHEMA: u64 = 1 << 20;
+/// The size of a field without its name and metadata: less than it has in the file.
+const FIELD_BYTES: u64 = 24;
+
+/// Why the indexing of a shard ends early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The bytes contradict themselves: the shard ends there.
+    Damage(Error),
+    /// The shard cannot be opened.
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Stop {
+    /// The error in either case.
+    #[cfg(any(test, feature = "cache"))]
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Damage(error) | Self::Error(error) => error,
+        }
+    }
+}
+
+pub(crate) fn damage(kind: ErrorKind, message: impl Into<String>, at: u64) -> Stop {
+    Stop::Damage(Error::new(kind, message).at_byte(at))
+}
+
+/// The footer of an Arrow file, and where it begins.
+pub(crate) struct Footer {
+    pub bytes: Box<[u8]>,
+    pub at: u64,
+}
+
+/// Reads the footer of an Arrow file.
+///
+/// # Errors
+/// Damage if it is missing, has an impossible length or more than 256 MiB; what the system says.
+pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
+    let size = file.size();
+    let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
+    let mut tail = [0; 10];
+    let Some(tail_at) = size.checked_sub(10).filter(|&at| at >= 8) else {
+        return Err(missing());
+    };
+    file.read_exact(&mut tail, tail_at)?;
+    let [a, b, c, d, magic @ ..] = tail;
+    if magic != MAGIC {
+        return Err(missing());
+    }
+    let len = u64::try_from(i32::from_le_bytes([a, b, c, d])).ok();
+    let Some((len, at)) = len.and_then(|len| Some((len, tail_at.checked_sub(len)?))) else {
+        return Err(unusable("has an impossible length", size));
+    };
+    if len > LONGEST_FOOTER {
+        return Err(unusable("is longer than is read, 256 MiB", size));
+    }
+    let mut bytes = room::zero_bytes(len as usize)?;
+    file.read_exact(&mut bytes, at)?;
+    Ok(Footer { bytes, at })
+}
+
+/// The footer's flatbuffer.
+///
+/// # Errors
+/// Damage if it is not valid.
+pub(crate) fn footer_of(footer: &Footer) -> Result<arrow_ipc::Footer<'_>, Stop> {
+    root_as_footer(&footer.bytes).map_err(|_| unusable("cannot be read", footer.at))
+}
+
+/// The schema of a file's footer.
+///
+/// # Errors
+/// As [`convert`].
+pub(crate) fn schema_of_footer(footer: &Footer) -> Result<Schema, Stop> {
+    let schema = footer_of(footer)?.schema().ok_or_else(|| unusable("has no schema", footer.at))?;
+    convert(schema, footer.bytes.len(), footer.at)
+}
+
+/// The error for a footer whose blocks overlap. Since they do not, they are together no longer than the file, which bounds the work.
+pub(crate) fn names_twice(at: u64) -> Stop {
+    unusable("names bytes twice", at)
+}
+
+/// The error for a block of a footer that is not a message.
+pub(crate) fn names_no_message(at: u64) -> Stop {
+    unusable("names a block that is not a message", at)
+}
+
+fn unusable(what: &str, at: u64) -> Stop {
+    damage(ErrorKind::Format, format!("the file's footer {what}"), at)
+}
+
+/// The schema in the first message of a shard.
+///
+/// # Errors
+/// Damage if the message is another; as [`convert`].
+pub(crate) fn schema_of(message: &Message<'_>, head: Head) -> Result<Schema, Stop> {
+    let schema = message.header_as_schema();
+    let schema =
+        schema.ok_or_else(|| damage(ErrorKind::Format, "the first message is not a schema", head.at))?;
+    convert(schema, (head.body_at - head.at) as usize, head.at)
+}
+
+/// The schema in metadata of `len` bytes.
+///
+/// # Errors
+/// Damage if it cannot be read, or if shared fields make it far larger than its metadata; an error if it is big-endian.
+fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema, Stop> {
+    let size = size_of_fields(schema.fields().into_iter().flatten());
+    if size > (len as u64).saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
+        let message = format!("the schema has fields of {size} bytes in all in metadata of {len} bytes");
+        return Err(damage(ErrorKind::Format, message, at));
+    }
+    if schema.endianness() != Endianness::Little {
+        let message = "the shard is big-endian; write it on a little-endian machine";
+        return Err(Stop::Error(Error::new(ErrorKind::Format, message)));
+    }
+    let schema = guarded(|| try_fb_to_schema(schema)).map_err(Stop::Damage)?;
+    schema.map_err(|error| {
+        Stop::Damage(Error::new(ErrorKind::Format, "the schema cannot be read").at_byte(at).because(error))
+    })
+}
+
+/// The bytes of fields once each has its own name, metadata and children: a name, or a struct, that a thousand fields point at is
+/// counted a thousand times. The verifier holds them to 64 levels and a million fields.
+fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
+    fields.fold(0u64, |sum, field| {
+        let pairs = field.custom_metadata().into_iter().flatten();
+        let pairs = pairs.map(|pair| pair.key().map_or(0, str::len) + pair.value().map_or(0, str::len));
+        let own = FIELD_BYTES + (field.name().map_or(0, str::len) + pairs.sum::<usize>()) as u64;
+        let children = size_of_fields(field.children().into_iter().flatten());
+        sum.saturating_add(own).saturating_add(children)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_ipc::{FieldArgs, SchemaArgs, Type, convert::IpcSchemaEncoder, root_as_schema};
+
+    use super::*;
+
+    /// Levels of structs that each name the one below several times, all under one name; what becomes of the schema.
+    fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
+        let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
+        builder.reset();
+        let name = builder.create_string(&"n".repeat(name));
+        let mut below = None;
+        for _ in 0..levels {
+            let children = below.map(|field| vec![field; times]).unwrap_or_default();
+            let children = Some(builder.create_vector(&children));
+            let none = arrow_ipc::Struct_::create(&mut builder, &arrow_ipc::Struct_Args {});
+            let (type_type, type_) = (Type::Struct_, Some(none.as_union_value()));
+            let args = FieldArgs {
+                name: Some(name),
+                nullable: true,
+                type_type,
+                type_,
+                children,
+                ..FieldArgs::default()
+            };
+            below = Some(arrow_ipc::Field::create(&mut builder, &args));
+        }
+        let fields = Some(builder.create_vector(&vec![below.unwrap(); times]));
+        let schema = arrow_ipc::Schema::create(&mut builder, &SchemaArgs { fields, ..SchemaArgs::default() });
+        builder.finish(schema, None);
+        let bytes = builder.finished_data();
+        match convert(root_as_schema(bytes).unwrap(), bytes.len(), 0) {
+            Ok(_) => Ok(()),
+            Err(stop) => Err(stop.into_error().kind),
+        }
+    }
+
+    #[test]
+    fn what_fields_share_is_not_multiplied_without_end() {
+        shared(1, 100, 10).unwrap();
+        shared(20, 1, 1000).unwrap();
+        // A name of 100 KB for each of 1000 fields; half a million structs in a kilobyte.
+        assert_eq!(shared(1, 1000, 100_000), Err(ErrorKind::Format));
+        assert_eq!(shared(17, 2, 1), Err(ErrorKind::Format));
+    }
+}
