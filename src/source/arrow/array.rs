@@ -1,15 +1,17 @@
 //! One column of one batch, value by value.
 //!
-//! An [`Array`] owns its buffers and, for a dictionary, the values that the indices point into: one array per dictionary
-//! message, the first and its deltas. A value is an integer, or the place of its bytes; nulls are `None`.
+//! An [`Array`] owns its buffers and, for a dictionary, the parts of it that its indices pointed into so far. A value is an integer,
+//! or the place of its bytes; nulls are `None`.
 //!
 //! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views, dictionaries.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use super::{
     buffer::{Buffer, Part},
-    index::{ArraySpans, Dictionary},
+    index::ArraySpans,
     message::Codec,
     shard::OpenShard,
 };
@@ -19,39 +21,29 @@ use crate::{Error, ErrorKind, Result, source::columns::Layout};
 #[derive(Debug)]
 pub(crate) struct Array {
     layout: Layout,
-    n_values: u64,
     buffers: Vec<Buffer>,
-    dictionary: Vec<Array>,
+    /// The batch whose dictionaries hold for it; None for the values of a dictionary.
+    batch: Option<usize>,
+    /// Parts of its dictionary, by their numbers.
+    parts: BTreeMap<usize, Array>,
 }
 
 impl Array {
-    /// The array at `spans` in batch `batch` of a shard with these dictionaries.
+    /// The array at `spans`, in batch `batch` or among the values of a dictionary.
     pub(crate) fn new(
         layout: &Layout,
         spans: &ArraySpans,
         codec: Option<Codec>,
-        dictionaries: &[Dictionary],
-        batch: usize,
+        batch: Option<usize>,
     ) -> Self {
-        let dictionary = match layout {
-            Layout::Dictionary { id, values, .. } => {
-                let mut known: Vec<_> =
-                    dictionaries.iter().filter(|one| one.id == *id && one.from_batch <= batch).collect();
-                // What came before the last replacement is forgotten.
-                let start = known.iter().rposition(|one| !one.is_delta).unwrap_or(0);
-                known.drain(..start);
-                known.iter().map(|one| Self::new(values, &one.values, one.codec, &[], 0)).collect()
-            }
-            _ => Vec::new(),
-        };
         let buffers = spans.buffers.iter().map(|span| Buffer::new(*span, codec)).collect();
-        Self { layout: layout.clone(), n_values: spans.n_values, buffers, dictionary }
+        Self { layout: layout.clone(), buffers, batch, parts: BTreeMap::new() }
     }
 
     /// Whether any of its memory was granted, and whether for one row alone.
     pub(crate) fn grants(&self) -> (bool, bool) {
         let own = self.buffers.iter().filter_map(Buffer::grant).map(|is_kept| (true, !is_kept));
-        let parts = self.dictionary.iter().map(Self::grants);
+        let parts = self.parts.values().map(Self::grants);
         own.chain(parts).fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
     }
 
@@ -74,7 +66,7 @@ impl Array {
             Layout::Int { width, signed } => self.stored_int(shard, row, width, signed).map(Some),
             Layout::Dictionary { width, signed, .. } => {
                 let index = self.stored_int(shard, row, width, signed)?;
-                let (values, row) = self.look_up(index)?;
+                let (values, row) = self.look_up(shard, index)?;
                 values.int(shard, row)
             }
             _ => Err(Error::new(ErrorKind::Schema, "the column holds no integers")),
@@ -100,7 +92,7 @@ impl Array {
             Layout::Views => self.view(shard, row).map(Some),
             Layout::Dictionary { width, signed, .. } => {
                 let index = self.stored_int(shard, row, width, signed)?;
-                let (values, row) = self.look_up(index)?;
+                let (values, row) = self.look_up(shard, index)?;
                 values.bytes(shard, row)
             }
             _ => Err(Error::new(ErrorKind::Schema, "the column holds no bytes")),
@@ -153,20 +145,14 @@ impl Array {
     }
 
     /// The dictionary's part that holds value `index`, and its place there.
-    fn look_up(&mut self, index: i128) -> Result<(&mut Self, u64)> {
-        let mut left = u64::try_from(index).ok();
-        let mut n_known = 0u64;
-        for part in &mut self.dictionary {
-            if let Some(row) = left {
-                if row < part.n_values {
-                    return Ok((part, row));
-                }
-                left = Some(row - part.n_values);
-            }
-            n_known = n_known.saturating_add(part.n_values);
-        }
-        let message = format!("a value points at entry {index} of a dictionary of {n_known}");
-        Err(Error::new(ErrorKind::Corrupt, message))
+    fn look_up(&mut self, shard: &OpenShard, index: i128) -> Result<(&mut Self, u64)> {
+        let (Layout::Dictionary { id, values, .. }, Some(batch)) = (&self.layout, self.batch) else {
+            return Err(Error::new(ErrorKind::Schema, "the values of a dictionary are a dictionary"));
+        };
+        let (number, part, row) = shard.index.dictionaries.find(*id, batch, index)?;
+        let part =
+            self.parts.entry(number).or_insert_with(|| Self::new(values, &part.values, part.codec, None));
+        Ok((part, row))
     }
 
     fn buffer(&mut self, at: usize) -> Result<&mut Buffer> {

@@ -14,6 +14,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::{
     ArrowOptions,
+    dictionaries::Dictionaries,
     message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step, end_of_body},
     schema::{
         Stop, damage, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer,
@@ -54,18 +55,6 @@ pub(crate) struct Batch {
     pub arrays: Box<[ArraySpans]>,
 }
 
-/// One dictionary message.
-#[derive(Debug, Clone)]
-pub(crate) struct Dictionary {
-    pub id: i64,
-    /// Whether it adds to the values known under its id, rather than replacing them.
-    pub is_delta: bool,
-    /// It holds for the batches from this one on.
-    pub from_batch: usize,
-    pub codec: Option<Codec>,
-    pub values: ArraySpans,
-}
-
 /// All that is known about a shard.
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -73,7 +62,7 @@ pub(crate) struct Index {
     /// None if the shard is damaged before its schema ends.
     pub columns: Option<Columns>,
     pub batches: Vec<Batch>,
-    pub dictionaries: Vec<Dictionary>,
+    pub dictionaries: Dictionaries,
     pub n_rows: u64,
     pub damage: Option<Error>,
 }
@@ -100,7 +89,7 @@ impl Index {
                 version: file.version(),
                 columns: None,
                 batches: Vec::new(),
-                dictionaries: Vec::new(),
+                dictionaries: Dictionaries::default(),
                 n_rows: 0,
                 damage: None,
             },
@@ -284,14 +273,9 @@ impl Indexer<'_> {
                 let arrays = locate(&batch, message.version(), body, &fields, &wanted, &held(codec))
                     .map_err(contradicts)?;
                 let Some(values) = arrays.into_iter().next() else { return Err(contradicts("no values")) };
-                let dictionary = Dictionary {
-                    id: dictionary.id(),
-                    is_delta: dictionary.isDelta(),
-                    from_batch: self.index.batches.len(),
-                    codec,
-                    values,
-                };
-                room::push(&mut self.index.dictionaries, dictionary)?;
+                let (id, is_delta, from_batch) =
+                    (dictionary.id(), dictionary.isDelta(), self.index.batches.len());
+                self.index.dictionaries.add(id, is_delta, from_batch, codec, values)?;
             }
         } else if message.header_type() == MessageHeader::Schema {
             return Err(damage(

@@ -6,7 +6,7 @@
 //! ```text
 //! message ──▶ schema ──▶ index ◀── walk   headers: what lies where
 //!                          │     columns  which columns, beside this module
-//!           buffer ──▶ array ──▶ reader   values of a batch; rows, in blocks
+//!           buffer ──▶ array ──▶ reader   values of a batch, with their dictionaries; rows, in blocks
 //! ```
 //!
 //! Why not `arrow-ipc`'s readers: they load a batch whole (a gigabyte, where a batch holds 1000 recordings), allocate what a
@@ -18,6 +18,7 @@
 
 mod array;
 mod buffer;
+mod dictionaries;
 mod index;
 mod message;
 mod reader;
@@ -99,7 +100,7 @@ pub struct ArrowSource {
     storage: Arc<dyn Storage>,
     retries: Arc<AtomicU64>,
     shards: Vec<Shard>,
-    indexes: Vec<Index>,
+    indexes: Vec<Arc<Index>>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     linked: Linked,
@@ -298,9 +299,9 @@ fn index_all(
     paths: &[Arc<Path>],
     options: &ArrowOptions,
     stop: &AtomicBool,
-) -> Result<Vec<Index>> {
+) -> Result<Vec<Arc<Index>>> {
     let features = FeatureCache::default();
     parallel::each(paths, options.threads, |path| {
-        Index::build(&StoredFile::open(storage, path)?, options, &features, stop)
+        Index::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
     })
 }

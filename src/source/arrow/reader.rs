@@ -348,7 +348,7 @@ impl ArrowReader {
             Some(at) => self.shards[..=at].rotate_right(1),
             None => {
                 let path = &source.shards[shard].path;
-                let mut open = source.open.open(shard, &source.storage, path, index.version)?;
+                let mut open = source.open.open(shard, &source.storage, path, index)?;
                 open.leave = self.leave.clone();
                 self.shards.truncate(OPEN_FILES - 1);
                 self.shards.insert(0, open);
@@ -368,7 +368,7 @@ impl ArrowReader {
         let array = |which: Option<usize>| {
             which.map(|which| {
                 let (wanted, spans) = (&columns.arrays[which], &batch.arrays[which]);
-                Array::new(&wanted.layout, spans, batch.codec, &index.dictionaries, at)
+                Array::new(&wanted.layout, spans, batch.codec, Some(at))
             })
         };
         let open = OpenBatch {

@@ -132,7 +132,8 @@ pub(crate) fn schema_of(message: &Message<'_>, head: Head) -> Result<Schema, Sto
 /// # Errors
 /// Damage if it cannot be read, or if shared fields make it far larger than its metadata; an error if it is big-endian.
 fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema, Stop> {
-    let size = size_of_fields(schema.fields().into_iter().flatten());
+    let own = size_of_pairs(schema.custom_metadata().into_iter().flatten());
+    let size = own.saturating_add(size_of_fields(schema.fields().into_iter().flatten()));
     if size > (len as u64).saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
         let message = format!("the schema has fields of {size} bytes in all in metadata of {len} bytes");
         return Err(damage(ErrorKind::Format, message, at));
@@ -147,16 +148,24 @@ fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema,
     })
 }
 
-/// The bytes of fields once each has its own name, metadata and children: a name, or a struct, that a thousand fields point at is
-/// counted a thousand times. The verifier holds them to 64 levels and a million fields.
+/// The bytes of fields once each has its own name, metadata, type and children: a name, or a struct, that a thousand fields point at
+/// is counted a thousand times. The verifier holds them to 64 levels and a million fields.
 fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
     fields.fold(0u64, |sum, field| {
-        let pairs = field.custom_metadata().into_iter().flatten();
-        let pairs = pairs.map(|pair| pair.key().map_or(0, str::len) + pair.value().map_or(0, str::len));
-        let own = FIELD_BYTES + (field.name().map_or(0, str::len) + pairs.sum::<usize>()) as u64;
+        let name = field.name().map_or(0, str::len);
+        let zone = field.type_as_timestamp().and_then(|time| time.timezone()).map_or(0, str::len);
+        let ids = field.type_as_union().and_then(|union| union.typeIds()).map_or(0, |ids| ids.len());
+        let own = FIELD_BYTES + (name + zone + ids) as u64;
+        let pairs = size_of_pairs(field.custom_metadata().into_iter().flatten());
         let children = size_of_fields(field.children().into_iter().flatten());
-        sum.saturating_add(own).saturating_add(children)
+        sum.saturating_add(own).saturating_add(pairs).saturating_add(children)
     })
+}
+
+/// The bytes of metadata once each pair has its own key and value.
+fn size_of_pairs<'a>(pairs: impl Iterator<Item = arrow_ipc::KeyValue<'a>>) -> u64 {
+    let text = |text: Option<&str>| text.map_or(0, str::len) as u64;
+    pairs.map(|pair| FIELD_BYTES + text(pair.key()) + text(pair.value())).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -167,15 +176,40 @@ mod tests {
 
     /// Levels of structs that each name the one below several times, all under one name; what becomes of the schema.
     fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
+        shared_with(levels, times, name, 0, 0)
+    }
+
+    /// The same, where each field has a time zone of `zone` bytes instead of a struct, and the schema `pairs` pairs of metadata
+    /// that are one.
+    fn shared_with(
+        levels: usize,
+        times: usize,
+        name: usize,
+        zone: usize,
+        pairs: usize,
+    ) -> Result<(), ErrorKind> {
         let mut builder = IpcSchemaEncoder::new().schema_to_fb(&Schema::empty());
         builder.reset();
         let name = builder.create_string(&"n".repeat(name));
+        let zone = (zone > 0).then(|| builder.create_string(&"z".repeat(zone)));
+        let pair = arrow_ipc::KeyValue::create(
+            &mut builder,
+            &arrow_ipc::KeyValueArgs { key: Some(name), value: Some(name) },
+        );
+        let custom_metadata = Some(builder.create_vector(&vec![pair; pairs]));
         let mut below = None;
         for _ in 0..levels {
             let children = below.map(|field| vec![field; times]).unwrap_or_default();
             let children = Some(builder.create_vector(&children));
             let none = arrow_ipc::Struct_::create(&mut builder, &arrow_ipc::Struct_Args {});
-            let (type_type, type_) = (Type::Struct_, Some(none.as_union_value()));
+            let (type_type, type_) = match zone {
+                None => (Type::Struct_, Some(none.as_union_value())),
+                timezone => {
+                    let args = arrow_ipc::TimestampArgs { timezone, ..Default::default() };
+                    let time = arrow_ipc::Timestamp::create(&mut builder, &args);
+                    (Type::Timestamp, Some(time.as_union_value()))
+                }
+            };
             let args = FieldArgs {
                 name: Some(name),
                 nullable: true,
@@ -187,7 +221,10 @@ mod tests {
             below = Some(arrow_ipc::Field::create(&mut builder, &args));
         }
         let fields = Some(builder.create_vector(&vec![below.unwrap(); times]));
-        let schema = arrow_ipc::Schema::create(&mut builder, &SchemaArgs { fields, ..SchemaArgs::default() });
+        let schema = arrow_ipc::Schema::create(
+            &mut builder,
+            &SchemaArgs { fields, custom_metadata, ..SchemaArgs::default() },
+        );
         builder.finish(schema, None);
         let bytes = builder.finished_data();
         match convert(root_as_schema(bytes).unwrap(), bytes.len(), 0) {
@@ -203,5 +240,8 @@ mod tests {
         // A name of 100 KB for each of 1000 fields; half a million structs in a kilobyte.
         assert_eq!(shared(1, 1000, 100_000), Err(ErrorKind::Format));
         assert_eq!(shared(17, 2, 1), Err(ErrorKind::Format));
+        // A name for each key and value of the schema, a time zone for each field.
+        assert_eq!(shared_with(1, 1, 100_000, 0, 1000), Err(ErrorKind::Format));
+        assert_eq!(shared_with(1, 1000, 1, 100_000, 0), Err(ErrorKind::Format));
     }
 }

@@ -11,11 +11,12 @@ use std::{
 
 use bytes::Bytes;
 
+use super::index::Index;
 use crate::{
     Result, room,
     source::{
         leave::Leave,
-        storage::{Storage, StoredFile, Version},
+        storage::{Storage, StoredFile},
     },
 };
 
@@ -66,19 +67,19 @@ impl OpenShards {
         Arc::new(Self { files, windows: Mutex::default(), max_record_bytes })
     }
 
-    /// Shard `number`, which is at `path` and was indexed as `version`.
+    /// Shard `number`, which is at `path` and has this index.
     pub(crate) fn open(
         self: &Arc<Self>,
         number: usize,
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
-        version: Version,
+        index: &Arc<Index>,
     ) -> Result<OpenShard> {
         let mut known = self.files[number].lock().unwrap_or_else(PoisonError::into_inner);
         let file = match known.upgrade() {
             Some(file) => file,
             None => {
-                let file = Arc::new(StoredFile::reopen(storage, path, version)?);
+                let file = Arc::new(StoredFile::reopen(storage, path, index.version)?);
                 *known = Arc::downgrade(&file);
                 file
             }
@@ -86,6 +87,7 @@ impl OpenShards {
         Ok(OpenShard {
             number,
             file,
+            index: Arc::clone(index),
             leave: Leave::default(),
             is_kept: false,
             has_granted: AtomicBool::new(false),
@@ -103,6 +105,7 @@ impl OpenShards {
 pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
+    pub index: Arc<Index>,
     /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later rows as well.
     pub leave: Leave,
     pub is_kept: bool,
