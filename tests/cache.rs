@@ -490,11 +490,53 @@ fn foreign_files_survive_an_overwrite() {
         // A link is no folder of ours: what is behind it stays.
         fs::remove_dir_all(folder.path().join("train/features")).unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("train/features")).unwrap();
-        let mut writer = CacheWriter::open(folder.path(), "train", again).unwrap();
-        let error = writer.append("a", Some(processed(0..1))).unwrap_err();
+        let error = CacheWriter::open(folder.path(), "train", again).unwrap_err();
         assert!(error.kind == ErrorKind::State && error.message.contains("train/features lies"), "{error}");
         assert_eq!(fs::read(elsewhere.path().join("data/c/0")).unwrap(), b"mine");
     }
+}
+
+/// Links further in are not followed either, whether the cache is gone on with or begun anew; nothing is changed then.
+#[cfg(unix)]
+#[test]
+fn links_within_a_field_are_refused() {
+    use std::os::unix::fs::symlink;
+    let elsewhere = TempDir::new().unwrap();
+    fs::create_dir_all(elsewhere.path().join("c")).unwrap();
+    for name in ["zarr.json", "c/0", "c/7"] {
+        fs::write(elsewhere.path().join(name), name).unwrap();
+    }
+    let untouched = tree(elsewhere.path());
+    let places = [
+        ("features/data", ""),
+        ("features/data/c", "c"),
+        ("features/shapes/c/0", "c"),
+        ("features/offsets/c/0", "c/0"),
+        ("features/zarr.json", "zarr.json"),
+    ];
+    for (place, target) in places {
+        let folder = TempDir::new().unwrap();
+        write(folder.path(), Compression::None, &[500], false);
+        let place = folder.path().join("train").join(place);
+        if place.is_dir() { fs::remove_dir_all(&place) } else { fs::remove_file(&place) }.unwrap();
+        symlink(elsewhere.path().join(target), &place).unwrap();
+        let ledger = fs::read(folder.path().join("train/shard_ledger.json")).unwrap();
+        for overwrite in [false, true] {
+            let asked = WriterOptions { overwrite, ..options(Compression::None) };
+            let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
+            assert!(error.kind == ErrorKind::State && error.message.contains("lies where"), "{error}");
+            assert!(error.message.contains(&place.display().to_string()), "{error}");
+        }
+        assert_eq!(fs::read(folder.path().join("train/shard_ledger.json")).unwrap(), ledger);
+        assert_eq!(tree(elsewhere.path()), untouched);
+    }
+    // What a writer writes first is no link either.
+    let folder = TempDir::new().unwrap();
+    write(folder.path(), Compression::None, &[500], false);
+    symlink(elsewhere.path().join("c/0"), folder.path().join("train/.shard_ledger.json.forebay-part"))
+        .unwrap();
+    write(folder.path(), Compression::None, &[500], false);
+    assert_eq!(tree(elsewhere.path()), untouched);
 }
 
 /// A field's folder that is there already is not written into, and what the user said of the group stays.

@@ -10,7 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::Write,
+    io::{self, Write},
     path::{Component, Path},
 };
 
@@ -272,7 +272,12 @@ fn is_inside(name: &str) -> bool {
 pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let partial = owned::partial(path);
     let write = || {
-        let mut file = fs::File::create(&partial)?;
+        // What another writer left there, or a link, which is not to be followed.
+        match fs::remove_file(&partial) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::File::create_new(&partial)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
         file.sync_data()?;
         fs::rename(&partial, path)

@@ -132,14 +132,9 @@ pub fn has_group(folder: &Path) -> Result<bool> {
 pub fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
     let mut owned = Owned::default();
     for field in fields {
-        let blocked = owned.field(folder, field)?;
-        if let Some(path) = blocked.as_ref().or(owned.files.first()) {
-            let message = format!(
-                "{} lies where the field {:?} is to be written, and is not of this cache; move it, or give another path or split",
-                path.display(),
-                field.name
-            );
-            return Err(Error::new(ErrorKind::State, message));
+        owned.field(folder, field)?;
+        if let Some(path) = owned.files.first() {
+            return Err(blocked(path, field));
         }
     }
     Ok(())
@@ -157,40 +152,43 @@ impl Owned {
     /// Lists the files of `fields` in `folder`.
     ///
     /// # Errors
+    /// [`ErrorKind::State`] names a link, or anything else that is not what the layout has at its place: a writer would follow it.
     /// [`ErrorKind::Io`].
     pub fn of(folder: &Path, fields: &[Field]) -> Result<Self> {
         let mut owned = Self::default();
-        fields.iter().try_for_each(|field| owned.field(folder, field).map(drop))?;
+        fields.iter().try_for_each(|field| owned.field(folder, field))?;
         Ok(owned)
     }
 
-    /// Adds the files of a field; the path at which something else than a folder lies, if it does.
-    fn field(&mut self, folder: &Path, field: &Field) -> Result<Option<PathBuf>> {
+    /// Adds the files of a field.
+    fn field(&mut self, folder: &Path, field: &Field) -> Result<()> {
         let mut at = folder.to_owned();
         for part in field.name.split('/') {
             at.push(part);
             match fs::symlink_metadata(&at) {
                 Ok(metadata) if metadata.is_dir() => self.folders.push(at.clone()),
-                Ok(_) => return Ok(Some(at)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Ok(_) => return Err(blocked(&at, field)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(Error::io(&at, "look at", error)),
             }
         }
-        self.walk(&at, &mut Vec::new())?;
-        Ok(None)
+        self.walk(&at, &mut Vec::new(), field)
     }
 
-    fn walk(&mut self, folder: &Path, within: &mut Vec<String>) -> Result<()> {
+    fn walk(&mut self, folder: &Path, within: &mut Vec<String>, field: &Field) -> Result<()> {
         for entry in fs::read_dir(folder).map_err(|error| Error::io(folder, "list", error))? {
             let entry = entry.map_err(|error| Error::io(folder, "list", error))?;
             let (path, kind) = (entry.path(), entry.file_type());
             let kind = kind.map_err(|error| Error::io(&path, "look at", error))?;
             within.push(entry.file_name().into_string().unwrap_or_default());
-            if kind.is_dir() && is_folder(within) {
-                self.folders.push(path.clone());
-                self.walk(&path, within)?;
-            } else if kind.is_file() && is_file(within) {
-                self.files.push(path);
+            match (is_folder(within), is_file(within)) {
+                (true, _) if kind.is_dir() => {
+                    self.folders.push(path.clone());
+                    self.walk(&path, within, field)?;
+                }
+                (_, true) if kind.is_file() => self.files.push(path),
+                (false, false) => {}
+                _ => return Err(blocked(&path, field)),
             }
             within.pop();
         }
@@ -218,6 +216,15 @@ impl Owned {
             |path: &&PathBuf| path.file_name().and_then(|name| name.to_str()).and_then(partial_of).is_some();
         self.files.iter().filter(is_partial).try_for_each(|path| remove(path))
     }
+}
+
+fn blocked(path: &Path, field: &Field) -> Error {
+    let message = format!(
+        "{} lies where the field {:?} is to be written, and is not of this cache; move it, or give another path or split",
+        path.display(),
+        field.name
+    );
+    Error::new(ErrorKind::State, message)
 }
 
 /// Whether a field has such a folder, by its path within the field's.

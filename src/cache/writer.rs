@@ -14,6 +14,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process,
 };
 
 use serde_json::{Map, Value};
@@ -53,7 +54,25 @@ pub struct CacheWriter {
     ledger: Ledger,
     documents: u64,
     /// Held while this lives.
-    _lock: fs::File,
+    _lock: Lock,
+}
+
+/// The lock of a folder. A child that was forked meanwhile has the file open as well, and the lock with it, so that to close it here
+/// is not enough.
+#[derive(Debug)]
+struct Lock {
+    file: fs::File,
+    process: u32,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.process == process::id()
+            && let Err(error) = self.file.unlock()
+        {
+            log::warn!("the lock of a cache cannot be released: {error}");
+        }
+    }
 }
 
 impl CacheWriter {
@@ -88,12 +107,13 @@ impl CacheWriter {
             }
         };
         let removed = Owned::of(&folder, &stale)?;
+        let kept = Owned::of(&folder, &ledger.fields)?;
         if !ledger.is_begun() || !stale.is_empty() {
             // It names what is to go, so that the next writer knows if this one dies. Without documents readers look at no field.
             Ledger { fields: stale, ..ledger.clone() }.write(&folder)?;
         }
         removed.remove()?;
-        Owned::of(&folder, &ledger.fields)?.remove_partial(&folder)?;
+        kept.remove_partial(&folder)?;
         let open = |field: &Field| {
             let values = ledger.values.get(&field.name).copied().unwrap_or(0);
             let folder = folder.join(&field.name);
@@ -282,12 +302,12 @@ fn check_fields(expected: &[Field], processed: &Processed) -> Result<()> {
     Err(Error::new(ErrorKind::Schema, message))
 }
 
-fn lock(folder: &Path) -> Result<fs::File> {
+fn lock(folder: &Path) -> Result<Lock> {
     let path = folder.join(owned::LOCK);
     let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| Error::io(&path, "open", error))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock { file, process: process::id() }),
         Err(fs::TryLockError::WouldBlock) => {
             let message = format!(
                 "another writer has the cache {}; wait for it, or end it, before you build there",
@@ -328,7 +348,8 @@ fn check_same(
     let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
     for name in names {
         let (was, is) = (was.get(name).copied(), is.get(name).copied());
-        if was != is {
+        // Which shards are gone or new is said below, by name.
+        if was != is && name != "shards" {
             differences.push(format!("{name} was {} and is {}", shown(was), shown(is)));
         }
     }
@@ -340,6 +361,9 @@ fn check_same(
                 if names.len() > 1 { format!(" (and {} more)", names.len() - 1) } else { String::new() };
             differences.push(format!("the shard {first:?} {what}{more}"));
         }
+    }
+    if differences.is_empty() && was.get("shards") != is.get("shards") {
+        differences.push("the shards were given in another order".into());
     }
     if differences.is_empty() {
         return Ok(());

@@ -342,6 +342,17 @@ def test_shards_in_the_target_stay(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {name: data for name, data in contents(tmp_path).items() if name in before} == before
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_cache_that_is_read_is_not_written(tmp_path: Path, overwrite: bool) -> None:
+    """To remove what was there before would remove the documents."""
+    store = cache.build({"a": [{"x": [1]}, {"x": [2]}]}, None, tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which is to be written"):
+        cache.build({"again": store}, None, tmp_path / ".", overwrite=overwrite)
+    assert contents(tmp_path) == before
+    assert len(cache.build({"again": store}, None, tmp_path, split="val")) == 2
+
+
 def test_overwrite_removes_the_cache_alone(tmp_path: Path) -> None:
     cache.build({"a": [{"x": [1]}]}, None, tmp_path)
     (tmp_path / "train" / "notes").write_text("mine")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
@@ -216,7 +217,8 @@ def build(
 
     A function is known by its name, its source, and the values that it holds (defaults, a closure, arguments of a
     `partial`, attributes of an object), or by a text of your own in its attribute `fingerprint`: what it calls beyond
-    that is yours to keep the same.
+    that is yours to keep the same. Where no source can be had (`python -c`, a pipe), or several lambdas share a line, it
+    is known by its bytecode, which another version of Python changes.
 
     The order is that of the shards, whatever the workers do: `round_robin` takes a batch of each in turn, `concat` one
     shard behind the other. `fields` names what is kept, as a list, or as a dict with types (`{"input_ids": "uint16"}`).
@@ -247,6 +249,7 @@ def build(
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
     kind = {**described(processor, shards, columns), **limits, "allow_paths": listed(allow_paths)}
+    check_inputs(shards, folder / split)
     given: Any = opened(shards)
     made_by = {
         "batch_size": str(batch_size),
@@ -314,6 +317,18 @@ def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
         wrong.append(f'engine is {engine!r}, must be "threads" or "ray"')
     if wrong:
         raise ConfigError("; ".join(wrong))
+
+
+def check_inputs(shards: Shards, folder: Path) -> None:
+    """Raises `ConfigError` if a shard is a cache that the build would write into; files are looked at by the core."""
+    if not isinstance(shards, Mapping):
+        return
+    target = folder.resolve()
+    for name, documents in shards.items():
+        if isinstance(documents, TreeStore) and documents.folder.is_relative_to(target):
+            raise ConfigError(
+                f"shard {name!r} is the cache in {documents.folder}, which is to be written; give another path or split"
+            )
 
 
 def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
@@ -402,16 +417,37 @@ def _told(function: Any, update: Callable[[bytes], None]) -> str:
         return name
     code = function if inspect.isroutine(function) else type(function)
     name = f"{code.__module__}.{code.__qualname__}"
-    try:
-        update(inspect.getsource(code).encode())
-    except (OSError, TypeError):
-        update(name.encode())
+    source = ""
+    with contextlib.suppress(OSError, TypeError):
+        source = inspect.getsource(code)
+    update((source or name).encode())
+    # The source of a lambda is that of its lines, which may hold several.
+    if not source or source.count("lambda") > 1:
+        _hash_code(code, update)
     if inspect.isfunction(function):
         cells = inspect.getclosurevars(function).nonlocals
         _hash((function.__defaults__, function.__kwdefaults__, sorted(cells.items())), name, update)
     elif code is not function:
         _hash(function, name, update)
     return name
+
+
+def _hash_code(code: Any, update: Callable[[bytes], None]) -> None:
+    """Hashes the bytecode of a function, or of a class's methods; that of another version of Python is another one."""
+    if inspect.isclass(code):
+        for name, value in sorted(vars(code).items()):
+            update(name.encode())
+            _hash_code(value, update)
+    elif isinstance(code, CodeType):
+        update(code.co_code + repr(code.co_names).encode())
+        for constant in code.co_consts:
+            _hash_code(constant, update)
+    elif inspect.isfunction(code):
+        _hash_code(code.__code__, update)
+    elif isinstance(code, frozenset):
+        update(repr(sorted(map(repr, code))).encode())  # which has another order in each process
+    elif isinstance(code, tuple | str | bytes | int | float | complex | None):
+        update(repr(code).encode())
 
 
 def _hash(value: Any, name: str, update: Callable[[bytes], None]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,15 @@ class TreeStore:
     cache as a dataset, which waits for what is not there yet, and which others are made of.
 
     `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with the same
-    layout. `len` is what was committed when it was last looked at; `refresh` looks again, `wait` waits.
+    layout. `len` is what was committed when it was last looked at; `refresh` looks again, `wait` waits. `folder` is the
+    absolute path of the split.
 
     Raises `FileNotFoundError` if there is no cache there (yet), `StateError` if its writer failed.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
         self._reader = _CacheReader(path, split)
+        self.folder = Path(path, split).resolve()
 
     @property
     def fields(self) -> dict[str, tuple[np.dtype[Any], int]]:
