@@ -44,18 +44,37 @@ pub struct Pick {
 pub struct Dataset {
     leaves: Arc<[Arc<dyn Leaf>]>,
     view: View,
+    /// The views above the deepest leaf.
+    depth: usize,
 }
+
+/// The most views above a leaf: each costs a step for every batch, and some of the stack.
+const MOST_DEPTH: usize = 64;
+/// The most leaves of a mixture, those of its sources together.
+const MOST_LEAVES: usize = 1 << 16;
 
 impl Dataset {
     /// The rows of `leaf` as they are.
     pub fn of(leaf: Arc<dyn Leaf>) -> Self {
-        Self { leaves: Arc::new([leaf]), view: View::Leaf(0) }
+        Self { leaves: Arc::new([leaf]), view: View::Leaf(0), depth: 0 }
+    }
+
+    /// The depth of a view above this dataset.
+    fn next_depth(&self) -> Result<usize> {
+        if self.depth >= MOST_DEPTH {
+            let message = format!(
+                "the dataset has {MOST_DEPTH} views (permutations, eras, mixtures) above one another, the most that are allowed; \
+                 give the dataset below them a new seed instead of another view, as set_epoch() of a DataLoader does"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(self.depth + 1)
     }
 
     /// All rows in a new order each epoch. It has no row before the last one of this dataset is there.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if this dataset has no end.
+    /// [`ErrorKind::Config`] if this dataset has no end, or 64 views already.
     pub fn permutation(self, seed: u64) -> Result<Self> {
         if self.view.is_endless() {
             return Err(Error::new(
@@ -63,32 +82,39 @@ impl Dataset {
                 "a dataset without end cannot be permuted: permute the sources of the mixture, or shuffle it by eras",
             ));
         }
-        Ok(Self { view: View::permutation(self.view, seed), ..self })
+        Ok(Self { depth: self.next_depth()?, view: View::permutation(self.view, seed), ..self })
     }
 
     /// The rows of each era of `era_length` in a new order each epoch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there is no such era.
+    /// [`ErrorKind::Config`] if there is no such era, or this dataset has 64 views already.
     pub fn eras(self, era_length: u64, seed: u64) -> Result<Self> {
         if !(1..=Bijection::MAX).contains(&era_length) {
             let message = format!("era_length is {era_length}, must be 1 to {}", Bijection::MAX);
             return Err(Error::new(ErrorKind::Config, message));
         }
-        Ok(Self { view: View::eras(self.view, era_length, seed), ..self })
+        Ok(Self { depth: self.next_depth()?, view: View::eras(self.view, era_length, seed), ..self })
     }
 
     /// Several datasets by weight.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if weights, block and names don't fit together.
+    /// [`ErrorKind::Config`] if weights, block and names don't fit together, if a source has 64 views already, or the sources more
+    /// than 65536 leaves.
     pub fn mixture(sources: Vec<(String, Self)>, rules: MixtureRules) -> Result<Self> {
-        let (mut leaves, mut views) = (Vec::new(), Vec::new());
+        let (mut leaves, mut views, mut depth) = (Vec::new(), Vec::new(), 0);
         for (name, source) in sources {
+            depth = depth.max(source.next_depth()?);
+            if leaves.len() + source.leaves.len() > MOST_LEAVES {
+                let message =
+                    format!("the sources of a mixture have more than {MOST_LEAVES} datasets in all");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
             views.push((name, source.view, leaves.len()..leaves.len() + source.leaves.len()));
             leaves.extend(source.leaves.iter().cloned());
         }
-        Ok(Self { leaves: leaves.into(), view: View::mixture(views, rules)? })
+        Ok(Self { leaves: leaves.into(), view: View::mixture(views, rules)?, depth })
     }
 
     /// Sets the block of mixtures that were given none.
