@@ -69,9 +69,13 @@ impl Ledger {
     fn tell(&mut self, error: &Error) {
         let reasons = self.told.entry(error.kind).or_default();
         if reasons.len() < TOLD_OF_A_KIND && reasons.insert(error.message.clone()) {
-            let only = if reasons.len() < TOLD_OF_A_KIND { "ones like it" } else { "ones of this kind" };
+            let more = if reasons.len() < TOLD_OF_A_KIND {
+                ""
+            } else {
+                "; more of this kind are only counted and listed"
+            };
             let what = if error.kind.is_io() { "lost a record" } else { "skipped a bad record" };
-            log::warn!("{what} ({}): {error}; further {only} are only counted and listed", error.kind);
+            log::warn!("{what} ({}): {error}{more}", error.kind);
         }
     }
 

@@ -138,7 +138,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         if batch <= most {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Config, format!("there is no batch {batch}, the last one is {most}")))
+        let end = if or_end { ", and that is the end" } else { "" };
+        let message = format!(
+            "there is no batch {batch}: batches are counted from 0, and the highest number is {most}{end}"
+        );
+        Err(Error::new(ErrorKind::Config, message))
     }
 
     /// Where the engine stands. After the last batch of a pass that is the start of the next one.
@@ -254,7 +258,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         if !n_streams.is_multiple_of(if self.plan.order.is_streamed() { ranks } else { 1 }) {
             return Some(format!(
-                "the state has {n_streams} streams, which {ranks} ranks cannot share evenly; choose a world_size that divides {n_streams}"
+                "the state has {n_streams} streams, which {ranks} ranks cannot share evenly; choose a world_size that divides \
+                 {n_streams}, or start anew with an n_streams that all world sizes divide that you will use"
             ));
         }
         let asked = self.plan.n_streams.filter(|&n| n != n_streams)?;
