@@ -162,10 +162,21 @@ impl fmt::Display for Place {
     }
 }
 
+/// The place, unless the message has said all of it: that a file cannot be opened names the file.
+struct Where<'a>(&'a Place, &'a Option<Arc<PathBuf>>);
+
+impl fmt::Display for Where<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(place, file) = self;
+        let is_named = file.as_deref().is_some_and(|file| place.shard.as_deref() == Some(file));
+        if is_named && place.row.is_none() && place.byte.is_none() { Ok(()) } else { place.fmt(f) }
+    }
+}
+
 /// The error of this crate: kind, place, sentence, cause.
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}{place}{}", Because(.cause))]
+#[error("{message}{}{}", Where(.place, .file), Because(.cause))]
 pub struct Error {
     /// What to act on.
     pub kind: ErrorKind,

@@ -78,6 +78,20 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     made
 }
 
+/// The most characters of a message: a state or a file may bring a value of any length.
+const LONGEST: usize = 4000;
+
+/// A message without its middle, if it is longer than anyone would read.
+fn shortened(message: String) -> String {
+    let n = message.chars().count();
+    if n <= LONGEST {
+        return message;
+    }
+    let start: String = message.chars().take(LONGEST / 2).collect();
+    let end: String = message.chars().skip(n - LONGEST / 2).collect();
+    format!("{start} ... ({} characters left out) ... {end}", n - LONGEST / 2 * 2)
+}
+
 /// Adds a note to an exception, once, however often it is raised.
 fn note(py: Python<'_>, raised: &PyErr, text: String) -> PyResult<()> {
     let value = raised.value(py);
@@ -90,7 +104,7 @@ fn note(py: Python<'_>, raised: &PyErr, text: String) -> PyResult<()> {
 
 fn exception(py: Python<'_>, error: &Error) -> PyErr {
     use ErrorKind::*;
-    let message = error.to_string();
+    let message = shortened(error.to_string());
     match error.kind {
         Config | Format | Schema | Shape => match config_error(py) {
             Ok(class) => PyErr::from_type(class.clone(), message),

@@ -105,7 +105,10 @@ pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
         if !is_about_the_state {
             return error;
         }
-        let expected = PyTypeError::new_err("a state is a dict that state_dict() returned");
+        let expected = PyTypeError::new_err(format!(
+            "a state is a dict as state_dict() returns it: {}",
+            error.value(py)
+        ));
         expected.set_cause(py, Some(error));
         expected
     })?;
