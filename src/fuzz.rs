@@ -160,7 +160,8 @@ fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }
 
-/// Takes the first batches of a pass; the rows in them, as `rows` tells, and those that failed. None if an error ended the pass.
+/// Takes the first batches of a pass; the rows in them, as `rows` tells, and those that failed. None if an
+/// error ended the pass.
 fn take<K: Task>(
     source: &Arc<Recordings>,
     task: K,
@@ -187,8 +188,8 @@ fn take<K: Task>(
     Some(found)
 }
 
-/// A whole shard through the engine of a `Loader`: read, decoded, cropped, made features and batches of, in two orders. In a pass that
-/// ends each row is delivered or an error, once.
+/// A whole shard through the engine of a `Loader`: read, decoded, cropped, made features and batches of, in
+/// two orders. In a pass that ends each row is delivered or an error, once.
 fn loader(bytes: &[u8]) {
     let Some(source) = recordings(bytes) else { return };
     for order in ["sequential", "global"] {

@@ -1,11 +1,12 @@
 //! Locks of what goes on working in a child after a fork: datasets, caches, tokenizers.
 //!
-//! A fork copies the memory and the one thread that calls it. What another thread had locked at that moment stays locked in the child
-//! for good, and what it guards may be half written. So nobody in a child waits for such a lock without a limit: after [`LIMIT`] it is
-//! an error that says what to do. In a process that is no child a lock is waited for as ever; one that is free costs nothing
-//! more in either.
+//! A fork copies the memory and the one thread that calls it. What another thread had locked at that moment
+//! stays locked in the child for good, and what it guards may be half written. So nobody in a child waits for
+//! such a lock without a limit: after [`LIMIT`] it is an error that says what to do. In a process that is no
+//! child a lock is waited for as ever; one that is free costs nothing more in either.
 //!
-//! Loaders need none of this: in a child all that they are asked is refused before any lock of theirs is looked at.
+//! Loaders need none of this: in a child all that they are asked is refused before any lock of theirs is
+//! looked at.
 
 use std::{
     process,

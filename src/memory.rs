@@ -1,10 +1,12 @@
 //! What a configuration may hold in memory, part by part, and how it is made to fit a budget.
 //!
-//! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are the most that it may come
-//! to; numbers that were left to the loader are chosen such that all parts together fit ([`fit`]), and what was asked for is never
-//! changed: if it does not fit, the error lists every part with what to lower. `docs/tuning.md` says what is not counted: the
-//! interpreter, batches that the caller keeps, decompressed record batches, and what a single recording has beyond one and a half times
-//! the bytes of the channel: recordings above [`SMALL_READ`](crate::record::SMALL_READ) count there from before they are read.
+//! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are
+//! the most that it may come to; numbers that were left to the loader are chosen such that all parts together
+//! fit ([`fit`]), and what was asked for is never changed: if it does not fit, the error lists every part
+//! with what to lower. `docs/tuning.md` says what is not counted: the interpreter, batches that the caller
+//! keeps, decompressed record batches, and what a single recording has beyond one and a half times the bytes
+//! of the channel: recordings above [`SMALL_READ`](crate::record::SMALL_READ) count there from before they
+//! are read.
 
 use crate::{
     Error, ErrorKind, Result,
@@ -23,8 +25,8 @@ pub const MOST_READERS: usize = 256;
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
 /// The least that the loader makes of it by itself.
 const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
-/// Memory that records lie in, for each of their bytes at most: blocks are powers of two. Large ones are counted as they are; half of the
-/// bytes and one of them may be held.
+/// Memory that records lie in, for each of their bytes at most: blocks are powers of two. Large ones are
+/// counted as they are; half of the bytes and one of them may be held.
 const BLOCK_FACTOR: u64 = 2;
 /// Blocks at rest (`source/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;

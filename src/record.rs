@@ -48,7 +48,8 @@ pub const HEAD_BYTES: usize = 4096;
 /// if all are.
 pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 
-/// Reads of at most so many bytes ask nobody: each thread has one under way, and a block of recordings is no larger.
+/// Reads of at most so many bytes ask nobody: each thread has one under way, and a block of recordings is no
+/// larger.
 pub const SMALL_READ: u64 = 4 << 20;
 
 /// Memory that was granted before it was taken. It is counted until the last who shares it is gone.
@@ -63,17 +64,18 @@ pub trait Granted: Debug + Send + Sync {
 /// A share of [`Granted`] memory.
 pub type Permit = Arc<dyn Granted>;
 
-/// What a reader asks before it takes memory for more than [`SMALL_READ`] bytes. Its calls wait, so that what all readers hold
-/// together stays bounded; one record is always granted, however large.
+/// What a reader asks before it takes memory for more than [`SMALL_READ`] bytes. Its calls wait, so that what
+/// all readers hold together stays bounded; one record is always granted, however large.
 pub trait Gate: Send + Sync {
-    /// Asks for the memory of the record that is being read, best once for all of it. What is read holds the permit.
+    /// Asks for the memory of the record that is being read, best once for all of it. What is read holds the
+    /// permit.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the run is stopped.
     fn admit(&self, bytes: u64) -> Result<Permit>;
 
-    /// Asks for memory that the reader will hold on to, for this record and later ones, until [`Granted::let_go`]. Of one thread alone,
-    /// and with nothing but [`Gate::admit`]'s since the last read.
+    /// Asks for memory that the reader will hold on to, for this record and later ones, until
+    /// [`Granted::let_go`]. Of one thread alone, and with nothing but [`Gate::admit`]'s since the last read.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the run is stopped.
@@ -223,8 +225,8 @@ pub trait Collate: Send {
     /// What the user gets.
     type Batch: Send + 'static;
 
-    /// Whether a batch of a finite pass that has no rows, since all of its records are bad, is left out where no other rank has a
-    /// part of it. Not where batches are counted as they come.
+    /// Whether a batch of a finite pass that has no rows, since all of its records are bad, is left out where
+    /// no other rank has a part of it. Not where batches are counted as they come.
     const LEAVES_OUT_EMPTY: bool = true;
 
     /// Writes `example` into `row` of the batch under way, each row once; or takes it for its stream, if it is a wanted one.

@@ -72,7 +72,8 @@ pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Makes room for `more` values behind those that are there, with some to spare for what will be appended next.
+/// Makes room for `more` values behind those that are there, with some to spare for what will be appended
+/// next.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the system refuses.

@@ -181,7 +181,8 @@ impl JaggedReader {
                 let mut all = room::with_room(lengths.len().saturating_mul(self.rank))?;
                 for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
                     all.extend_from_slice(shape);
-                    // What is beyond 64 bits is beyond any length; no array has such axes, not even one without values.
+                    // What is beyond 64 bits is beyond any length; no array has such axes, not even one
+                    // without values.
                     let row = shape.iter().fold(1u64, |row, &axis| row.saturating_mul(axis));
                     let extent = shape.iter().fold(1u64, |all, &axis| all.saturating_mul(axis.max(1)));
                     if length.checked_rem(row).is_some_and(|rest| rest != 0)

@@ -1,7 +1,9 @@
-//! JSON that others wrote: metadata of a cache, and lines that become documents. Looked at before memory is made for it.
+//! JSON that others wrote: metadata of a cache, and lines that become documents. Looked at before memory is
+//! made for it.
 //!
-//! A value takes far more than its text: an object with one name some 640 bytes, `{"":0}` has six. So what a text would come to is
-//! counted first, by its brackets and commas outside of strings, and a text beyond the limit is refused. Source: own.
+//! A value takes far more than its text: an object with one name some 640 bytes, `{"":0}` has six. So what a
+//! text would come to is counted first, by its brackets and commas outside of strings, and a text beyond the
+//! limit is refused. Source: own.
 
 use std::{
     fs::File,

@@ -89,7 +89,8 @@ impl Ledger {
         Ok(Self::read_any(folder)?.map(|(ledger, _)| ledger))
     }
 
-    /// The ledger of ours in `folder`, which names the files that a writer may replace; None if there is none.
+    /// The ledger of ours in `folder`, which names the files that a writer may replace; None if there is
+    /// none.
     ///
     /// # Errors
     /// As [`Self::read`]; [`ErrorKind::State`] if another program wrote it.

@@ -7,8 +7,8 @@
 //!
 //! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when the process ends.
 //!
-//! Nothing is removed or replaced but the files that a ledger of ours names (`owned`). A field is named before its first file is
-//! written, so that a writer that died leaves none that the next one does not know.
+//! Nothing is removed or replaced but the files that a ledger of ours names (`owned`). A field is named
+//! before its first file is written, so that a writer that died leaves none that the next one does not know.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,9 +60,10 @@ impl CacheWriter {
     /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `split` is no plain name, or a shard lies in its folder. [`ErrorKind::State`] if another writer has it,
-    /// if it was made by something else, or if the folder has files that no ledger of ours names: says which. Then nothing is changed.
-    /// [`ErrorKind::Io`], [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if what is there cannot be read.
+    /// [`ErrorKind::Config`] if `split` is no plain name, or a shard lies in its folder. [`ErrorKind::State`]
+    /// if another writer has it, if it was made by something else, or if the folder has files that no ledger
+    /// of ours names: says which. Then nothing is changed. [`ErrorKind::Io`], [`ErrorKind::Format`] and
+    /// [`ErrorKind::Corrupt`] if what is there cannot be read.
     pub fn open(path: &Path, split: &str, options: WriterOptions) -> Result<Self> {
         owned::check_split(split)?;
         let folder = path.join(split);
@@ -89,7 +90,8 @@ impl CacheWriter {
         };
         let removed = Owned::of(&folder, &stale)?;
         if !ledger.is_begun() || !stale.is_empty() {
-            // It names what is to go, so that the next writer knows if this one dies. Without documents readers look at no field.
+            // It names what is to go, so that the next writer knows if this one dies. Without documents
+            // readers look at no field.
             Ledger { fields: stale, ..ledger.clone() }.write(&folder)?;
         }
         removed.remove()?;

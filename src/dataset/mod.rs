@@ -153,7 +153,8 @@ impl Dataset {
         self.view.length(epoch, &lengths)
     }
 
-    /// The least and the most rows that an epoch has, of a dataset that is complete: those of a mixture differ.
+    /// The least and the most rows that an epoch has, of a dataset that is complete: those of a mixture
+    /// differ.
     ///
     /// # Errors
     /// As [`Dataset::length`].

@@ -1,10 +1,12 @@
-//! A bound in bytes on what is read and not yet worked off, beside the channel's bound in records; and a rest for whoever finds it full.
+//! A bound in bytes on what is read and not yet worked off, beside the channel's bound in records; and a rest
+//! for whoever finds it full.
 //!
-//! A small record takes its bytes when it is sent; a large one asks before it is read ([`super::gate`]), and gives its bytes back
-//! when the last who holds them drops them. One is always admitted, however large: where nothing is on its way to the workers.
-//! Bytes in the hands of threads that wait for their turn, and what a reader keeps for later rows, are *parked*: they are counted,
-//! but not waited for, since they come back only after those that ask now had theirs. Who asks is served in the order of asking, so
-//! that small records do not keep a large one waiting for ever.
+//! A small record takes its bytes when it is sent; a large one asks before it is read ([`super::gate`]), and
+//! gives its bytes back when the last who holds them drops them. One is always admitted, however large: where
+//! nothing is on its way to the workers. Bytes in the hands of threads that wait for their turn, and what a
+//! reader keeps for later rows, are *parked*: they are counted, but not waited for, since they come back only
+//! after those that ask now had theirs. Who asks is served in the order of asking, so that small records do
+//! not keep a large one waiting for ever.
 //!
 //! A thread that finds the channel full rests until half of it was emptied, and not until there is room for one: it is woken once
 //! for many records, where waking costs more than handing over.
@@ -47,8 +49,8 @@ impl Held {
     }
 }
 
-/// What is in the channel, or in the hands of a thread that is about to send it; and all that is large, from before it is read until
-/// nobody holds it.
+/// What is in the channel, or in the hands of a thread that is about to send it; and all that is large, from
+/// before it is read until nobody holds it.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
@@ -73,7 +75,8 @@ impl Budget {
         Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Takes `bytes` for a record that is sent, if that can be at once. Of what is on its way, `own` bytes are the caller's.
+    /// Takes `bytes` for a record that is sent, if that can be at once. Of what is on its way, `own` bytes
+    /// are the caller's.
     pub fn try_acquire(&self, bytes: usize, own: usize) -> bool {
         let mut held = self.lock();
         // What was taken already only has to be counted.
@@ -130,8 +133,8 @@ impl Budget {
         Arc::new(Permit { budget: Arc::clone(self), bytes, is_parked })
     }
 
-    /// Waits until `bytes` fit, or nothing is on its way but `own` bytes of the caller, or it is closed. Who has some in hand does not
-    /// stand in line: those before might wait for these.
+    /// Waits until `bytes` fit, or nothing is on its way but `own` bytes of the caller, or it is closed. Who
+    /// has some in hand does not stand in line: those before might wait for these.
     fn wait_for(&self, bytes: usize, own: usize) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
         if bytes == 0 {
@@ -160,8 +163,8 @@ impl Budget {
         self.lock().released
     }
 
-    /// For a thread that found the channel full: waits until a record was taken since [`Budget::released`] was asked, and half
-    /// of the channel is empty. Returns false once closed.
+    /// For a thread that found the channel full: waits until a record was taken since [`Budget::released`]
+    /// was asked, and half of the channel is empty. Returns false once closed.
     pub fn rest(&self, released: u64) -> bool {
         let mut held = self.lock();
         while !held.closed && (held.released == released || held.records > self.half) {

@@ -43,7 +43,8 @@ pub struct Finding {
     pub n_clipped: u64,
     /// Values below one step of 16 bits.
     pub n_silent: u64,
-    /// What was cut and filled in where its time stamps contradict its samples by a little; all 0 if it is bad.
+    /// What was cut and filled in where its time stamps contradict its samples by a little; all 0 if it is
+    /// bad.
     pub repairs: Repairs,
     /// Why it is bad, if it is.
     pub error: Option<Error>,

@@ -58,7 +58,8 @@ pub(super) struct Pass<C: Collate> {
     first: u64,
     next: u64,
     is_over: bool,
-    /// What counts since the last batch that was handed out: batches that are left out, and the end of the pass.
+    /// What counts since the last batch that was handed out: batches that are left out, and the end of the
+    /// pass.
     rest: Delivered,
     fatal: Option<Error>,
     /// When the last batch was handed out, until the next one is asked for.
@@ -164,8 +165,8 @@ impl<C: Collate> Pass<C> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in the order of rows, also those
-    /// of batches that are left out.
+    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in
+    /// the order of rows, also those of batches that are left out.
     pub(super) fn next(
         &mut self,
         timeout: Duration,

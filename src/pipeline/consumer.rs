@@ -138,8 +138,8 @@ impl<C: Collate> Consumer<C> {
         }
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position order. `None` stands for one
-    /// that is left out, because all of its records are bad.
+    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position
+    /// order. `None` stands for one that is left out, because all of its records are bad.
     pub(super) fn next(
         &mut self,
         timeout: Duration,
@@ -193,7 +193,8 @@ impl<C: Collate> Consumer<C> {
         Ok(Step::Batch(self.batch - 1, Some(Complete { batch, standings, counts })))
     }
 
-    /// What counts since the last batch that is handed out, once: of one that is left out, and behind the last one.
+    /// What counts since the last batch that is handed out, once: of one that is left out, and behind the
+    /// last one.
     pub(super) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.counts)
     }
@@ -225,9 +226,11 @@ impl<C: Collate> Consumer<C> {
         Ok(true)
     }
 
-    /// What a packed pass ends with whose last rows, `rows`, make no batch: an error if it had no batch at all.
+    /// What a packed pass ends with whose last rows, `rows`, make no batch: an error if it had no batch at
+    /// all.
     ///
-    /// Of several ranks each knows its own documents only, and others may have had batches: there it is a warning.
+    /// Of several ranks each knows its own documents only, and others may have had batches: there it is a
+    /// warning.
     fn end_of_packed(&mut self, rows: usize) -> Result<()> {
         if self.batch > 0 {
             return Ok(());

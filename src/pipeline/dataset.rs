@@ -83,8 +83,8 @@ impl DatasetSource {
     /// Looks for the batch that is `step` batches behind the first one of the first pass.
     ///
     /// # Errors
-    /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than [`COUNTED_PASSES`] passes away
-    /// and they differ in length.
+    /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than
+    /// [`COUNTED_PASSES`] passes away and they differ in length.
     pub fn steps_to(&self, step: u64) -> Result<Steps> {
         let length = self.length(0)?;
         if !length.is_final || length.is_endless() {
@@ -132,7 +132,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The pass and the number of the batch in it; `None` if it was not found within `time`: then the next call goes on.
+    /// The pass and the number of the batch in it; `None` if it was not found within `time`: then the next
+    /// call goes on.
     ///
     /// # Errors
     /// As [`Source::shard_rows_in`].

@@ -1,9 +1,11 @@
-//! What an I/O thread asks before it reads something large ([`Gate`]): its part of the run's [`Budget`](super::budget::Budget).
+//! What an I/O thread asks before it reads something large ([`Gate`]): its part of the run's
+//! [`Budget`](super::budget::Budget).
 //!
-//! Memory is granted before it is taken, and counted until the last who holds it drops it. A thread whose turn has not come gets what
-//! half of the budget has room for, parked; beyond that it waits for its turn, and then like others until there is room or nothing is
-//! on its way. So a thread that waits for bytes holds none that another one waits for: what it has in hand is parked, or its own.
-//! `docs/design.md` has the argument.
+//! Memory is granted before it is taken, and counted until the last who holds it drops it. A thread whose
+//! turn has not come gets what half of the budget has room for, parked; beyond that it waits for its turn,
+//! and then like others until there is room or nothing is on its way. So a thread that waits for bytes holds
+//! none that another one waits for: what it has in hand is parked, or its own. `docs/design.md` has the
+//! argument.
 
 use std::{
     mem,

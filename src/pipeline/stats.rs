@@ -1,9 +1,11 @@
 //! What went through a loader, where its threads spent their time, and what that says.
 //!
-//! Counts and times are totals since construction, over all passes. [`Stats`] counts what was done, batches made ahead included, so it
-//! depends on how far ahead the threads are; [`Delivered`] counts what came of the batches that were handed out, and depends on these alone. What is said about speed, rates and shares of time and the
-//! verdict, is said of the last [`SPAN`] to twice that, as it was when the last batch was handed out: a loader that was
-//! slow an hour ago, or that nobody has asked since, is described as it is when it is used.
+//! Counts and times are totals since construction, over all passes. [`Stats`] counts what was done, batches
+//! made ahead included, so it depends on how far ahead the threads are; [`Delivered`] counts what came of the
+//! batches that were handed out, and depends on these alone. What is said about speed, rates and shares of
+//! time and the verdict, is said of the last [`SPAN`] to twice that, as it was when the last batch was handed
+//! out: a loader that was slow an hour ago, or that nobody has asked since, is described as it is when it is
+//! used.
 
 use std::{
     ops::Add,
@@ -109,8 +111,9 @@ struct Recent {
     last: (Instant, Figures),
 }
 
-/// What became of the batches that a loader handed out since its construction. The same in every run that hands out the same batches,
-/// whatever the number of threads and however far ahead they are: a batch's counts come with it.
+/// What became of the batches that a loader handed out since its construction. The same in every run that
+/// hands out the same batches, whatever the number of threads and however far ahead they are: a batch's
+/// counts come with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delivered {
     /// Batches. One that was taken back counts when it comes again.
@@ -150,8 +153,9 @@ impl Add for Delivered {
     }
 }
 
-/// A loader's counts since its construction. All but `batches` and `delivered` include what belongs to batches that were not handed out:
-/// those that lie ready or are under way, and those that were made for a pass that was left.
+/// A loader's counts since its construction. All but `batches` and `delivered` include what belongs to
+/// batches that were not handed out: those that lie ready or are under way, and those that were made for a
+/// pass that was left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records that the I/O thread put into the channel.

@@ -126,8 +126,8 @@ impl Trace {
     /// Starts to listen, for `length`, on a thread of `threads`, and writes the file at `path` then.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if a trace is taken already, or if there is a file that is no trace; [`ErrorKind::Io`] if the file cannot
-    /// be written.
+    /// [`ErrorKind::State`] if a trace is taken already, or if there is a file that is no trace;
+    /// [`ErrorKind::Io`] if the file cannot be written.
     pub(super) fn start(
         self: &Arc<Self>,
         path: &Path,
@@ -242,8 +242,8 @@ fn part_of(path: &Path) -> PathBuf {
     part.into()
 }
 
-/// Looks whether there is nothing at a path that would be lost: no file, an empty one, or a trace. A partial one may be a device,
-/// since it is not replaced.
+/// Looks whether there is nothing at a path that would be lost: no file, an empty one, or a trace. A partial
+/// one may be a device, since it is not replaced.
 fn check_free(path: &Path, is_partial: bool) -> Result<()> {
     let is_free = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

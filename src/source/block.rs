@@ -1,8 +1,9 @@
 //! Blocks of memory that records are read into, used again when the last record in them is dropped.
 //!
-//! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a block that comes back
-//! costs nothing. Blocks come in powers of two, and what is kept is bounded. Large ones are mapped for themselves, so that their
-//! memory goes back to the system with them: what an allocator keeps of some threads' large blocks, nobody has counted.
+//! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a block that
+//! comes back costs nothing. Blocks come in powers of two, and what is kept is bounded. Large ones are mapped
+//! for themselves, so that their memory goes back to the system with them: what an allocator keeps of some
+//! threads' large blocks, nobody has counted.
 
 use std::{
     mem,

@@ -1,7 +1,7 @@
 //! Recordings that a row only names.
 //!
-//! A shard may be anybody's, so what its rows name is read only below the folder that the shard is in, once symbolic
-//! links and `..` are resolved, or below folders that the user allows.
+//! A shard may be anybody's, so what its rows name is read only below the folder that the shard is in, once
+//! symbolic links and `..` are resolved, or below folders that the user allows.
 
 use std::{
     collections::HashMap,
@@ -50,7 +50,8 @@ impl Linked {
     /// Reads the file `name`, relative to the folder of `shard`, if it has at most `max_record_bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreadable`] if it cannot be opened or may not be, [`ErrorKind::TooLarge`], [`ErrorKind::Io`].
+    /// [`ErrorKind::Unreadable`] if it cannot be opened or may not be, [`ErrorKind::TooLarge`],
+    /// [`ErrorKind::Io`].
     pub(crate) fn read(
         &self,
         storage: &Arc<dyn Storage>,

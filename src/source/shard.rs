@@ -19,8 +19,8 @@ pub struct Shard {
     pub damage: Option<Error>,
 }
 
-/// The most rows that a loader counts, over all files. Nobody has as many recordings, and what is computed with them has bits to
-/// spare.
+/// The most rows that a loader counts, over all files. Nobody has as many recordings, and what is computed
+/// with them has bits to spare.
 pub(crate) const MOST_ROWS: u64 = 1 << 40;
 
 /// Rows that a file of any size may have, as nulls take next to nothing where they are compressed.

@@ -327,7 +327,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`: some MiB at a time.
+    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`:
+    /// some MiB at a time.
     ///
     /// # Errors
     /// As [`Self::read_long`].

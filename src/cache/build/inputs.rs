@@ -1,11 +1,13 @@
 //! Shards in files: Parquet, Arrow, JSON lines and text, plain or (lines) as `.gz` and `.zst`.
 //!
-//! In go paths, out come batches of rows: as tables, as JSON objects, as lines, or as recordings. The kind is told by the ending,
-//! or by the first bytes of a file without one. Recordings are read by the sources that a loader has, tables by their siblings, behind
-//! the same looks at what a file claims (`source/arrow/table.rs`, `source/parquet/table.rs`).
+//! In go paths, out come batches of rows: as tables, as JSON objects, as lines, or as recordings. The kind is
+//! told by the ending, or by the first bytes of a file without one. Recordings are read by the sources that a
+//! loader has, tables by their siblings, behind the same looks at what a file claims
+//! (`source/arrow/table.rs`, `source/parquet/table.rs`).
 //!
-//! A batch is read in pieces of some [`PIECE_BYTES`] where what makes documents of it looks at each alone. Nothing is held by a number in a
-//! file: a record, a line and what a line would come to are bounded by [`Limits`].
+//! A batch is read in pieces of some [`PIECE_BYTES`] where what makes documents of it looks at each alone.
+//! Nothing is held by a number in a file: a record, a line and what a line would come to are bounded by
+//! [`Limits`].
 
 use std::{
     fs,
@@ -43,14 +45,15 @@ const ENDS: u64 = 64 << 10;
 pub const PIECE_BYTES: u64 = 64 << 20;
 /// A line that is longer is none, and what follows it is not looked for; so are as many bytes of blank lines.
 const LONGEST_LINE: u64 = 1 << 31;
-/// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than [`PIECE_BYTES`].
+/// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than
+/// [`PIECE_BYTES`].
 const JSON_FACTOR: u64 = 4;
 
 /// What one record may have, and what is read at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// The most bytes of a record: of a recording, of a line. Of a compressed buffer or a page too, unless it is compressed to less
-    /// than a 64th.
+    /// The most bytes of a record: of a recording, of a line. Of a compressed buffer or a page too, unless it
+    /// is compressed to less than a 64th.
     pub max_record_bytes: u64,
     /// A batch goes on in another piece after so many bytes; `u64::MAX` where it is wanted whole.
     pub piece_bytes: u64,
@@ -497,8 +500,8 @@ impl Lines {
         }
     }
 
-    /// Reads to the end of a line: of one within the limit all of it but its end, of any other a byte more than that; how many bytes
-    /// there were, the end included.
+    /// Reads to the end of a line: of one within the limit all of it but its end, of any other a byte more
+    /// than that; how many bytes there were, the end included.
     fn read_line(&mut self, line: &mut Vec<u8>) -> Result<u64> {
         // A line of just the limit may be followed by its end.
         let most = self.at.limits.max_record_bytes.saturating_add(2);

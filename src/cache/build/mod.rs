@@ -12,9 +12,9 @@
 //! follows from the shards alone. So number and speed of workers change no byte. Readers are held back when three commits
 //! of documents, or `BACKLOG_BYTES`, wait to be written; only the batch that the writer waits for is always read.
 //!
-//! What is read and processed at a time is a [`Piece`]: a batch, or a part of one where its documents are large and the processor
-//! looks at each alone. So memory follows from bytes, while order, and what a build that goes on passes over, follow from batches: there
-//! is no commit within one.
+//! What is read and processed at a time is a [`Piece`]: a batch, or a part of one where its documents are
+//! large and the processor looks at each alone. So memory follows from bytes, while order, and what a build
+//! that goes on passes over, follow from batches: there is no commit within one.
 
 pub mod inputs;
 pub mod keep;
@@ -91,8 +91,8 @@ impl<B> Piece<B> {
 
 /// Reads a shard from front to back.
 pub trait ReadShard<B>: Send {
-    /// The next documents. The pieces of a batch have together as many rows as were asked for, less at the end of the shard; None behind
-    /// it. Where a batch is cut changes no document.
+    /// The next documents. The pieces of a batch have together as many rows as were asked for, less at the
+    /// end of the shard; None behind it. Where a batch is cut changes no document.
     ///
     /// # Errors
     /// As [`Shards::open`].
@@ -424,7 +424,8 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
     let mut committed = (writer.documents(), Instant::now());
     let (mut account, before) = (Account::new(0, LISTED), writer.ledger().skipped.documents);
     let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
-    // Whether there is a part of a batch behind the last commit, of which a build that goes on would know nothing.
+    // Whether there is a part of a batch behind the last commit, of which a build that goes on would know
+    // nothing.
     let mut is_torn = false;
     loop {
         let is_new = !is_torn && writer.documents() > committed.0;

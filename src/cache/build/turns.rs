@@ -1,9 +1,9 @@
 //! Whose turn it is: which shard a worker reads next, and which batch the writer takes next.
 //!
-//! The order of batches is a pure function of the shards. *Round robin*: the shards in the order given, a batch of each, and again;
-//! who has no more drops out. *Concat*: one shard behind the other. A worker takes what the writer will need soonest of those
-//! shards that nobody reads at the moment, so that several are read at a time. A batch may come in pieces; then the writer stays with its
-//! shard until the last one.
+//! The order of batches is a pure function of the shards. *Round robin*: the shards in the order given, a
+//! batch of each, and again; who has no more drops out. *Concat*: one shard behind the other. A worker takes
+//! what the writer will need soonest of those shards that nobody reads at the moment, so that several are
+//! read at a time. A batch may come in pieces; then the writer stays with its shard until the last one.
 //!
 //! Nothing can deadlock: the batch that the writer waits for is read whatever waits already, and it waits for nothing else.
 //!
@@ -207,7 +207,8 @@ impl<B> Turns<B> {
         self.ready.notify_all();
     }
 
-    /// The next piece of the order, and its shard; waits for it, until `due`. None then, when stopped, or when all is done.
+    /// The next piece of the order, and its shard; waits for it, until `due`. None then, when stopped, or
+    /// when all is done.
     pub fn next(&self, due: Option<Instant>) -> Option<(usize, Outcome)> {
         let mut state = self.lock();
         loop {
@@ -316,7 +317,8 @@ mod tests {
         1 + (shard as u64 + batch) % 3
     }
 
-    /// What a worker does: takes turns until there are none, and answers them; a shard has `batches`, each of some pieces of 5 rows.
+    /// What a worker does: takes turns until there are none, and answers them; a shard has `batches`, each of
+    /// some pieces of 5 rows.
     fn work(turns: &Turns<()>, batches: &[u64]) {
         while let Some(turn) = turns.take() {
             let Turn { shard, batch, row, piece, .. } = turn;

@@ -1,12 +1,14 @@
 //! What an AAC stream says of itself: the setup of its decoder, the frames of ADTS, and whether it is HE-AAC.
 //!
-//! Of HE-AAC the decoder used here knows the core alone: half the rate, without the upper half of the spectrum. Such a recording is
-//! refused rather than decoded to what it is not. It tells what it is in its setup (explicitly, or in an extension that older
-//! decoders pass over), or in nothing but its packets: spectral band replication (SBR) lies in a fill element behind the
-//! core's. Where the core's elements end only a decoder knows, so places where a fill element would lead exactly to the end of the
-//! packet are looked for, and the decoder must be content with a packet that ends there ([`has_sbr`]).
+//! Of HE-AAC the decoder used here knows the core alone: half the rate, without the upper half of the
+//! spectrum. Such a recording is refused rather than decoded to what it is not. It tells what it is in its
+//! setup (explicitly, or in an extension that older decoders pass over), or in nothing but its packets:
+//! spectral band replication (SBR) lies in a fill element behind the core's. Where the core's elements end
+//! only a decoder knows, so places where a fill element would lead exactly to the end of the packet are
+//! looked for, and the decoder must be content with a packet that ends there ([`has_sbr`]).
 //!
-//! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2 (elements).
+//! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2
+//! (elements).
 
 use super::{corrupt, demux::Packet, unsupported};
 use crate::{Result, room};
@@ -110,7 +112,8 @@ fn sampling_frequency(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// Behind the core's setup: whether the extension of SBR says that it is there, and then whether parametric stereo is too.
+/// Behind the core's setup: whether the extension of SBR says that it is there, and then whether parametric
+/// stereo is too.
 fn extension(bits: &mut Bits<'_>) -> Option<bool> {
     if bits.read(1)? == 1 {
         bits.read(14)?;

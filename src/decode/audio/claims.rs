@@ -1,7 +1,8 @@
 //! What a container says that its bytes do not keep: a length, an end.
 //!
-//! In go an opened recording and its bytes, out comes what `forebay check` tells beside the samples. Nothing here changes a sample:
-//! a recording that was cut short decodes to what is there, and only its container knows that there was more.
+//! In go an opened recording and its bytes, out comes what `forebay check` tells beside the samples. Nothing
+//! here changes a sample: a recording that was cut short decodes to what is there, and only its container
+//! knows that there was more.
 //!
 //! | format | declared length | cut short if |
 //! |---|---|---|

@@ -1,12 +1,14 @@
-//! AAC and ALAC: packets come from [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), spans from the library's decoders.
+//! AAC and ALAC: packets come from [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), spans from the
+//! library's decoders.
 //!
-//! Where the packets lie is found once and kept with the recording; a span starts its decoder a fixed number of packets
-//! early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets, and its decoder draws noise (PNS)
-//! from a generator that only a new decoder resets: that, and the fixed pre-roll, make a span a pure function of bytes and
-//! span.
+//! Where the packets lie is found once and kept with the recording; a span starts its decoder a fixed number
+//! of packets early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets, and
+//! its decoder draws noise (PNS) from a generator that only a new decoder resets: that, and the fixed
+//! pre-roll, make a span a pure function of bytes and span.
 //!
-//! The timeline is the sample table's, cut by the edit; ADTS has neither, so there each packet counts in full. Of ALAC's last
-//! packet, which may be a short one, the packet itself is asked: some containers count it in full.
+//! The timeline is the sample table's, cut by the edit; ADTS has neither, so there each packet counts in
+//! full. Of ALAC's last packet, which may be a short one, the packet itself is asked: some containers count
+//! it in full.
 //!
 //! Source: own; ISO/IEC 14496-3 for the overlap; Apple's "ALAC" (frame headers).
 
@@ -40,7 +42,8 @@ const AAC_PREROLL: usize = 2;
 /// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight channels.
 const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
-/// AAC packets that are looked at for what the setup does not tell: how many of those must carry SBR, so that chance cannot.
+/// AAC packets that are looked at for what the setup does not tell: how many of those must carry SBR, so that
+/// chance cannot.
 const AAC_LOOK: usize = 4;
 const AAC_SBR: usize = 2;
 
@@ -143,7 +146,8 @@ impl<'a> Demuxed<'a> {
         let first =
             packets.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
-        // What the first packet decodes to is what counts: a container may tell other channels and another rate.
+        // What the first packet decodes to is what counts: a container may tell other channels and another
+        // rate.
         let mut new = None;
         let decoder = decoder(kept, &mut new, codec, &params)?;
         let decoded = decode(decoder, data(bytes, first))
@@ -261,8 +265,8 @@ fn decode<'d>(
 /// Samples per channel that an ALAC packet says it has, if it is shorter than others and begins with sound.
 fn alac_frames(packet: &[u8]) -> Option<u64> {
     let head = u64::from_be_bytes(*packet.first_chunk()?);
-    // Three bits of element (one channel, two, low frequencies), four of its number, twelve unused, then whether 32 bits of
-    // length follow the four bits of flags.
+    // Three bits of element (one channel, two, low frequencies), four of its number, twelve unused, then
+    // whether 32 bits of length follow the four bits of flags.
     let (element, is_partial) = (head >> 61, head >> 44 & 1 == 1);
     (matches!(element, 0 | 1 | 3) && is_partial).then_some(head >> 9 & 0xffff_ffff)
 }

@@ -1,13 +1,14 @@
 //! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
 //!
-//! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
-//! else all frames are walked once and the last valid one ends the recording. Frames behind it that are whole but do not go on
-//! from it (other numbers, another rate) make the recording an error: it is never silently short.
+//! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the
+//! bytes agrees; else all frames are walked once and the last valid one ends the recording. Frames behind it
+//! that are whole but do not go on from it (other numbers, another rate) make the recording an error: it is
+//! never silently short.
 //!
-//! Frames are numbered by frames or by samples. The bit that tells which came with FLAC 1.2.0; streams of variable block size
-//! that are older carry sample numbers without it. So where the numbers do not come to STREAMINFO's length, the first two frames
-//! that follow each other decide. Every
-//! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
+//! Frames are numbered by frames or by samples. The bit that tells which came with FLAC 1.2.0; streams of
+//! variable block size that are older carry sample numbers without it. So where the numbers do not come to
+//! STREAMINFO's length, the first two frames that follow each other decide. Every frame that a span touches
+//! passes its CRC-16 before it is decoded, so damage is an error and never noise.
 //!
 //! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
 //!
@@ -192,7 +193,8 @@ impl<'a> Flac<'a> {
         Some(self.declared).filter(|&n| n > 0)
     }
 
-    /// [`Stream::fixed`] by the numbers of the first two frames that follow each other; as it is if there are none.
+    /// [`Stream::fixed`] by the numbers of the first two frames that follow each other; as it is if there are
+    /// none.
     fn numbering(&self) -> Option<u32> {
         let range = self.first.at..self.bytes.len();
         let Some((one, next)) = linked(&self.bytes, range, self.frame_budget, &mut self.work()) else {
@@ -247,8 +249,8 @@ impl<'a> Flac<'a> {
     /// The end of the last valid frame; frames before it may be damaged.
     ///
     /// # Errors
-    /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that the search for sound
-    /// ones would read the bytes many times over.
+    /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that
+    /// the search for sound ones would read the bytes many times over.
     fn walk(&self, plain: &mut Vec<i64>) -> Result<u64> {
         let (mut frame, mut valid, mut work) = (self.first, 0, 4 * self.work());
         loop {
@@ -278,7 +280,8 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that `frame`, which none of the right number follows, is not followed by one that counts differently.
+    /// Checks that `frame`, which none of the right number follows, is not followed by one that counts
+    /// differently.
     ///
     /// # Errors
     /// `Unsupported`: then no frame's place is known without all before it.
@@ -297,10 +300,12 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that no whole frames come behind the `n_samples` that end at byte `behind`, unless STREAMINFO says that these are all.
+    /// Checks that no whole frames come behind the `n_samples` that end at byte `behind`, unless STREAMINFO
+    /// says that these are all.
     ///
     /// # Errors
-    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do not go on.
+    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do
+    /// not go on.
     fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
         if n_samples == self.declared {
             return Ok(());
@@ -642,7 +647,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_damaged_frames_ends() {
-        // Each sound frame is followed by one whose sum does not hold; STREAMINFO allows frames as large as can be.
+        // Each sound frame is followed by one whose sum does not hold; STREAMINFO allows frames as large as
+        // can be.
         let mut bytes = made(&[16, 65535], false, Count::Samples, 0)[..42].to_vec();
         for i in 0..40_000u64 {
             let mut frame = frame(16, false, i, 16 * i);

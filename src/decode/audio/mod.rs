@@ -230,7 +230,8 @@ impl AudioDecoder {
         Ok(recording)
     }
 
-    /// What a full decode of `recording` cuts and fills in: nothing, except in Vorbis whose granule positions are some samples off.
+    /// What a full decode of `recording` cuts and fills in: nothing, except in Vorbis whose granule positions
+    /// are some samples off.
     ///
     /// Walks all packets' lengths, and decodes none; spans are repaired alike, whether this is asked or not.
     pub fn repairs(&mut self, recording: &Recording<'_>) -> Repairs {

@@ -1,16 +1,19 @@
-//! MP4, M4A and MOV: the boxes of a file, and of its first sound track the codec, the edit and where the packets lie.
+//! MP4, M4A and MOV: the boxes of a file, and of its first sound track the codec, the edit and where the
+//! packets lie.
 //!
-//! In go the bytes of a file; out comes a [`Track`]. Every number of a table is a claim: tables are read entry by entry from the
-//! bytes that are there, no packet lies outside of the file, and all packets together have no more bytes, and are no more, than
-//! the file has bytes ([`Claims`]). So the walk is linear in the file, whatever it says. What comes before a table's first
-//! impossible entry counts, as in a file that is cut short.
+//! In go the bytes of a file; out comes a [`Track`]. Every number of a table is a claim: tables are read
+//! entry by entry from the bytes that are there, no packet lies outside of the file, and all packets together
+//! have no more bytes, and are no more, than the file has bytes ([`Claims`]). So the walk is linear in the
+//! file, whatever it says. What comes before a table's first impossible entry counts, as in a file that is
+//! cut short.
 //!
-//! Why not the library's demuxer: it believes counts of fragments without bytes for each sample, looks times up in lists for
-//! every packet, and leaves edits out.
+//! Why not the library's demuxer: it believes counts of fragments without bytes for each sample, looks times
+//! up in lists for every packet, and leaves edits out.
 //!
-//! Source: ISO/IEC 14496-12, sections 8.4 to 8.8; ISO/IEC 14496-14 and 14496-1, section 7.2.6 (`esds`); QuickTime File Format
-//! (`wave`, versions of sound descriptions). `iTunSMPB` is undocumented: a text of hexadecimal numbers, of which the second,
-//! third and fourth are samples before, behind, and in the recording.
+//! Source: ISO/IEC 14496-12, sections 8.4 to 8.8; ISO/IEC 14496-14 and 14496-1, section 7.2.6 (`esds`);
+//! QuickTime File Format (`wave`, versions of sound descriptions). `iTunSMPB` is undocumented: a text of
+//! hexadecimal numbers, of which the second, third and fourth are samples before, behind, and in the
+//! recording.
 
 use super::{
     Codec, corrupt,
@@ -42,7 +45,8 @@ pub(super) struct Track<'a> {
     pub(super) edit: Edit,
 }
 
-/// The boxes directly in `bytes`: where they begin, their names and what is in them. Sizes are clipped to what is there.
+/// The boxes directly in `bytes`: where they begin, their names and what is in them. Sizes are clipped to
+/// what is there.
 fn all_boxes(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -91,8 +95,8 @@ impl<'a> Track<'a> {
     /// Finds the track and appends its packets to `packets`.
     ///
     /// # Errors
-    /// `Corrupt` where boxes are missing or claim what cannot be, `Unsupported` without a sound track and for codecs not decoded
-    /// here.
+    /// `Corrupt` where boxes are missing or claim what cannot be, `Unsupported` without a sound track and for
+    /// codecs not decoded here.
     pub(super) fn open(bytes: &'a [u8], packets: &mut Vec<Packet>) -> Result<Self> {
         let missing =
             |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
@@ -316,7 +320,8 @@ impl Claims<'_> {
         let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();
         let default = |i| word(defaults, i).unwrap_or_default();
         for (start, _, fragment) in all_boxes(bytes).filter(|(_, name, _)| name == b"moof") {
-            // Where data begins that no run says otherwise of: behind that of the track before, in the old rule.
+            // Where data begins that no run says otherwise of: behind that of the track before, in the old
+            // rule.
             let mut behind = start as u64;
             for part in boxes(fragment, b"traf") {
                 let Some(header) = find(part, &[b"tfhd"]) else { continue };
@@ -395,7 +400,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Size and duration of each packet: no more of them than there are bytes for, if they have bytes of their own.
+    /// Size and duration of each packet: no more of them than there are bytes for, if they have bytes of
+    /// their own.
     fn packets(&self) -> impl Iterator<Item = (u32, u32)> {
         (0..self.n as usize).map_while(|i| {
             let row = self.rows.get(4 * self.words * i..4 * self.words * (i + 1))?;
@@ -417,7 +423,8 @@ impl<'a> Run<'a> {
 }
 
 impl Edit {
-    /// The edit of a list for a track of `track_scale` ticks per second; none where the list has gaps or several parts.
+    /// The edit of a list for a track of `track_scale` ticks per second; none where the list has gaps or
+    /// several parts.
     fn of_list(list: &[u8], moov: &[u8], track_scale: u32) -> Option<Self> {
         let movie_scale = find(moov, &[b"mvhd"]).and_then(timescale)?;
         let is_long = list.first() == Some(&1);

@@ -10,9 +10,10 @@
 //! end, the padding went with them. Links of equal layer, rate and channels are one timeline, the decoder new at each; two
 //! frames of another kind end it.
 //!
-//! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two lowest of the 32 subbands
-//! of such a granule (its alias reduction ends the spectrum there). All frames are looked at when the recording is opened, so that
-//! no span differs from the rest; those that no other follows are damaged and do not count. Encoders in use make none.
+//! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two
+//! lowest of the 32 subbands of such a granule (its alias reduction ends the spectrum there). All frames are
+//! looked at when the recording is opened, so that no span differs from the rest; those that no other follows
+//! are damaged and do not count. Encoders in use make none.
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main data that may
 //! begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames early and then earlier still,
@@ -106,8 +107,8 @@ impl<'a> Mpeg<'a> {
     /// Reads their headers, of layer III also the side information: up to 38 bytes of each.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block, [`ErrorKind::TooLarge`] beyond 4 GiB,
-    /// [`ErrorKind::Empty`] without samples.
+    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
+    /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
     pub(super) fn open(kept: &Kept, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));

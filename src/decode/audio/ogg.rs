@@ -28,8 +28,8 @@ pub(super) struct Page {
     sequence: u32,
     /// End position of the last packet that ends on this page, if one does.
     pub granule: Option<i64>,
-    /// The largest granule position on this page and the audio pages of its stream before it, once the stream is opened:
-    /// what spans are found by.
+    /// The largest granule position on this page and the audio pages of its stream before it, once the stream
+    /// is opened: what spans are found by.
     pub reach: i64,
     flags: u8,
     n_segments: u8,
@@ -239,8 +239,8 @@ impl<'a> Packets<'a> {
 
     /// The next packet that ends on the page `last` or before it.
     ///
-    /// If there is none the walk stands behind that page, with a packet that goes on there in hand: however the limits are
-    /// set, each page is passed once.
+    /// If there is none the walk stands behind that page, with a packet that goes on there in hand: however
+    /// the limits are set, each page is passed once.
     pub fn next_until(&mut self, last: usize) -> Option<Packet> {
         while self.page <= last {
             let page = self.pages.get(self.page)?;

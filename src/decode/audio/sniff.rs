@@ -318,7 +318,8 @@ fn dolby(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// AAC in LOAS: frames that begin with 11 bits of sync and 13 bits of length. Source: ISO/IEC 14496-3, section 1.7.2.
+/// AAC in LOAS: frames that begin with 11 bits of sync and 13 bits of length. Source: ISO/IEC 14496-3,
+/// section 1.7.2.
 fn latm(bytes: &[u8]) -> Option<&'static str> {
     let head = bytes.first_chunk::<3>()?;
     let is_sync = |bytes: &[u8]| bytes[0] == 0x56 && bytes[1] & 0xe0 == 0xe0;
@@ -327,7 +328,8 @@ fn latm(bytes: &[u8]) -> Option<&'static str> {
     (is_sync(head) && goes_on).then_some("are AAC in LOAS/LATM; ADTS and MP4 are decoded")
 }
 
-/// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section 2.4.3.2.
+/// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section
+/// 2.4.3.2.
 fn transport(bytes: &[u8]) -> Option<&'static str> {
     let is_one = bytes.len() > 3 * 188 && (0..4).all(|i| bytes[188 * i] == 0x47);
     is_one.then_some("are an MPEG transport stream")

@@ -1,24 +1,26 @@
 //! Vorbis in Ogg: the span is found by granule positions, and its packets are decoded with one before them.
 //!
-//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a full decode.
-//! Opening walks page headers and lists the pages of the first Vorbis stream of each link. A packet yields a quarter of
-//! its block and of the block before; the first of a link yields none. What ends on pages up to one with a granule
-//! position is a *group*: its packets' lengths should sum to the step of the granule position. So a fault condemns only the
-//! spans that touch it, and times behind it stay true.
+//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a
+//! full decode. Opening walks page headers and lists the pages of the first Vorbis stream of each link. A
+//! packet yields a quarter of its block and of the block before; the first of a link yields none. What ends
+//! on pages up to one with a granule position is a *group*: its packets' lengths should sum to the step of
+//! the granule position. So a fault condemns only the spans that touch it, and times behind it stay true.
 //!
-//! The timeline is that of the granule positions. Some encoders and cutters write positions that are a few samples off,
-//! which players do not notice: where no page is missing and all checksums hold, samples beyond the position are cut at
-//! the group's end, missing ones are zeros there, and both are counted ([`Vorbis::repairs`]). More than a long block, or a
-//! position that goes back, is no such slip: then, as where pages are lost or damaged, the group is corrupt.
+//! The timeline is that of the granule positions. Some encoders and cutters write positions that are a few
+//! samples off, which players do not notice: where no page is missing and all checksums hold, samples beyond
+//! the position are cut at the group's end, missing ones are zeros there, and both are counted
+//! ([`Vorbis::repairs`]). More than a long block, or a position that goes back, is no such slip: then, as
+//! where pages are lost or damaged, the group is corrupt.
 //!
-//! Start and end follow appendix A.2 and are no repairs: if the first group holds more samples than its granule position
-//! tells, they are cut off in front (behind, if the stream ends there); the last granule position cuts off the end, and
-//! is not believed beyond the last sample. A stream that starts late starts at sample 0 here, so the first group never
-//! disagrees with its position. Links of a chain with equal rate and channels are one timeline; any other link ends it.
+//! Start and end follow appendix A.2 and are no repairs: if the first group holds more samples than its
+//! granule position tells, they are cut off in front (behind, if the stream ends there); the last granule
+//! position cuts off the end, and is not believed beyond the last sample. A stream that starts late starts at
+//! sample 0 here, so the first group never disagrees with its position. Links of a chain with equal rate and
+//! channels are one timeline; any other link ends it.
 //!
-//! A walk over groups passes each page and packet once. What it looks back for, a packet before the first group, is looked
-//! for on [`MAX_BACK`] pages, and a group has a most of pages and packets: no file makes a span cost more than a fixed
-//! number of steps beside its own.
+//! A walk over groups passes each page and packet once. What it looks back for, a packet before the first
+//! group, is looked for on [`MAX_BACK`] pages, and a group has a most of pages and packets: no file makes a
+//! span cost more than a fixed number of steps beside its own.
 //!
 //! Channels come in the order of WAV: front left, front right, center, low frequency, back, side.
 //!
@@ -126,13 +128,15 @@ struct Link {
     granules: Range<i64>,
 }
 
-/// Pages between a group and what it needs of a packet that begins before it: what lies further away counts as lost. A page has
-/// up to 64 KiB, a packet seldom more than two pages.
+/// Pages between a group and what it needs of a packet that begins before it: what lies further away counts
+/// as lost. A page has up to 64 KiB, a packet seldom more than two pages.
 const MAX_BACK: usize = 1 << 10;
-/// Pages and packets that a group may have; the specification asks for a granule position on each page that ends a packet.
+/// Pages and packets that a group may have; the specification asks for a granule position on each page that
+/// ends a packet.
 const MAX_GROUP: usize = 1 << 14;
 
-/// Bytes that the decoders of a chain may take together, where links differ: each change of headers makes a new one.
+/// Bytes that the decoders of a chain may take together, where links differ: each change of headers makes a
+/// new one.
 const MAX_CHAIN_BYTES: usize = 256 << 20;
 
 /// Packets up to a page with a granule position.
@@ -188,7 +192,8 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// From the group on that begins with the page `first_page` of `paged`, and with the granule position `begin`.
+    /// From the group on that begins with the page `first_page` of `paged`, and with the granule position
+    /// `begin`.
     fn new(paged: Paged<'a>, setup: &'a Setup, first_page: usize, begin: i64) -> Self {
         let Paged { bytes, pages } = paged;
         let mut back = 1;
@@ -320,7 +325,8 @@ impl<'a> Vorbis<'a> {
         }
     }
 
-    /// Samples that granule positions cut off or ask for beyond what the packets yield, start and end aside. Walks all packets.
+    /// Samples that granule positions cut off or ask for beyond what the packets yield, start and end aside.
+    /// Walks all packets.
     pub fn repairs(&self) -> Repairs {
         let repairs =
             |link: &Link| link.repairs(Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] });
@@ -516,7 +522,8 @@ impl Link {
         }
     }
 
-    /// Samples that the packets of `group` yield beyond its granule position; below 0 if they do not reach it.
+    /// Samples that the packets of `group` yield beyond its granule position; below 0 if they do not reach
+    /// it.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if that is more than a slip of whoever wrote the position.
@@ -648,7 +655,8 @@ mod tests {
         page
     }
 
-    /// Reads a recording whole, and in spans of a second; tells how many steps that took for each of its pages and packets.
+    /// Reads a recording whole, and in spans of a second; tells how many steps that took for each of its
+    /// pages and packets.
     fn steps_each(bytes: &[u8]) -> (u64, Result<u64>) {
         let pages: Vec<_> = Pages::new(bytes).collect();
         let n = pages.len() + Packets::new(bytes, &pages, 0).count();
@@ -669,7 +677,8 @@ mod tests {
         (first, whole)
     }
 
-    /// Pages on which no packet ends, with and without granule positions, and packets without audio, among those with audio.
+    /// Pages on which no packet ends, with and without granule positions, and packets without audio, among
+    /// those with audio.
     #[test]
     fn pages_and_packets_without_audio_are_passed_once() {
         let bytes = file("perch_16000_mono.ogg");

@@ -18,7 +18,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// The format tag of WAVEFORMATEXTENSIBLE, which has the real one in a GUID.
 const EXTENSIBLE: u16 = 0xfffe;
-/// What follows the format tag in the SubFormat of WAVEFORMATEXTENSIBLE: `xxxxxxxx-0000-0010-8000-00aa00389b71`.
+/// What follows the format tag in the SubFormat of WAVEFORMATEXTENSIBLE:
+/// `xxxxxxxx-0000-0010-8000-00aa00389b71`.
 const SUBFORMAT_TAIL: [u8; 8] = [0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
 /// Where the fields of a codec begin in the `fmt ` chunk: behind its own size, and behind the SubFormat.
 const OWN_FIELDS: usize = 18;
@@ -155,7 +156,8 @@ fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
     tag(endian).or_else(|| tag(Endian::Little))
 }
 
-/// What a format tag that is not decoded stands for, in brackets; nothing if it is none of the usual. Source: RFC 2361.
+/// What a format tag that is not decoded stands for, in brackets; nothing if it is none of the usual. Source:
+/// RFC 2361.
 fn tag_name(tag: u16) -> &'static str {
     match tag {
         0x0020 => " (Yamaha ADPCM)",

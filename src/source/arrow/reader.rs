@@ -5,8 +5,9 @@
 //! current block; rows read alone leave that block in place, so both ways may be mixed. Several readers, each at a block of its
 //! own, read ahead: [`ArrowSource::block_rows`] says how many rows make one.
 //!
-//! Of a large recording a part may be enough, which its head tells: one more read, but of less. So heads are read first only
-//! where the last recording was of that kind, or the recording is larger than a block; of others, all is read at once.
+//! Of a large recording a part may be enough, which its head tells: one more read, but of less. So heads are
+//! read first only where the last recording was of that kind, or the recording is larger than a block; of
+//! others, all is read at once.
 
 use std::{
     ops::Range,

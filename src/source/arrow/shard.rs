@@ -103,7 +103,8 @@ impl OpenShards {
 pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
-    /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later rows as well.
+    /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later
+    /// rows as well.
     pub leave: Leave,
     pub is_kept: bool,
     /// Whether any was granted yet: of most shards none ever is.

@@ -18,8 +18,8 @@ pub(crate) type Contradiction = &'static str;
 /// The most buffers that an array of views may have.
 const MOST_BUFFERS: usize = 1 << 20;
 
-/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. A buffer of so many bytes may hold
-/// `most_held` of them, once decompressed.
+/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. A buffer of so many bytes
+/// may hold `most_held` of them, once decompressed.
 pub(crate) fn locate(
     batch: &RecordBatch<'_>,
     version: MetadataVersion,

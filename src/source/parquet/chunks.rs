@@ -63,7 +63,8 @@ struct State {
     held: u64,
     /// What kept the decoder from its bytes.
     error: Option<Error>,
-    /// The large pages of the batch, and those that the decoder still has: of which column, whether a dictionary.
+    /// The large pages of the batch, and those that the decoder still has: of which column, whether a
+    /// dictionary.
     pages: Vec<((usize, bool), Permit)>,
 }
 

@@ -1,8 +1,8 @@
 //! Looks at pages before the decoder does, where it would allocate by a number that nothing backs.
 //!
-//! Three numbers are of that kind: the size of a page when decompressed, the number of values of a dictionary, and the number of
-//! lengths of a delta encoding. A page that claims more than its bytes can hold is refused, and so is a header that is none
-//! (`thrift`); all else about it is the decoder's to judge.
+//! Three numbers are of that kind: the size of a page when decompressed, the number of values of a
+//! dictionary, and the number of lengths of a delta encoding. A page that claims more than its bytes can hold
+//! is refused, and so is a header that is none (`thrift`); all else about it is the decoder's to judge.
 //!
 //! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than their average, or
 //! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So what a batch of
@@ -67,7 +67,8 @@ impl Chunk {
     /// Looks at the header of a page, which `bytes` begin with; false if they end within it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for what is no header or a claim that cannot be, [`ErrorKind::TooLarge`] for one beyond the limit.
+    /// [`ErrorKind::Corrupt`] for what is no header or a claim that cannot be, [`ErrorKind::TooLarge`] for
+    /// one beyond the limit.
     pub(super) fn check_header(&self, bytes: &[u8]) -> Result<bool> {
         let PageClaims { size, compressed, n_values, values_and_rows } = match page_claims(bytes) {
             Ok(claims) => claims,
@@ -299,7 +300,8 @@ impl Checked {
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
         let mut held = self.size(page)?;
         if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
-            // A run of equal values takes some bytes, however many there are; of rows that are lists one may have all of them.
+            // A run of equal values takes some bytes, however many there are; of rows that are lists one may
+            // have all of them.
             let values = u64::from(page.num_values()).saturating_mul(LIST_VALUE);
             let limit =
                 self.max_bytes.max(MAX_BATCH).max((page.buffer().len() as u64).saturating_mul(USUAL_RATIO));

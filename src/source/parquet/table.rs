@@ -1,7 +1,9 @@
-//! The rows of a file with all their columns, or some, as tables: for what is no recording and no document of a loader.
+//! The rows of a file with all their columns, or some, as tables: for what is no recording and no document of
+//! a loader.
 //!
-//! Footer, reads, looks at pages and decoder are those of [`super::ParquetReader`]. Bytes and text are decoded as views, so that a value
-//! that many rows share is there once. Rows that cannot be decoded together, because they come to too much, are decoded one by one.
+//! Footer, reads, looks at pages and decoder are those of [`super::ParquetReader`]. Bytes and text are
+//! decoded as views, so that a value that many rows share is there once. Rows that cannot be decoded
+//! together, because they come to too much, are decoded one by one.
 
 use std::{
     path::Path,
@@ -100,7 +102,8 @@ impl ParquetTable {
     /// The next rows, at least one; None behind the last.
     ///
     /// # Errors
-    /// As [`super::ParquetReader::read`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row that comes to more than it may.
+    /// As [`super::ParquetReader::read`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row
+    /// that comes to more than it may.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(n) = self.rows_of(self.group) {
             if self.row < n {

@@ -1,12 +1,13 @@
 //! Footers and page headers, walked within bounds before the `parquet` crate parses them.
 //!
-//! In go bytes, out comes whether every field has the type that `parquet.thrift` gives it, every list has as many
-//! elements as it claims, and nothing is nested deeper than [`MOST_DEPTH`]. The crate takes the type of a known field
-//! for granted, allocates for a list by its claimed length, builds the tree of columns by recursion, and passes over
-//! lists of booleans without taking bytes for them. What passes here can make it do none of that beyond the limits below.
+//! In go bytes, out comes whether every field has the type that `parquet.thrift` gives it, every list has as
+//! many elements as it claims, and nothing is nested deeper than [`MOST_DEPTH`]. The crate takes the type of
+//! a known field for granted, allocates for a list by its claimed length, builds the tree of columns by
+//! recursion, and passes over lists of booleans without taking bytes for them. What passes here can make it
+//! do none of that beyond the limits below.
 //!
-//! The tree of columns is checked too: `num_children` against the elements that there are, its depth, and what the paths of all
-//! columns come to, since each column keeps the names of those above it.
+//! The tree of columns is checked too: `num_children` against the elements that there are, its depth, and
+//! what the paths of all columns come to, since each column keeps the names of those above it.
 //!
 //! Source: "Thrift compact protocol"; Parquet format, `parquet.thrift`; own for the limits.
 
@@ -14,7 +15,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// How deep structs and lists may lie within each other; `parquet.thrift` needs 8.
 const MOST_DEPTH: u32 = 32;
-/// How deep columns may be nested, the root not counted. Lists and maps take two levels of it, three in old files.
+/// How deep columns may be nested, the root not counted. Lists and maps take two levels of it, three in old
+/// files.
 const MOST_SCHEMA_DEPTH: usize = 64;
 /// The most elements of any list.
 const MOST_ELEMENTS: usize = 1 << 20;
@@ -188,7 +190,8 @@ pub fn check_footer(bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Looks at the numbers of columns and row groups, and at the tree of columns, of a footer whose fields are of their types.
+/// Looks at the numbers of columns and row groups, and at the tree of columns, of a footer whose fields are
+/// of their types.
 fn shape(bytes: &[u8]) -> Result<(), Wrong> {
     let mut n_chunks = 0;
     Input(bytes).fields(|id, code, input| match id {
@@ -216,7 +219,8 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
     })
 }
 
-/// Walks the tree of columns, which is a list in which each element says how many of those behind it are its children.
+/// Walks the tree of columns, which is a list in which each element says how many of those behind it are its
+/// children.
 fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
     let (_, n) = input.list()?;
     if n > MOST_COLUMNS {
@@ -273,7 +277,8 @@ pub(super) struct PageClaims {
     pub compressed: u64,
     /// Values of a dictionary.
     pub n_values: u64,
-    /// Values and rows of a data page of version 2: a decoder passes over pages by rows, and reads them by values.
+    /// Values and rows of a data page of version 2: a decoder passes over pages by rows, and reads them by
+    /// values.
     pub values_and_rows: Option<[i64; 2]>,
 }
 

@@ -10,7 +10,8 @@ const ROWS: u64 = 5000;
 /// The limit of a record, so that memory shows what ignores it.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-/// The bytes as a file of each kind, read in batches that are whole and in pieces: the same rows, or the same end.
+/// The bytes as a file of each kind, read in batches that are whole and in pieces: the same rows, or the same
+/// end.
 pub(crate) fn inputs(bytes: &[u8]) {
     for kind in [Kind::Parquet, Kind::Arrow] {
         let table = |at| {

@@ -115,8 +115,8 @@ impl Header {
         MainData { back: bits(side, 0, begin_bits), len: frame.len() - begin, used_bits }
     }
 
-    /// Whether the layer III frame that `frame` begins with has a mixed block: two windows in one granule, one for its two lowest
-    /// subbands and one for the others.
+    /// Whether the layer III frame that `frame` begins with has a mixed block: two windows in one granule,
+    /// one for its two lowest subbands and one for the others.
     pub fn has_mixed_block(&self, frame: &[u8]) -> bool {
         if self.layer != 3 {
             return false;
@@ -126,7 +126,8 @@ impl Header {
         // Behind part2_3_length (12), big_values (9), global_gain (8) and scalefac_compress (4 or 9).
         let window = if self.is_low_rate { 38 } else { 33 };
         let (_, mut granules) = self.granules();
-        // window_switching_flag, block_type and mixed_block_flag; what no decoder takes is no mixed block but damage.
+        // window_switching_flag, block_type and mixed_block_flag; what no decoder takes is no mixed block but
+        // damage.
         granules.any(|at| {
             let is_switched = bits(side, at + window, 1) == 1;
             let block_type = bits(side, at + window + 1, 2);

@@ -1,10 +1,10 @@
 //! The headers of a Vorbis stream, as far as packets' lengths need them.
 //!
-//! In go the identification and the setup header; out come rate, channels, block sizes and, for each mode, which block
-//! size it has. The modes come last in the setup header, and what is before them has no length field, so all of it is
-//! walked; nothing of it is built. The walk also bounds what a decoder will allocate: a codebook of a few bytes can
-//! claim megabytes. And whatever one part says of another (codebooks, floors, residues, submaps, mappings, channels) must be
-//! there, so that nothing behind this looks up what is not.
+//! In go the identification and the setup header; out come rate, channels, block sizes and, for each mode,
+//! which block size it has. The modes come last in the setup header, and what is before them has no length
+//! field, so all of it is walked; nothing of it is built. The walk also bounds what a decoder will allocate:
+//! a codebook of a few bytes can claim megabytes. And whatever one part says of another (codebooks, floors,
+//! residues, submaps, mappings, channels) must be there, so that nothing behind this looks up what is not.
 //!
 //! Source: Vorbis I specification, sections 3.2.1, 4.2.2, 4.2.4, 6.2.1, 7.2.2, 8.6.1.
 
@@ -410,8 +410,8 @@ mod tests {
         (next(0), next(1))
     }
 
-    /// Whatever number of something else a setup header names, it is there or the header is refused: each bit turned, and each
-    /// run of six ones, which names the last of what is counted in six bits.
+    /// Whatever number of something else a setup header names, it is there or the header is refused: each bit
+    /// turned, and each run of six ones, which names the last of what is counted in six bits.
     #[test]
     fn indices_are_checked() {
         let (identification, setup) = headers("stereo_44100.ogg");
@@ -435,7 +435,8 @@ mod tests {
         assert!(refused > 100, "{refused}");
     }
 
-    /// The mapping of a recording whose residue, floor, submap or channels are others: the end of the header, written anew.
+    /// The mapping of a recording whose residue, floor, submap or channels are others: the end of the header,
+    /// written anew.
     #[test]
     fn a_mapping_names_what_is_there() {
         let (identification, setup) = headers("stereo_44100.ogg");
