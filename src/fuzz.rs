@@ -149,10 +149,10 @@ fn read_rows<S: Source>(source: &Arc<S>) {
 
 /// The most batches of a shard that a target takes.
 const BATCHES: usize = 16;
-/// How long a batch of a small shard may take; what takes longer hangs.
+/// The longest time for a batch of a small shard; a longer one counts as a hang.
 const MOST_TIME: Duration = Duration::from_secs(60);
 
-/// A whole shard, Arrow or Parquet, as the Python classes open it.
+/// A whole shard, Arrow or Parquet, opened as by the Python classes.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let (storage, _, stop) = in_memory(bytes);
     let name = if bytes.starts_with(b"PAR1") { "a.parquet" } else { "a.arrow" };
@@ -160,8 +160,8 @@ fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }
 
-/// Takes the first batches of a pass; the rows in them, as `rows` tells, and those that failed. None if an
-/// error ended the pass.
+/// Takes the first batches of a pass; returns their rows, by `rows`, and the failed ones. None if an error
+/// ended the pass.
 fn take<K: Task>(
     source: &Arc<Recordings>,
     task: K,
@@ -188,8 +188,8 @@ fn take<K: Task>(
     Some(found)
 }
 
-/// A whole shard through the engine of a `Loader`: read, decoded, cropped, made features and batches of, in
-/// two orders. In a pass that ends each row is delivered or an error, once.
+/// A whole shard through the engine of a `Loader`: read, decode, crop, features and batches, in two orders.
+/// In a pass that ends, each row is delivered or an error, once.
 fn loader(bytes: &[u8]) {
     let Some(source) = recordings(bytes) else { return };
     for order in ["sequential", "global"] {

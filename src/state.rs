@@ -170,7 +170,7 @@ impl Identity {
 /// first, a colon and that token. A list of pairs would take four times the memory and ten times the time, which counts where a state is taken
 /// with every batch.
 fn packer(at: &Standing) -> Value {
-    // bounded: some bytes for each row that is held.
+    // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
     for &Held { row, used } in &at.held {
@@ -208,7 +208,7 @@ fn lost(state: Option<&Value>) -> Option<Losses> {
     let of_rank = |(rank, lost): (&String, &Value)| {
         let rows: Vec<_> = lost.get("rows")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
         let records = lost.get("records")?.as_u64()?;
-        // As many as were lost, at most; and no count goes beyond 64 bits from there on.
+        // At most the number of lost rows; so no later count exceeds 64 bits.
         let is_count = records <= MAX_EPOCH && rows.len() as u64 <= records && rows.len() <= NAMED;
         let rank = rank.parse().ok().filter(|&rank: &u64| rank < MAX_WORLD)?;
         is_count.then_some((rank, Lost { records, rows }))

@@ -89,8 +89,8 @@ impl Ledger {
         Ok(Self::read_any(folder)?.map(|(ledger, _)| ledger))
     }
 
-    /// The ledger of ours in `folder`, which names the files that a writer may replace; None if there is
-    /// none.
+    /// The ledger in `folder` written by forebay, which names the files that a writer may replace; None if
+    /// there is none.
     ///
     /// # Errors
     /// As [`Self::read`]; [`ErrorKind::State`] if another program wrote it.
@@ -109,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger in `folder`, and whether it is ours.
+    /// The ledger in `folder`, and whether forebay wrote it.
     fn read_any(folder: &Path) -> Result<Option<(Self, bool)>> {
         let path = folder.join(FILE);
         let json = match read_metadata(&path) {

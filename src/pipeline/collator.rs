@@ -34,7 +34,7 @@ const SLICE: Duration = Duration::from_millis(50);
 struct Made<B> {
     outcome: Result<Outcome<B>>,
     bad: Vec<Error>,
-    /// What counts with it, beside what a batch counts for itself.
+    /// Counts delivered with it, besides those of the batch itself.
     rest: Delivered,
     /// When it was complete.
     at: Instant,
@@ -58,7 +58,7 @@ pub(super) struct Pass<C: Collate> {
     first: u64,
     next: u64,
     is_over: bool,
-    /// What counts since the last batch that was handed out: batches that are left out, and the end of the
+    /// Counts since the last batch that was handed out: for batches that are left out, and the end of the
     /// pass.
     rest: Delivered,
     fatal: Option<Error>,
@@ -160,7 +160,7 @@ impl<C: Collate> Pass<C> {
         self.fatal.as_ref()
     }
 
-    /// What counts since the last batch that was handed out, once.
+    /// Returns the counts since the last batch that was handed out, once.
     pub(super) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.rest)
     }

@@ -80,7 +80,7 @@ impl DatasetSource {
         Self { dataset: Mutex::new(dataset), share, name }
     }
 
-    /// Looks for the batch that is `step` batches behind the first one of the first pass.
+    /// Finds the batch that is `step` batches after the first one of the first pass.
     ///
     /// # Errors
     /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than
@@ -121,19 +121,19 @@ impl DatasetSource {
 /// The most passes that are counted one by one.
 pub const COUNTED_PASSES: u64 = 1 << 20;
 
-/// The way to a batch that is counted from the first pass on.
+/// The search for a batch that is counted from the first pass on.
 #[derive(Debug)]
 pub struct Steps {
     epoch: u64,
-    /// Batches that are still ahead, from the start of this pass on.
+    /// Batches still to be counted, from the start of this pass on.
     left: u64,
-    /// The batches of each pass, if all have as many.
+    /// The batches of each pass, if all have the same number.
     all_alike: Option<u64>,
 }
 
 impl Steps {
-    /// The pass and the number of the batch in it; `None` if it was not found within `time`: then the next
-    /// call goes on.
+    /// The pass and the number of the batch in it; `None` if it was not found within `time`: the next call
+    /// continues.
     ///
     /// # Errors
     /// As [`Source::shard_rows_in`].
@@ -315,7 +315,7 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
     if error.kind == ErrorKind::Closed {
         return error;
     }
-    // Of a batch that nobody can reach the error is still to be told.
+    // The error of an unreachable batch is still to be reported.
     let begin = batch.saturating_mul(share.global_batch()).saturating_add(share.rank * share.batch_size);
     let end = begin.saturating_add(share.batch_size);
     error.message = format!("{} (batch {batch} of epoch {epoch}, indices {begin} to {end})", error.message);

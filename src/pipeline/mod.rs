@@ -128,7 +128,7 @@ pub struct Engine<S: Source, K: Task> {
     start: u64,
     /// Where the streams stand after the last batch that was taken, if its number does not tell.
     standings: Option<Standings>,
-    /// Where the engine stood before that batch. Forgotten by whatever leaves the pass.
+    /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
     /// The schedule that [`Engine::places`] asked last, and of which pass and streams it is.
     asked: Option<(u64, Canon, Schedule)>,
@@ -145,12 +145,12 @@ pub struct Engine<S: Source, K: Task> {
     ledger: Ledger,
 }
 
-/// Where an engine stood before the batch that was taken last.
+/// An engine's position before the batch that was taken last.
 struct Before {
     /// The number of that batch.
     batch: u64,
     standings: Option<Standings>,
-    /// What was counted since.
+    /// The counts since then.
     counts: Delivered,
 }
 

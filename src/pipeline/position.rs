@@ -244,7 +244,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     fn canon_problem(&self, canon: Canon) -> Option<String> {
         let Canon { n_streams, world_size } = canon;
         let ranks = self.plan.world_size;
-        // Each rank of the first start had as many streams; what a stream gets of a window follows from that.
+        // Each rank of the first start had this many streams; the window of a stream follows from that.
         let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
         if n_streams == 0 || !is_shared || !self.global_batch().is_multiple_of(n_streams) {
             return Some(format!(

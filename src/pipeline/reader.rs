@@ -219,7 +219,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         let Shared { counters, bytes: budget, .. } = &*shared;
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
         match outcome {
-            // Whatever it was that a read was left by.
+            // For any reason that ended the read.
             Err(_) if shared.is_stopped() => return false,
             Err(error) => {
                 match error.kind {
@@ -231,7 +231,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
             Ok(RawRecord { bytes, label }) => {
                 Counters::add(&counters.records_read);
-                // What was granted before it was read comes back when the record is dropped.
+                // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { bytes.len() };
                 let record = Record { bytes, label, index: row, seed, epoch };
                 let own = self.gate.own();

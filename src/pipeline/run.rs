@@ -159,7 +159,7 @@ impl<E> Drop for Answer<E> {
 /// A record in the channel, with the duty to answer for it.
 pub(super) struct Admitted<E> {
     pub(super) record: Record,
-    /// Bytes that it took as it was sent.
+    /// Bytes taken when it was sent.
     pub(super) bytes: usize,
     pub(super) answer: Answer<E>,
 }

@@ -4,7 +4,7 @@
 //! them whether anybody listens. What is told is kept in memory, up to [`MOST`] entries, and written by a thread of its own
 //! when the time is over or the loader closes, under a temporary name that becomes the file's when it is complete.
 //!
-//! A file that is there already is replaced only if it is a trace, too.
+//! An existing file is replaced only if it is a trace, too.
 //!
 //! Pieces of one thread follow one another; `batch` alone lies around others. Times are microseconds from the start.
 //!
@@ -34,7 +34,7 @@ const MOST: usize = 1 << 18;
 /// How long an engine that ends waits for the file, of some 30 MB at most.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What our files begin with, and hardly any other.
+/// The first bytes of a trace file, which hardly any other file has.
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_left_out\":";
 
 /// The line of a thread.
@@ -126,7 +126,7 @@ impl Trace {
     /// Starts to listen, for `length`, on a thread of `threads`, and writes the file at `path` then.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if a trace is taken already, or if there is a file that is no trace;
+    /// [`ErrorKind::State`] if another trace is being recorded, or if the existing file is not a trace;
     /// [`ErrorKind::Io`] if the file cannot be written.
     pub(super) fn start(
         self: &Arc<Self>,
@@ -242,8 +242,8 @@ fn part_of(path: &Path) -> PathBuf {
     part.into()
 }
 
-/// Looks whether there is nothing at a path that would be lost: no file, an empty one, or a trace. A partial
-/// one may be a device, since it is not replaced.
+/// Checks that no other data at a path would be lost: there is no file, an empty one, or a trace. A partial
+/// file may be a device, since it is not replaced.
 fn check_free(path: &Path, is_partial: bool) -> Result<()> {
     let is_free = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

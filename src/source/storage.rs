@@ -33,10 +33,10 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// What the system says; `InvalidInput` for anything that is not a regular file.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
-    /// The path without symbolic links and `..`: where what it names lies.
+    /// The path with symbolic links and `..` resolved.
     ///
     /// # Errors
-    /// What the system says; `NotFound` if there is no such file or folder.
+    /// The error of the system; `NotFound` if there is no such file or folder.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         fs::canonicalize(path)
     }
@@ -189,7 +189,7 @@ impl ReadAt for LocalFile {
     }
 }
 
-/// How much of a long read is asked of the system at once.
+/// The bytes of a long read per system call.
 const SLICE: usize = 8 << 20;
 
 /// The pauses before a transient failure is tried again.
@@ -231,7 +231,7 @@ fn retry<T>(
     }
 }
 
-/// Where what `path` names lies.
+/// `path` with symbolic links and `..` resolved.
 ///
 /// # Errors
 /// As [`Storage::resolve`], after retries.
@@ -311,7 +311,7 @@ impl StoredFile {
         if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }
     }
 
-    /// As [`Self::read_exact`], some MiB at a time, so that a run that is stopped leaves it soon.
+    /// As [`Self::read_exact`], some MiB at a time, so that it ends soon if the run is stopped.
     ///
     /// # Errors
     /// As there, and [`ErrorKind::Closed`].

@@ -4,10 +4,10 @@
 //! in the first two cache levels from window to logarithm, one lane each (see `lanes`), and each output value
 //! is written once, in its final type and place, as part of a run of eight. Frames inside the waveform are
 //! read in place; only those that reach over an end are copied, with reflection. FFT sizes that are powers of
-//! two go through our own eight-frame transform, others through `realfft`, frame by frame. The definitions
-//! are torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding, HTK mel, no
-//! area norm, for odd `n_fft` its bin frequencies as well: see `mel`), then `ln(max(mel, 1e-10))`. A frame
-//! with NaN or infinity in it comes out as NaN, never as a number.
+//! two use forebay's eight-frame transform, others `realfft`, frame by frame. The definitions are
+//! torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding, HTK mel, no area
+//! norm, for odd `n_fft` its bin frequencies as well: see `mel`), then `ln(max(mel, 1e-10))`. A frame with
+//! NaN or infinity in it comes out as NaN, never as a number.
 
 use super::{
     fft::LaneFft,
@@ -230,8 +230,8 @@ impl SpectrogramTransform {
         Ok(Self { config, engine, level, window, bank })
     }
 
-    /// Logs a warning if bands are narrower than the distance of two bins, so that some hold no bin and never
-    /// change.
+    /// Logs a warning if bands are narrower than the distance of two bins, so that some contain no bin and
+    /// are constant.
     pub fn warn_of_empty_bands(&self) {
         let n_empty = self.bank.n_empty();
         if n_empty > 0 {
@@ -269,7 +269,7 @@ impl SpectrogramTransform {
         Scratch { plan: (self.config.n_fft, self.n_mels()), ..Scratch::default() }
     }
 
-    /// Allocates what this plan needs of `scratch`, which is empty.
+    /// Allocates this plan's working memory in `scratch`, which is empty.
     fn fill(&self, scratch: &mut Scratch) -> Result<()> {
         let n_fft = self.config.n_fft;
         match &self.engine {
@@ -285,7 +285,7 @@ impl SpectrogramTransform {
         }
         room::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
         room::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
-        // Last, because its length tells whether all is there.
+        // Last, because its length shows whether all is allocated.
         room::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
     }
 
@@ -298,7 +298,7 @@ impl SpectrogramTransform {
     /// # Errors
     /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short
     /// (reflection needs more than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs
-    /// to another plan. [`ErrorKind::Memory`] if the system refuses that of `scratch`.
+    /// to another plan. [`ErrorKind::Memory`] if the allocation of `scratch` failed.
     pub fn transform(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32]) -> Result<()> {
         self.transform_to(&Form::default(), waveform, scratch, Typed::Float32(out))
     }

@@ -83,7 +83,7 @@ impl Blocks {
         block_bytes: u16,
         bits: u16,
     ) -> Result<Self> {
-        // Writers that leave it 0 mean the usual.
+        // A 0 from some writers means the usual number.
         if !matches!(bits, 0 | 4) {
             return Err(unsupported(format!("ADPCM of {bits} bits a sample is not decoded, only of 4")));
         }

@@ -72,7 +72,7 @@ impl Planes {
         &mut self.samples[i * self.len..(i + 1) * self.len]
     }
 
-    /// The samples of all channels, one behind the other, in the memory that they have.
+    /// The concatenated samples of all channels, in their existing memory.
     pub fn into_samples(mut self) -> Vec<f32> {
         self.samples.truncate(usize::from(self.channels) * self.len);
         self.samples

@@ -278,7 +278,7 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
         (b"PAR1", "are a Parquet file"),
     ];
     if bytes.starts_with(b"\x1aE\xdf\xa3") {
-        // The document type stands within the first element.
+        // The document type is within the first element.
         let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
         return Some(match (holds(b"webm"), holds(b"matroska")) {
             (true, false) => "are WebM",
@@ -335,16 +335,16 @@ fn transport(bytes: &[u8]) -> Option<&'static str> {
     is_one.then_some("are an MPEG transport stream")
 }
 
-/// MPEG audio of free format: a header whose bit rate is 0, so that its frames do not tell their length.
+/// MPEG audio of free format: a header whose bit rate is 0, so that the length of its frames is unknown.
 fn is_free_format(bytes: &[u8]) -> bool {
     let Some(&[sync, version, rates, mode]) = bytes.first_chunk::<4>() else { return false };
-    // With any bit rate in its place it must be a header.
+    // With any other bit rate it must be a valid header.
     rates >> 4 == 0 && mpeg_frame(&[sync, version, rates | 0x50, mode]).is_some()
 }
 
 /// How `bytes` look to a person.
 fn describe(bytes: &[u8]) -> String {
-    // The last two are told by too few bits to keep frames from being looked for.
+    // The last two are recognised by too few bits to skip the search for frames.
     if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
         return name.into();
     }

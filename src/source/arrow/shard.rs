@@ -103,11 +103,11 @@ impl OpenShards {
 pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
-    /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later
-    /// rows as well.
+    /// The gate of its reader for the memory of decompressed buffers, and whether they serve later rows as
+    /// well.
     pub leave: Leave,
     pub is_kept: bool,
-    /// Whether any was granted yet: of most shards none ever is.
+    /// Whether any was granted yet: most shards never need a permit.
     pub has_granted: AtomicBool,
     all: Arc<OpenShards>,
 }

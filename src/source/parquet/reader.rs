@@ -42,7 +42,7 @@ pub struct ParquetReader {
     files: Vec<(usize, OpenFile)>,
     current: Option<Current>,
     leave: Leave,
-    /// What the row that is wanted alone was granted by.
+    /// The permit of a row that is read alone.
     permit: Option<Permit>,
 }
 
@@ -108,7 +108,7 @@ impl ParquetReader {
             let path = if bytes.is_none() { values.path(at)? } else { None };
             Ok((values.label(at)?, bytes, path, values.is_granted(at)))
         });
-        // The pages are gone, unless the row was one of many.
+        // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, is_granted) = values?;
         if is_granted {
@@ -176,7 +176,8 @@ impl ParquetReader {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
         if run <= 1 {
-            // Its page and what that is decompressed to, and the copy of the row: the footer tells no more.
+            // Its page, compressed and decompressed, and the copy of the row: the footer has no smaller
+            // bound.
             let bytes = open.group_bytes(group.index).saturating_mul(2);
             self.permit = self.leave.admit(bytes)?;
             return take(&Decoder::one(open, &source.blocks, group.index, row)?, 0);
