@@ -1,8 +1,8 @@
-//! Every parser of ours as a function of bytes: what the fuzzer calls (`fuzz/`), and what the tests here call with real files and
-//! damaged copies of them.
+//! Every parser of forebay as a function of bytes. The fuzzer calls these targets (`fuzz/`), and so do the
+//! tests here, with real files and damaged copies of them.
 //!
-//! A target returns whatever the bytes are. Where there are two ways to one result, it compares them. What libraries do with the
-//! bytes is not the matter here (`tests/hostile.rs` is about that), but the whole decoder is a target too.
+//! A target returns for any bytes. If there are two ways to the same result, it compares them. The behaviour
+//! of libraries is tested elsewhere (`tests/hostile.rs`), but the whole decoder is a target too.
 //!
 //! Built for tests and with `--cfg fuzzing` only. Source: own.
 
@@ -244,7 +244,8 @@ fn state(bytes: &[u8]) {
     }
 }
 
-/// Calls target `name`. Once called, a panic of ours ends the process even where it is caught, and one of a library does not.
+/// Calls target `name`. After the first call, a panic of forebay ends the process even if it is caught, and
+/// one of a library does not.
 #[cfg(fuzzing)]
 #[allow(clippy::print_stderr, reason = "the last words of a process")]
 pub fn run(name: &str, bytes: &[u8]) {
@@ -298,7 +299,7 @@ mod tests {
         static IS_OURS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Notes on which thread a panic of ours was, even if it is caught.
+    /// Records the thread of a panic of forebay, even if it is caught.
     fn watch() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {

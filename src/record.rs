@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 /// The label of a row whose label is null.
 pub const NO_LABEL: i64 = -1;
 
-/// The most bytes that a record may have, if nobody says otherwise: 1 GiB.
+/// The default limit of a record's bytes: 1 GiB.
 pub const MAX_RECORD_BYTES: u64 = 1 << 30;
 
 /// Checks the size of a record before its bytes are read.
@@ -34,18 +34,18 @@ pub(crate) fn check_record_bytes(size: u64, limit: u64) -> Result<()> {
 /// An undecoded row of a shard, as a source reads it.
 #[derive(Debug, Clone)]
 pub struct RawRecord {
-    /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows were read together. Where an [`Excerpt`] was
-    /// enough, what lies outside of it is unspecified.
+    /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows
+    /// were read together. If only an [`Excerpt`] was read, bytes outside of it are unspecified.
     pub bytes: Bytes,
     /// The class, or [`NO_LABEL`].
     pub label: i64,
 }
 
-/// How many bytes of a record a source reads before it asks for an [`Excerpt`].
+/// How many bytes of a record a source reads before it calls an [`Excerpt`].
 pub const HEAD_BYTES: usize = 4096;
 
-/// Says which bytes of a record will be looked at beside its first [`HEAD_BYTES`], given these and the record's size; `None`
-/// if all are.
+/// Returns which bytes of a record are needed besides its first [`HEAD_BYTES`], given these and the record's
+/// size; `None` if all are.
 pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 
 /// Reads of at most this many bytes need no permit: each thread has one in flight, and a block of recordings

@@ -1,8 +1,9 @@
-//! Where a loader stands, as JSON: a number, what the number means, and what it belongs to.
+//! The position of a loader, as JSON: a number, its meaning, and the loader's identity.
 //!
-//! A state holds no data: the number of the next batch, the streams that it is counted in, and fingerprints of configuration and
-//! data that tell whether the loader that goes on is the one that stopped. One rank's state serves all ranks, unless batches are
-//! packed: then each rank's tells how its packers stand, and [`merge`] makes one state of all.
+//! A state holds no data: the number of the next batch, the streams that it is counted in, and fingerprints
+//! of configuration and data that show whether the resumed loader equals the stopped one. One rank's state
+//! serves all ranks, unless batches are packed: then each rank's state has the positions of its packers, and
+//! [`merge`] makes one state of all.
 
 use std::{collections::BTreeSet, fmt::Write, ops::Range};
 
@@ -164,11 +165,11 @@ impl Identity {
     }
 }
 
-/// A packer for [`standing`]: what it has read, and what it holds.
+/// A packer for [`standing`]: the number of documents read, and those held.
 ///
-/// That is a text of words, one for each document: its row less that of the one before, and, if it goes on at another token than the
-/// first, a colon and that token. A list of pairs would take four times the memory and ten times the time, which counts where a state is taken
-/// with every batch.
+/// The held documents are a text of words, one for each: its row minus that of the previous one, and, if it
+/// continues at another token than the first, a colon and that token. A list of pairs would take four times
+/// the memory and ten times the time, which matters if a state is taken with every batch.
 fn packer(at: &Standing) -> Value {
     // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());

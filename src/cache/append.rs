@@ -57,7 +57,7 @@ struct Head {
 }
 
 impl ArrayWriter {
-    /// Begins an array in `folder`, or goes on after its first `rows` rows: what lies behind them is cut off.
+    /// Begins an array in `folder`, or continues after its first `rows` rows: later rows are cut off.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`]; [`crate::ErrorKind::Corrupt`] if what is there cannot be read.

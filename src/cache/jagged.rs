@@ -291,7 +291,8 @@ pub struct JaggedWriter {
 }
 
 impl JaggedWriter {
-    /// Begins a field in `folder`, or goes on after `documents` documents of `values` values: what lies behind them is cut off.
+    /// Begins a field in `folder`, or continues after `documents` documents of `values` values: later ones
+    /// are cut off.
     ///
     /// # Errors
     /// As [`ArrayWriter::open`].

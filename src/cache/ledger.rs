@@ -129,7 +129,7 @@ impl Ledger {
         Self::from_json(&json).map(|ledger| Some((ledger, is_own))).map_err(damaged)
     }
 
-    /// Whether there is anything that a writer would go on from.
+    /// Whether there is anything that a writer could resume from.
     pub fn is_begun(&self) -> bool {
         self.documents > 0
             || self.is_finished

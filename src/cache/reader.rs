@@ -1,4 +1,4 @@
-//! A cache as whoever reads it sees it: documents, or the values of all documents in a row.
+//! The reader of a cache: documents, or the concatenated values of all documents.
 //!
 //! In go a path and numbers of documents or values, out come values in the caller's memory. A reader is shared by threads, and
 //! may be open while the cache grows: what is committed is what the ledger said when it was last looked at

@@ -35,9 +35,9 @@ use crate::{Error, ErrorKind, Result};
 pub struct WriterOptions {
     /// What is done to the bytes of a chunk.
     pub compression: Compression,
-    /// What makes the documents: names and texts that a later run must repeat to go on.
+    /// The processor of the documents: names and texts that a later run must repeat to resume.
     pub made_by: Map<String, Value>,
-    /// The names of the shards, each once; one more or less forbids to go on as well.
+    /// The names of the shards, each once; a run with more or fewer cannot resume either.
     pub shards: Vec<String>,
     /// Whether the files of an existing cache are removed; other files never are.
     pub overwrite: bool,

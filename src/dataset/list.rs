@@ -9,7 +9,7 @@ use std::{
 use super::{Field, Length, Store};
 use crate::{Error, ErrorKind, Result, cache::DataType, locks, room};
 
-/// The longest that a wait goes without a look at who gave up.
+/// The longest time of a wait between checks whether the caller gave up.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// A list of documents.

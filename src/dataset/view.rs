@@ -110,8 +110,8 @@ impl View {
     pub(super) fn mixture(views: Vec<(String, Self, Range<usize>)>, rules: MixtureRules) -> Result<Self> {
         let source = |(name, view, leaves): (String, _, _)| Source { name: name.into(), view, leaves };
         let mixed = Mixed { sources: views.into_iter().map(source).collect(), rules, recent: None };
-        // What is wrong whatever there will be to mix is told at once.
-        // bounded: a word for each source.
+        // Problems that do not depend on the sources' lengths are reported at once. bounded: a word for each
+        // source.
         let (stages, known) = (&mixed.rules.stages, vec![1; mixed.sources.len()]);
         match mixed.rules.block {
             Some(block) => Mixture::new(0, stages, block, Stop::Restart, &known).map(drop),

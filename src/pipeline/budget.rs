@@ -54,7 +54,7 @@ impl Held {
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
-    /// Records at which a resting thread goes on.
+    /// The number of records at which a parked thread is woken.
     half: usize,
     held: Mutex<Held>,
     freed: Condvar,
@@ -182,7 +182,7 @@ impl Budget {
         held.bytes -= bytes;
         held.records -= 1;
         held.released += 1;
-        // Waking nobody is a system call as well.
+        // A wake-up without a waiting thread is a system call as well.
         let wake = held.starved > 0 || held.resting > 0 && held.records <= self.half;
         drop(held);
         if wake {

@@ -1,8 +1,9 @@
-//! The collator: a thread that makes batches ahead, so that whoever wants one only takes it.
+//! The collator: a thread that makes batches ahead, so that the consumer only takes them.
 //!
-//! It draws, puts rows where they belong, and hands complete batches over through a channel, each with its number and the bad
-//! records that belong to it; it begins the next one when fewer than `prefetch_batches` lie there. What is asked for here is a batch that lies ready, in the usual case: a hand-over of some
-//! pointers, whatever its size. Errors come in their place, after the batches before them.
+//! It draws, puts rows into their places, and hands complete batches over through a channel, each with its
+//! number and its bad records. It begins the next one when fewer than `prefetch_batches` lie ready. Usually a
+//! requested batch lies ready: then the hand-over moves some pointers, for any size. Errors come at their
+//! position, after all earlier batches.
 
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -334,8 +334,8 @@ impl<C: Collate> Consumer<C> {
         Ok(true)
     }
 
-    /// Waits for what was asked for beside the tickets; false if time ran out. Of several substitutes that end the run, the first by row
-    /// is told.
+    /// Waits for records requested besides the tickets; false if time ran out. Of several substitutes that
+    /// end the run, the first by row is reported.
     fn await_asides(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());

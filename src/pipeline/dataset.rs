@@ -1,11 +1,12 @@
 //! The task of loading rows of a dataset: a worker makes a whole batch.
 //!
-//! Records of this task are batches by number. Rows of a batch are mapped and read together, so that neighbours are one read and a leaf
-//! of the user's own is called once; workers are as many batches apart as there are workers, and none waits for another. So the
-//! engine's order is `sequential`, and what it counts are batches. Ranks are the task's business: it makes this rank's rows of each.
+//! Records of this task are batches by number. Rows of a batch are mapped and read together, so that adjacent
+//! rows are one read and a user's leaf is called once. Workers are as many batches apart as there are
+//! workers, and none waits for another. So the engine's order is `sequential`, and it counts batches. The
+//! task handles ranks: it makes this rank's rows of each batch.
 //!
-//! While rows are still added nobody knows how many batches there will be: the pass is then as long as can be, and the first
-//! batch past the end says so ([`Rows::is_past_end`]).
+//! While rows are still added the number of batches is unknown: the pass then has the largest possible
+//! length, and the first batch past the end reports the end ([`Rows::is_past_end`]).
 
 use std::{
     path::Path,
@@ -210,7 +211,8 @@ impl ReadRecords for Numbers {
 pub struct Rows {
     /// The rows.
     pub columns: Columns,
-    /// Whether it lies past the end of a pass that nobody knew when it began: then it has none.
+    /// Whether the batch lies past the end of a pass whose length was unknown when it began: then it has no
+    /// rows.
     pub is_past_end: bool,
 }
 

@@ -320,7 +320,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         })
     }
 
-    /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
+    /// Hands out the fetched batch; `None` if there is none any more, because of a `seek` or `close` since
+    /// then.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings, counts }) = self.held.take()?;
         let standings = std::mem::replace(&mut self.standings, standings);
@@ -329,8 +330,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         Some((number, batch))
     }
 
-    /// Stands again before the batch that was taken last, which nobody got: it is the next one once more, made anew. Nothing, if none was
-    /// taken since the engine went elsewhere.
+    /// Puts back the batch that was taken last, if it did not reach the caller: it is made again as the next
+    /// one. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
         if let Some(Before { batch, standings, counts }) = self.before.take() {
             self.counters.take_back(counts);
@@ -340,8 +341,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
     }
 
-    /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
-    /// the same pass anew if it was left early. A pass that was sought or restored and has not gone on yet stays where it is.
+    /// Implements Python's `iter()`: an infinite engine continues. A finite one begins the next pass if the
+    /// last one is over, and the same pass again if it was left early. After `seek` or a restore, with no
+    /// batch taken since, the position stays.
     ///
     /// # Errors
     /// None that [`Engine::new`] would not have found.
@@ -467,7 +469,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.ledger.errors()
     }
 
-    /// Takes what [`Engine::errors`] lists, which begins anew: for whoever wants all of them, whatever their number.
+    /// Takes the list of [`Engine::errors`] and clears it: for callers that need all of them, in any number.
     pub fn take_errors(&mut self) -> Vec<Error> {
         self.ledger.take()
     }

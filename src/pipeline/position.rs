@@ -76,7 +76,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         self.check_batch(batch, true)?;
         if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
-            // It stands there already, and from now on because it was sought.
+            // The position is there already; from now on it counts as set by `seek`.
             self.start = batch;
         } else {
             self.leave(batch);
@@ -336,10 +336,11 @@ pub struct Upcoming {
 }
 
 impl Upcoming {
-    /// The rows of the next `n` examples of this rank; fewer if the pass ends before. `go_on` is asked before each batch.
+    /// The rows of the next `n` examples of this rank; fewer if the pass ends earlier. `go_on` is called
+    /// before each batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if there is none for so many. `None` if it was told not to go on.
+    /// [`ErrorKind::Memory`] if the allocation failed. `None` if `go_on` returned false.
     pub fn rows(mut self, n: usize, go_on: impl Fn() -> bool) -> Result<Option<Vec<i64>>> {
         let mut rows = Vec::new();
         let mut batch = self.batch;

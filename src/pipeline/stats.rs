@@ -65,7 +65,7 @@ pub(super) struct Meters {
     pub(super) collate: Meter,
     pub(super) examples: Total,
     pub(super) room: Total,
-    /// The loop of whoever takes batches.
+    /// The consumer's loop.
     pub(super) consumer: Meter,
     pub(super) batches: Total,
     /// Waits for the first batch of a pass, from the start of its threads on.
@@ -363,7 +363,7 @@ impl Counters {
 
     /// What was done in the last while.
     fn recent(&self) -> Option<Figures> {
-        // Not awaited: after a fork it may be locked for good.
+        // Not awaited: after a fork it may stay locked forever.
         let recent = self.recent.try_lock().ok()?;
         recent.as_ref().map(|Recent { older, last, .. }| Figures {
             elapsed_s: last.0.duration_since(older.0).as_secs_f64(),

@@ -45,7 +45,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn retried(&self) {}
 }
 
-/// Storage that counts what is tried again, for all who read from it.
+/// Storage that counts retries, for all its readers.
 #[derive(Debug)]
 pub(crate) struct Counted {
     storage: Arc<dyn Storage>,
@@ -129,7 +129,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
-/// Storage whose relative paths start from one folder for good. Messages keep the paths as given.
+/// Storage whose relative paths always start from one folder. Messages keep the paths as given.
 #[derive(Debug)]
 pub(crate) struct Rooted<S> {
     root: PathBuf,
@@ -182,8 +182,8 @@ impl ReadAt for LocalFile {
     fn will_need(&self, at: u64, len: u64) {
         use std::os::fd::AsRawFd;
         if let (Ok(at), Ok(len)) = (i64::try_from(at), i64::try_from(len)) {
-            // SAFETY: the descriptor is open as long as `self` lives; the call reads no memory of ours. It is advice, so
-            // its result does not matter.
+            // SAFETY: the descriptor is open as long as `self` lives; the call reads no memory of the
+            // process. It is advice, so its result does not matter.
             unsafe { libc::posix_fadvise(self.0.as_raw_fd(), at, len, libc::POSIX_FADV_WILLNEED) };
         }
     }
@@ -209,7 +209,7 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), TimedOut | WouldBlock | StaleNetworkFileHandle)
 }
 
-/// Runs `attempt` until it succeeds, fails for good, or has used up the pauses.
+/// Runs `attempt` until it succeeds, fails permanently, or has used up the pauses.
 fn retry<T>(
     storage: &dyn Storage,
     path: &Path,
@@ -239,7 +239,7 @@ pub(crate) fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
     retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| Error::io(path, "open", error))
 }
 
-/// An open file with its path, its size and patience; shared by all who read it.
+/// An open file with its path, its size and its retry budget; shared by all its readers.
 pub(crate) struct StoredFile {
     path: Arc<Path>,
     storage: Arc<dyn Storage>,

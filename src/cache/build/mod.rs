@@ -165,7 +165,7 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// A build that goes on, on threads of its own. Dropping it ends it; what is written by then is committed.
+/// A running build, on its own threads. Dropping it ends it; documents written by then are committed.
 pub struct Build {
     shared: Arc<dyn Running>,
     _threads: Threads,
@@ -299,7 +299,8 @@ impl Build {
         self.shared.progress()
     }
 
-    /// Waits for the end, but not longer than `at_most`; the number of documents, or None if it goes on.
+    /// Waits for the end, at most `at_most`; returns the number of documents, or None if the build still
+    /// runs.
     ///
     /// # Errors
     /// What ended the build; [`ErrorKind::Closed`] if it was cancelled. What was committed is there, and a build with the same
@@ -414,7 +415,7 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
         && error.kind != ErrorKind::Closed
         && let Err(untold) = writer.fail(&error.to_string())
     {
-        // Where the disk is full this may fail as well; the error is told all the same.
+        // If the disk is full this may fail as well; the error is reported all the same.
         log::warn!("cannot tell readers that the build failed: {untold}");
     }
     result

@@ -5,10 +5,11 @@
 //! no worker is reading, a worker takes the one that the writer will need first, so that several are read at
 //! a time. A batch may come in pieces; then the writer stays with its shard until the last piece.
 //!
-//! Nothing can deadlock: the batch that the writer waits for is read whatever waits already, and it waits for nothing else.
+//! No deadlock is possible: the batch that the writer waits for is read however many batches wait already,
+//! and the writer waits for nothing else.
 //!
-//! The turns of the pipeline are simpler, and others: errands that were numbered when they were asked for go on by number. Here nobody
-//! knows a batch's place among all before the shards that come before it have ended.
+//! The turns of the pipeline differ, and are simpler: errands are numbered when they are requested, and
+//! handed over by number. Here a batch's place in the order is unknown until the earlier shards have ended.
 
 use std::{
     collections::BTreeMap,

@@ -391,7 +391,7 @@ impl<'a> Flac<'a> {
 
     /// The first frame in `range` whose number lies between the bounds and whose end is confirmed.
     ///
-    /// `work` bounds the bytes that are looked at for nothing, which only made-up headers can use up.
+    /// `work` bounds the bytes of unsuccessful searches, which only crafted headers can use up.
     fn confirmed(
         &self,
         range: Range<usize>,

@@ -344,7 +344,7 @@ impl Scan<'_> {
                         return Some((offset, header));
                     }
                 }
-                // Two frames of another kind where one of ours was due: another recording begins.
+                // Two frames of another kind where one of this recording was due: another recording begins.
                 Some(header)
                     if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
                 {

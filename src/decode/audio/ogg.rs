@@ -1,12 +1,13 @@
 //! Ogg pages and the packets in them.
 //!
-//! In go the bytes of a recording; out come the pages of its logical streams, and of one stream's pages the packets. A
-//! page costs its header only: the walk hops from page to page and reads no bodies. Where the next page begins exactly
-//! where this one ends, the header is taken on trust; where it does not, the checksum decides whether the page counts, and
-//! the walk goes on at the next capture pattern. Whoever uses a body checks its page first ([`Page::check`]).
+//! Input: the bytes of a recording. Output: the pages of its logical streams, and the packets of one stream's
+//! pages. A page costs only its header: the walk jumps from page to page and reads no bodies. If the next
+//! page begins exactly where this one ends, its header is trusted; otherwise the checksum decides whether the
+//! page counts, and the walk continues at the next capture pattern. Callers check a page before they use its
+//! body ([`Page::check`]).
 //!
-//! Packets are told from one another by lacing values alone. One that goes on over pages must be continued by the stream's
-//! next page in sequence, else it is dropped, as RFC 3533 asks.
+//! Packets are separated by lacing values alone. A packet that spans pages must be continued by the stream's
+//! next page in sequence, else it is dropped, as RFC 3533 requires.
 //!
 //! Source: RFC 3533.
 
@@ -71,7 +72,7 @@ impl Page {
         self.offset + HEADER_LEN + usize::from(self.n_segments)
     }
 
-    /// Whether its first segment goes on with a packet of the page before.
+    /// Whether its first segment continues a packet of the previous page.
     fn continues(&self) -> bool {
         self.flags & 1 != 0
     }

@@ -82,8 +82,8 @@ impl Planes {
     /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would be.
     pub(crate) fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
-        // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at memory speed. 2^32 is above
-        // what integers of 32 bits come to if nobody scaled them, and its spectrum's power is below 2^112.
+        // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at
+        // memory speed. 2^32 is above all unscaled 32-bit integers, and its spectrum's power is below 2^112.
         const LARGEST: u32 = (127 + 32) << 23;
         let is_bad = |x: &f32| (x.to_bits() & 0x7f80_0000) >= LARGEST;
         for block in used.chunks(4096) {

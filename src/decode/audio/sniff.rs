@@ -101,7 +101,7 @@ fn container(bytes: &[u8]) -> Result<Option<Format>> {
 fn ogg(bytes: &[u8]) -> Result<Format> {
     let mut found = Vec::new();
     let mut at = 0;
-    // All streams of a link begin before any goes on.
+    // All streams of a link begin before any continues.
     for _ in 0..64 {
         let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
         if bytes.get(at..at + 4) != Some(b"OggS") || !is_first {

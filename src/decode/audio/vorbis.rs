@@ -356,7 +356,8 @@ impl<'a> Vorbis<'a> {
 
 /// Lists the first Vorbis stream of each link: its first page, and where in `others` its other pages are.
 fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &mut Vec<Page>) {
-    // Whether the link's first pages, one for each of its streams, are still coming, and whether one was of ours.
+    // Whether the link's first pages, one for each of its streams, are still coming, and whether one was of
+    // this stream.
     let (mut in_head, mut found) = (false, false);
     for page in Pages::new(bytes) {
         if page.begins_stream() {

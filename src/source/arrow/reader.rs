@@ -34,7 +34,7 @@ use crate::{
 pub(super) const BLOCK: u64 = SMALL_READ;
 /// How many bytes a block's rows have on average, so that most blocks are below the most.
 const USUAL_BLOCK: u64 = 3 << 20;
-/// How far behind a block's start the system is told what will be read.
+/// How far after a block's start the next reads are announced to the system.
 const ANNOUNCED: u64 = 4 * BLOCK;
 /// How many rows are looked at to fill a block; a guard where rows are empty.
 const BLOCK_ROWS: u64 = 1 << 16;

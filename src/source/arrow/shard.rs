@@ -54,7 +54,7 @@ impl Windows {
 /// What the readers of a source share.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
-    /// One for each shard. Locked while the file is opened: who wants it as well waits for that.
+    /// One for each shard. Locked while the file is opened: other threads that need it wait.
     files: Box<[Mutex<Weak<StoredFile>>]>,
     windows: Mutex<Windows>,
     max_record_bytes: u64,

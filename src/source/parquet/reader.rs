@@ -1,8 +1,9 @@
 //! Reads rows: finds the row group, and decodes it as far as it is needed.
 //!
-//! Rows that will be wanted in order are decoded together, a batch at a time, and handed out as slices of the decoded pages: only
-//! the current batch is held, and what lies before it is held by whoever still uses it. A row that is wanted alone costs the
-//! pages that it is in, and leaves the current batch in place; it is copied, so that it holds on to nothing else.
+//! Rows that are read in order are decoded together, a batch at a time, and handed out as slices of the
+//! decoded pages: the reader holds only the current batch; earlier ones are held by their remaining slices. A
+//! row that is read alone costs the pages that it is in, and leaves the current batch in place; it is copied,
+//! so that it keeps no other memory alive.
 
 use std::{
     ops::Range,
