@@ -102,8 +102,8 @@ pub struct LoaderConfig {
     pub n_readers: i64,
     /// Whether files are mapped and not read.
     pub mmap: bool,
-    /// Which files rows may name that hold no recording but its path. No part of what a state belongs to: no batch of readable rows
-    /// differs by it, and folders are called otherwise on another machine.
+    /// Which files may be named by rows that hold a path instead of a recording. Not part of a state's
+    /// identity: it changes no batch of readable rows, and folders have other names on another machine.
     #[cfg(feature = "arrow")]
     pub allow_paths: AllowPaths,
     /// Batches that are made ahead.

@@ -1,8 +1,8 @@
-//! Every parser of ours as a function of bytes: what the fuzzer calls (`fuzz/`), and what the tests here call with real files and
-//! damaged copies of them.
+//! Every parser of forebay as a function of bytes. The fuzzer calls these targets (`fuzz/`), and so do the
+//! tests here, with real files and damaged copies of them.
 //!
-//! A target returns whatever the bytes are. Where there are two ways to one result, it compares them. What libraries do with the
-//! bytes is not the matter here (`tests/hostile.rs` is about that), but the whole decoder is a target too.
+//! A target returns for any bytes. If there are two ways to the same result, it compares them. The behaviour
+//! of libraries is tested elsewhere (`tests/hostile.rs`), but the whole decoder is a target too.
 //!
 //! Built for tests and with `--cfg fuzzing` only. Source: own.
 
@@ -149,10 +149,10 @@ fn read_rows<S: Source>(source: &Arc<S>) {
 
 /// The most batches of a shard that a target takes.
 const BATCHES: usize = 16;
-/// How long a batch of a small shard may take; what takes longer hangs.
+/// The longest time for a batch of a small shard; a longer one counts as a hang.
 const MOST_TIME: Duration = Duration::from_secs(60);
 
-/// A whole shard, Arrow or Parquet, as the Python classes open it.
+/// A whole shard, Arrow or Parquet, opened as by the Python classes.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let (storage, _, stop) = in_memory(bytes);
     let name = if bytes.starts_with(b"PAR1") { "a.parquet" } else { "a.arrow" };
@@ -160,7 +160,8 @@ fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }
 
-/// Takes the first batches of a pass; the rows in them, as `rows` tells, and those that failed. None if an error ended the pass.
+/// Takes the first batches of a pass; returns their rows, by `rows`, and the failed ones. None if an error
+/// ended the pass.
 fn take<K: Task>(
     source: &Arc<Recordings>,
     task: K,
@@ -187,8 +188,8 @@ fn take<K: Task>(
     Some(found)
 }
 
-/// A whole shard through the engine of a `Loader`: read, decoded, cropped, made features and batches of, in two orders. In a pass that
-/// ends each row is delivered or an error, once.
+/// A whole shard through the engine of a `Loader`: read, decode, crop, features and batches, in two orders.
+/// In a pass that ends, each row is delivered or an error, once.
 fn loader(bytes: &[u8]) {
     let Some(source) = recordings(bytes) else { return };
     for order in ["sequential", "global"] {
@@ -243,7 +244,8 @@ fn state(bytes: &[u8]) {
     }
 }
 
-/// Calls target `name`. Once called, a panic of ours ends the process even where it is caught, and one of a library does not.
+/// Calls target `name`. After the first call, a panic of forebay ends the process even if it is caught, and
+/// one of a library does not.
 #[cfg(fuzzing)]
 #[allow(clippy::print_stderr, reason = "the last words of a process")]
 pub fn run(name: &str, bytes: &[u8]) {
@@ -297,7 +299,7 @@ mod tests {
         static IS_OURS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Notes on which thread a panic of ours was, even if it is caught.
+    /// Records the thread of a panic of forebay, even if it is caught.
     fn watch() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {

@@ -1,11 +1,11 @@
-//! Locks of what goes on working in a child after a fork: datasets, caches, tokenizers.
+//! Locks of objects that still work in a child after a fork: datasets, caches, tokenizers.
 //!
-//! A fork copies the memory and the one thread that calls it. What another thread had locked at that moment stays locked in the child
-//! for good, and what it guards may be half written. So nobody in a child waits for such a lock without a limit: after [`LIMIT`] it is
-//! an error that says what to do. In a process that is no child a lock is waited for as ever; one that is free costs nothing
-//! more in either.
+//! A fork copies the memory and only the calling thread. A lock that another thread held at that moment stays
+//! locked in the child forever, and the guarded data may be half written. So a child waits for such a lock
+//! with a limit: after [`LIMIT`] the call returns an error that says what to do. In a process that is not a
+//! child, a lock is awaited without a limit. A free lock costs no more in either.
 //!
-//! Loaders need none of this: in a child all that they are asked is refused before any lock of theirs is looked at.
+//! Loaders do not need this: in a child every call is refused before it touches a lock.
 
 use std::{
     process,
@@ -20,11 +20,11 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 
-/// How long a child waits for a lock that one of its own threads may have, or nobody any more.
+/// How long a child waits for a lock, which one of its threads may hold, or a thread that no longer exists.
 const LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The process that first asked; 0 before.
+/// The process of the first call; 0 before it.
 static HOME: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this process is a child, by fork, of one that called this before.
@@ -36,7 +36,7 @@ pub(crate) fn is_forked() -> bool {
     }
 }
 
-/// Locks a mutex, whoever panicked with it.
+/// Locks a mutex, even if it is poisoned.
 ///
 /// # Errors
 /// [`ErrorKind::Closed`] in a child, if it stays locked.
@@ -44,7 +44,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     taken(|| mutex.try_lock(), || mutex.lock(), is_forked)
 }
 
-/// Locks for reading, whoever panicked with it.
+/// Locks for reading, even if it is poisoned.
 ///
 /// # Errors
 /// As [`lock`].
@@ -52,7 +52,7 @@ pub(crate) fn read<T>(lock: &RwLock<T>) -> Result<RwLockReadGuard<'_, T>> {
     taken(|| lock.try_read(), || lock.read(), is_forked)
 }
 
-/// Locks for writing, whoever panicked with it.
+/// Locks for writing, even if it is poisoned.
 ///
 /// # Errors
 /// As [`lock`].

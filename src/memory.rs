@@ -1,17 +1,18 @@
 //! What a configuration may hold in memory, part by part, and how it is made to fit a budget.
 //!
-//! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are the most that it may come
-//! to; numbers that were left to the loader are chosen such that all parts together fit ([`fit`]), and what was asked for is never
-//! changed: if it does not fit, the error lists every part with what to lower. `docs/tuning.md` says what is not counted: the
-//! interpreter, batches that the caller keeps, decompressed record batches, and what a single recording has beyond one and a half times
-//! the bytes of the channel: recordings above [`SMALL_READ`](crate::record::SMALL_READ) count there from before they are read.
+//! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are
+//! its upper bound. Automatic numbers are chosen such that all parts together fit ([`fit`]). Explicit numbers
+//! are never changed: if they do not fit, the error lists every part with the parameter to lower.
+//! `docs/tuning.md` lists what is not counted: the interpreter, batches that the caller keeps, decompressed
+//! record batches, and the part of a single recording beyond one and a half times the bytes of the channel:
+//! recordings above [`SMALL_READ`](crate::record::SMALL_READ) count there from before they are read.
 
 use crate::{
     Error, ErrorKind, Result,
     pipeline::{AUTO_PREFETCH, Plan},
 };
 
-/// What a thread may hold for itself: a small record, decoders, plans, scratch, a stack.
+/// The memory of one thread: a small record, decoders, plans, scratch, a stack.
 pub const THREAD_BYTES: u64 = 30 << 20;
 /// What is read at once, by each thread that reads, and what the thread takes.
 const READ_BYTES: u64 = 5 << 20;
@@ -23,8 +24,8 @@ pub const MOST_READERS: usize = 256;
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
 /// The least that the loader makes of it by itself.
 const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
-/// Memory that records lie in, for each of their bytes at most: blocks are powers of two. Large ones are counted as they are; half of the
-/// bytes and one of them may be held.
+/// Bytes of memory per byte of a record, at most: blocks are powers of two. Large records are counted at
+/// their size; half of the channel's bytes and one such record may be held.
 const BLOCK_FACTOR: u64 = 2;
 /// Blocks at rest (`source/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;

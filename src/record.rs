@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 /// The label of a row whose label is null.
 pub const NO_LABEL: i64 = -1;
 
-/// The most bytes that a record may have, if nobody says otherwise: 1 GiB.
+/// The default limit of a record's bytes: 1 GiB.
 pub const MAX_RECORD_BYTES: u64 = 1 << 30;
 
 /// Checks the size of a record before its bytes are read.
@@ -34,26 +34,28 @@ pub(crate) fn check_record_bytes(size: u64, limit: u64) -> Result<()> {
 /// An undecoded row of a shard, as a source reads it.
 #[derive(Debug, Clone)]
 pub struct RawRecord {
-    /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows were read together. Where an [`Excerpt`] was
-    /// enough, what lies outside of it is unspecified.
+    /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows
+    /// were read together. If only an [`Excerpt`] was read, bytes outside of it are unspecified.
     pub bytes: Bytes,
     /// The class, or [`NO_LABEL`].
     pub label: i64,
 }
 
-/// How many bytes of a record a source reads before it asks for an [`Excerpt`].
+/// How many bytes of a record a source reads before it calls an [`Excerpt`].
 pub const HEAD_BYTES: usize = 4096;
 
-/// Says which bytes of a record will be looked at beside its first [`HEAD_BYTES`], given these and the record's size; `None`
-/// if all are.
+/// Returns which bytes of a record are needed besides its first [`HEAD_BYTES`], given these and the record's
+/// size; `None` if all are.
 pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 
-/// Reads of at most so many bytes ask nobody: each thread has one under way, and a block of recordings is no larger.
+/// Reads of at most this many bytes need no permit: each thread has one in flight, and a block of recordings
+/// is no larger.
 pub const SMALL_READ: u64 = 4 << 20;
 
-/// Memory that was granted before it was taken. It is counted until the last who shares it is gone.
+/// Memory that was granted before it was allocated. It is counted until the last share is dropped.
 pub trait Granted: Debug + Send + Sync {
-    /// Whoever kept it for later has let go of it: it comes back when the records that share it are done.
+    /// Called when the reader no longer keeps it for later rows: it is released when the records that share
+    /// it are done.
     fn let_go(&self);
 
     /// No more than `bytes` of it are needed from now on.
@@ -63,29 +65,30 @@ pub trait Granted: Debug + Send + Sync {
 /// A share of [`Granted`] memory.
 pub type Permit = Arc<dyn Granted>;
 
-/// What a reader asks before it takes memory for more than [`SMALL_READ`] bytes. Its calls wait, so that what all readers hold
-/// together stays bounded; one record is always granted, however large.
+/// Grants a reader's requests for memory of more than [`SMALL_READ`] bytes. Its calls wait, so that the
+/// memory of all readers together stays bounded; one record of any size is always granted.
 pub trait Gate: Send + Sync {
-    /// Asks for the memory of the record that is being read, best once for all of it. What is read holds the permit.
+    /// Requests the memory of the record that is being read, best once for all of it. The data read holds the
+    /// permit.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the run is stopped.
     fn admit(&self, bytes: u64) -> Result<Permit>;
 
-    /// Asks for memory that the reader will hold on to, for this record and later ones, until [`Granted::let_go`]. Of one thread alone,
-    /// and with nothing but [`Gate::admit`]'s since the last read.
+    /// Requests memory that the reader will keep, for this record and later ones, until [`Granted::let_go`].
+    /// For one thread only, and with no other calls than [`Gate::admit`] since the last read.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the run is stopped.
     fn keep(&self, bytes: u64) -> Result<Permit>;
 
-    /// As [`Gate::keep`], for memory that has been taken already, because nobody knew how much it would be.
+    /// As [`Gate::keep`], for memory that is allocated already, because its size was unknown before.
     fn kept(&self, bytes: u64) -> Permit;
 
-    /// Learns that the record being read lies in memory that was granted before.
+    /// Notes that the record being read lies in memory that was granted before.
     fn covers(&self);
 
-    /// Whether the run is stopped: a long read then ends soon, in whatever way.
+    /// Whether the run is stopped: a long read then ends soon, with or without an error.
     fn is_stopped(&self) -> bool;
 }
 
@@ -160,7 +163,8 @@ pub trait Source: Send + Sync + 'static {
 
 /// Reads rows for one thread.
 pub trait ReadRecords: Send {
-    /// From now on asks `gate` before it takes memory for a large read. Without one it takes what it needs.
+    /// From now on the reader requests memory for a large read from `gate`. Without a gate it allocates
+    /// without limit.
     fn ask(&mut self, _gate: Arc<dyn Gate>) {}
 
     /// Reads `row`; `run` rows from it on will be wanted next in storage order (1: this one only). Of a large record a source
@@ -223,8 +227,8 @@ pub trait Collate: Send {
     /// What the user gets.
     type Batch: Send + 'static;
 
-    /// Whether a batch of a finite pass that has no rows, since all of its records are bad, is left out where no other rank has a
-    /// part of it. Not where batches are counted as they come.
+    /// Whether a batch of a finite pass without rows, since all its records are bad, is left out if there are
+    /// no other ranks. Not for tasks that count batches as they come.
     const LEAVES_OUT_EMPTY: bool = true;
 
     /// Writes `example` into `row` of the batch under way, each row once; or takes it for its stream, if it is a wanted one.
@@ -236,7 +240,7 @@ pub trait Collate: Send {
     /// Hands out the batch under way, cut to its first `rows` rows, and begins the next.
     fn take(&mut self, rows: usize) -> Self::Batch;
 
-    /// The rows that the user finds in `batch`, which was cut to `rows`.
+    /// The rows of `batch` for the user; it was cut to `rows`.
     fn examples(_batch: &Self::Batch, rows: usize) -> usize {
         rows
     }

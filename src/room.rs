@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 /// Makes `values` `len` long, with copies of `value` behind those that are there.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Result<()> {
     reserve(values, len)?;
     values.resize(len, value);
@@ -25,16 +25,16 @@ pub(crate) fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Resu
 /// Makes room for `len` values in all, and no more.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
     let more = len.saturating_sub(values.len());
     values.try_reserve_exact(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
-/// Adds `value` behind those that are there.
+/// Appends `value`.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
     values.try_reserve(1).map_err(|_| refused((values.len() + 1).saturating_mul(size_of::<T>())))?;
     values.push(value);
@@ -44,7 +44,7 @@ pub(crate) fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
 /// A copy of `bytes`.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
     reserve(&mut copy, bytes.len())?;
@@ -55,7 +55,7 @@ pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
 /// A vector with room for `len` values.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     reserve(&mut values, len)?;
@@ -65,17 +65,17 @@ pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
 /// `len` copies of `value`.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     let mut values = with_room(len)?;
     values.resize(len, value);
     Ok(values)
 }
 
-/// Makes room for `more` values behind those that are there, with some to spare for what will be appended next.
+/// Reserves room for `more` further values, with some to spare for later ones.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 #[cfg(feature = "cache")]
 pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     let len = values.len().saturating_add(more);
@@ -85,7 +85,7 @@ pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
 /// `len` zero bytes, which the system hands out untouched where they are many.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the system refuses.
+/// [`ErrorKind::Memory`] if the allocation failed.
 pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
     if len == 0 {
         return Ok(Box::default());
@@ -100,7 +100,7 @@ pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
     Ok(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(start, len)) })
 }
 
-/// The error for so many bytes that the system has not.
+/// The error for a failed allocation of this many bytes.
 pub(crate) fn refused(bytes: usize) -> Error {
     let message = format!(
         "the system has no {} MiB of memory left to give; ask for less at once, or lower n_workers, clip_seconds, \

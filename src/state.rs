@@ -1,8 +1,9 @@
-//! Where a loader stands, as JSON: a number, what the number means, and what it belongs to.
+//! The position of a loader, as JSON: a number, its meaning, and the loader's identity.
 //!
-//! A state holds no data: the number of the next batch, the streams that it is counted in, and fingerprints of configuration and
-//! data that tell whether the loader that goes on is the one that stopped. One rank's state serves all ranks, unless batches are
-//! packed: then each rank's tells how its packers stand, and [`merge`] makes one state of all.
+//! A state holds no data: the number of the next batch, the streams that it is counted in, and fingerprints
+//! of configuration and data that show whether the resumed loader equals the stopped one. One rank's state
+//! serves all ranks, unless batches are packed: then each rank's state has the positions of its packers, and
+//! [`merge`] makes one state of all.
 
 use std::{collections::BTreeSet, fmt::Write, ops::Range};
 
@@ -164,13 +165,13 @@ impl Identity {
     }
 }
 
-/// A packer for [`standing`]: what it has read, and what it holds.
+/// A packer for [`standing`]: the number of documents read, and those held.
 ///
-/// That is a text of words, one for each document: its row less that of the one before, and, if it goes on at another token than the
-/// first, a colon and that token. A list of pairs would take four times the memory and ten times the time, which counts where a state is taken
-/// with every batch.
+/// The held documents are a text of words, one for each: its row minus that of the previous one, and, if it
+/// continues at another token than the first, a colon and that token. A list of pairs would take four times
+/// the memory and ten times the time, which matters if a state is taken with every batch.
 fn packer(at: &Standing) -> Value {
-    // bounded: some bytes for each row that is held.
+    // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
     for &Held { row, used } in &at.held {
@@ -208,7 +209,7 @@ fn lost(state: Option<&Value>) -> Option<Losses> {
     let of_rank = |(rank, lost): (&String, &Value)| {
         let rows: Vec<_> = lost.get("rows")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
         let records = lost.get("records")?.as_u64()?;
-        // As many as were lost, at most; and no count goes beyond 64 bits from there on.
+        // At most the number of lost rows; so no later count exceeds 64 bits.
         let is_count = records <= MAX_EPOCH && rows.len() as u64 <= records && rows.len() <= NAMED;
         let rank = rank.parse().ok().filter(|&rank: &u64| rank < MAX_WORLD)?;
         is_count.then_some((rank, Lost { records, rows }))

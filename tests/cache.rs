@@ -564,7 +564,8 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
     assert!(fs::read_to_string(folder.path().join("zarr.json")).unwrap().contains("mine"));
 }
 
-/// A writer that dies before its first commit, or while it removes a cache, leaves nothing that the next one refuses or keeps.
+/// A writer that dies before its first commit, or while it removes a cache, leaves nothing that the next one
+/// refuses or keeps.
 #[test]
 fn a_writer_that_died_is_in_nobodys_way() {
     let whole = TempDir::new().unwrap();
@@ -698,7 +699,8 @@ impl Process<Rows> for Lines {
     }
 }
 
-/// How much is read at a time changes no byte, nor which documents are left out, nor what a build that failed goes on from.
+/// How much is read at a time changes no byte, nor which documents are left out, nor what a build that failed
+/// goes on from.
 #[test]
 fn pieces_of_batches_change_nothing() {
     let folder = TempDir::new().unwrap();

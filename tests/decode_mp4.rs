@@ -107,8 +107,8 @@ fn mp4(setup: &[u8], packets: &[Vec<u8>], track: &[u8], movie: &[u8]) -> Vec<u8>
     plain(packets, &moov(&stsd(setup), &tables(packets, DATA_AT), track, movie))
 }
 
-/// The same in two fragments of two runs; the first run has sizes and durations of its own for each packet, and the second
-/// goes on where the first ends.
+/// The same in two fragments of two runs; the first run has sizes and durations of its own for each packet,
+/// and the second goes on where the first ends.
 fn fragmented(packets: &[Vec<u8>], is_moof_base: bool) -> Vec<u8> {
     let none: [Vec<u8>; 4] =
         [table(b"stts", &[0]), table(b"stsc", &[0]), table(b"stsz", &[0, 0]), table(b"stco", &[0])];

@@ -68,8 +68,8 @@ fn layers_are_told_apart() {
 
 #[test]
 fn mixed_blocks_are_refused_wherever_they_are() {
-    // MPEG-1 mono and MPEG-2 mono, without a checksum: where the first granule's window_switching_flag stands in the side information,
-    // in bits.
+    // MPEG-1 mono and MPEG-2 mono, without a checksum: where the first granule's window_switching_flag stands
+    // in the side information, in bits.
     for (name, sync, window) in [
         ("lame_cbr64_44100_mono.mp3", [0xff, 0xfb], 18 + 33),
         ("mp3_mpeg2_16000_mono.mp3", [0xff, 0xf3], 9 + 38),

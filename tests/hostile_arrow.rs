@@ -326,7 +326,8 @@ fn footers_that_lie() {
     let nested =
         [&COLUMNS[..], &[0xfc, 0xd1, 0x0f], &group.repeat(2000), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     let many = [&COLUMNS[..], &[0x2c], &crowd, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
-    // Behind a sound footer, a field 11 that is not known: 100 lists of 2^31 - 1 booleans, which take no bytes.
+    // Behind a sound footer, a field 11 that is not known: 100 lists of 2^31 - 1 booleans, which take no
+    // bytes.
     let endless = [0xf2, 0xff, 0xff, 0xff, 0xff, 7].repeat(100);
     let endless =
         [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0x79, 0xf9, 100], &endless, &[0]]
@@ -348,7 +349,8 @@ fn footers_that_lie() {
     let sound = [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     fs::write(&path, footer_alone(&sound)).unwrap();
     assert_eq!(open_parquet(&path, 1 << 30).unwrap().n_rows(), 0);
-    // As deep as columns may be, on a thread of the index with the usual stack; there is no column "text" at the top.
+    // As deep as columns may be, on a thread of the index with the usual stack; there is no column "text" at
+    // the top.
     let deepest = [&COLUMNS[..], &[0xfc, 65], &group.repeat(64), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     for name in ["a.parquet", "b.parquet"] {
         fs::write(folder.path().join(name), footer_alone(&deepest)).unwrap();
@@ -420,7 +422,8 @@ fn inputs_of_caches() {
     assert!(ours.is_empty(), "panics in {ours:?}");
 }
 
-/// A length that nothing backs, in front of a compressed buffer: 4 TB in a stream of some hundred bytes. And bodies that do expand.
+/// A length that nothing backs, in front of a compressed buffer: 4 TB in a stream of some hundred bytes. And
+/// bodies that do expand.
 #[cfg(feature = "cache")]
 #[test]
 fn compressed_inputs_of_caches() {
@@ -477,7 +480,8 @@ fn endless_lines() {
     }
 }
 
-/// However many recordings make a batch, those that are held at a time follow from their bytes, and from what their seconds become.
+/// However many recordings make a batch, those that are held at a time follow from their bytes, and from what
+/// their seconds become.
 #[cfg(feature = "cache")]
 #[test]
 fn recordings_of_a_batch_come_in_pieces() {

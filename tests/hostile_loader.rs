@@ -1,8 +1,8 @@
-//! Whole shards, damaged or made to deceive, through the engines of a `Loader` and of `forebay check`: within limits of time and
-//! memory, all threads together, each row is delivered or an error.
+//! Whole shards, damaged or made to deceive, through the engines of a `Loader` and of `forebay check`: within
+//! limits of time and memory, all threads together, each row is delivered or an error.
 //!
-//! 100 damaged copies, 2000 under `make soak`, and shards that claim rows which nothing backs. One test after the other: memory is that
-//! of the process.
+//! 100 damaged copies, 2000 under `make soak`, and shards that claim rows which nothing backs. One test after
+//! the other: memory is that of the process.
 
 #![cfg(all(feature = "audio", feature = "arrow", feature = "parquet"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -61,7 +61,8 @@ static ALLOCATOR: Counting = Counting;
 
 static ONE_BY_ONE: Mutex<()> = Mutex::new(());
 
-/// What a shard of at most a few hundred kilobytes may make an engine hold, with its decoders, plans and batches.
+/// What a shard of at most a few hundred kilobytes may make an engine hold, with its decoders, plans and
+/// batches.
 const MOST_BYTES: usize = 96 << 20;
 /// How long a batch of it may take: what takes longer hangs.
 const MOST_TIME: Duration = Duration::from_secs(100);

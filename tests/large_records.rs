@@ -1,4 +1,5 @@
-//! Records larger than all that may be in flight: what a run takes is measured by this binary's own allocator, in every order.
+//! Records larger than all that may be in flight: what a run takes is measured by this binary's own
+//! allocator, in every order.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

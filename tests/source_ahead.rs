@@ -362,7 +362,8 @@ fn a_stalled_read_holds_no_close_up() {
     }
 }
 
-/// Of three large records the first pieces are being read when the engine is closed: no other piece is asked for.
+/// Of three large records the first pieces are being read when the engine is closed: no other piece is asked
+/// for.
 #[test]
 fn a_long_read_is_left_where_it_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -317,7 +317,8 @@ fn a_damaged_page_costs_its_own_rows() {
     }
 }
 
-/// A header whose rows are not its values was believed by whoever passed over the page, and by nobody who read it.
+/// A header whose rows are not its values was believed by whoever passed over the page, and by nobody who
+/// read it.
 #[test]
 fn every_byte_of_a_small_file() {
     let folder = tempfile::tempdir().unwrap();

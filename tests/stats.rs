@@ -243,7 +243,8 @@ fn slow_storage_calls_no_workers() {
         batches(&mut engine, 60);
         report(&engine)
     };
-    // A worker that the system halts in the middle of a record seems to work, and hungry loops call another one.
+    // A worker that the system halts in the middle of a record seems to work, and hungry loops call another
+    // one.
     undisturbed(trial, |Report { stages: [_, decode, ..], .. }| decode.threads == 2);
 }
 

@@ -1,8 +1,8 @@
-"""Batches made ahead by a pipeline of the user's own, on Python threads, and handed over in schedule order.
+"""Batches made ahead by the user's pipeline, on Python threads, and handed over in schedule order.
 
-Whoever iterates orders batches, `buffers_ahead` beyond the one in hand; workers make them, each as soon as it can; an
-order carries its batch back, so that batches come as they were ordered. Workers know neither loader nor iterator, so
-that dropping these ends them.
+The iterating thread requests batches, `buffers_ahead` beyond the current one. Workers make them, each as soon
+as it is free; the request carries its batch back, so batches come in the order of requests. Workers hold no
+reference to loader or iterator, so dropping these ends the workers.
 """
 
 import math
@@ -28,12 +28,12 @@ __all__ = ["AsyncDataLoader", "BatchResult"]
 # The batches that percentiles are of.
 _RECENT = 1000
 
-# As the other loaders say it.
+# The same text as in the other loaders.
 _CLOSED = "the loader is closed; make a new one to go on"
 
 
 class BatchResult(NamedTuple):
-    """A batch, yours to keep and to change: its memory is used again when nothing refers to it any more."""
+    """A batch, which may be kept and modified: its memory is reused when nothing refers to it any more."""
 
     data: dict[str, NDArray[Any]]
     """By field, `[rows, *shape]`."""
@@ -46,9 +46,10 @@ class BatchResult(NamedTuple):
 
 
 class Reader(Protocol):
-    """What `AsyncDataLoader` reads from; metadata and storage state go to the pipeline as they are.
+    """The source of `AsyncDataLoader`; metadata and storage state are passed to the pipeline unchanged.
 
-    If the storage state has a method `will_need(indices)`, it is told of rows before they are read, on worker threads.
+    If the storage state has a method `will_need(indices)`, it is called on worker threads with rows before
+    they are read.
     """
 
     def __len__(self) -> int: ...
@@ -59,14 +60,14 @@ class Reader(Protocol):
 
 
 class Pipeline(Protocol):
-    """What makes a batch: fills `buffers`, an array `[len(indices), *shape]` per field, from the rows `indices`.
+    """Makes a batch: fills `buffers`, an array `[len(indices), *shape]` per field, from the rows `indices`.
 
-    It is called from several threads at once. Arrays hold anything before; what it returns is ignored.
+    It is called from several threads at once. The arrays are not initialised; the return value is ignored.
     """
 
     @property
     def output_specs(self) -> Mapping[str, Spec]:
-        """By field, shape and type of one row."""
+        """Shape and type of one row, by field."""
 
     def __call__(
         self, indices: NDArray[np.int64], metadata: Any, storage_state: Any, buffers: Mapping[str, NDArray[Any]], /
@@ -74,33 +75,35 @@ class Pipeline(Protocol):
 
 
 class AsyncDataLoader:
-    """Batches that a pipeline of your own makes ahead, on threads: Python, NumPy, or Numba code that releases the GIL.
+    """Batches made ahead by your own pipeline, on threads: Python, NumPy, or Numba code that releases the GIL.
 
-    `dataset_reader` has a length, `metadata` and `storage_state`. `pipeline` has `output_specs`, a dict of field to
-    `(shape, dtype)` of one row, and is called as `pipeline(indices, metadata, storage_state, buffers)`, from several
-    threads at once, to fill `buffers[field]`, an array `[len(indices), *shape]`.
+    `dataset_reader` has a length, `metadata` and `storage_state`. `pipeline` has `output_specs`, a dict of
+    field to `(shape, dtype)` of one row, and is called as
+    `pipeline(indices, metadata, storage_state, buffers)`, from several threads at once, to fill
+    `buffers[field]`, an array `[len(indices), *shape]`.
 
-    Each `iter()` is a pass: the next one, or the same again if it was left early. Its order is a function of
-    `(seed, epoch)`, that of `Loader(order="global")`. The last batch may be shorter. Arrays are yours to keep and to
-    change; their memory is used again when nothing refers to it.
+    Each `iter()` starts a pass: the next one, or the same one again if it was left early. Its order is a
+    function of `(seed, epoch)`, that of `Loader(order="global")`. The last batch may be shorter. Arrays may
+    be kept and modified; their memory is reused when nothing refers to it.
 
-    What the pipeline raises, `next()` raises in its place, with a note that names batch and indices, and the pass is
-    over. `state_dict()` stands for what was returned. Threads end with the pass, when its iterator is dropped, or by
-    `close()`; what the pipeline is doing then, they finish.
+    An exception of the pipeline is raised by `next()` at the batch's position, with a note that names batch
+    and indices, and ends the pass. `state_dict()` covers the returned batches. Threads end with the pass,
+    when its iterator is dropped, or by `close()`; a running call of the pipeline is finished first.
 
     Parameters
     ----------
     batch_size : int
         Rows of a batch.
     num_workers : int or "auto"
-        Threads; of which `buffers_ahead` at most have something to do. `"auto"` begins with one, adds one when batches
-        are not ready when asked for, and takes one away when all are; order and content stay the same.
+        Threads; at most `buffers_ahead` of them have work. `"auto"` begins with one, adds one when requested
+        batches are not ready, and removes one when all are; order and content stay the same.
     buffers_ahead : int
-        Batches beyond the one in hand, ready or being made: that many are in memory, beside those that you keep.
+        Batches beyond the current one, ready or being made: that many are in memory, besides those that you
+        keep.
     shuffle : bool
-        A new permutation of all rows each epoch; else rows as they are.
+        True: a new permutation of all rows each epoch. False: storage order.
     seed : int
-        What the order comes from, 0 to 2**64 - 1.
+        Seed of the order, 0 to 2**64 - 1.
 
     """
 
@@ -145,11 +148,11 @@ class AsyncDataLoader:
         self._closed = False
 
     def __len__(self) -> int:
-        """Batches of a pass."""
+        """The number of batches of a pass."""
         return self._schedule.n_batches
 
     def __iter__(self) -> Iterator[BatchResult]:
-        """Begins a pass; an iterator of this loader that was there before is over."""
+        """Begins a pass; an earlier iterator of this loader ends."""
         if self._closed:
             raise ForebayError(_CLOSED)
         self._leave()
@@ -172,18 +175,18 @@ class AsyncDataLoader:
         return self._closed
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass that the next `iter()` begins; one that runs is over."""
+        """Chooses the pass that the next `iter()` begins; a running pass ends."""
         check(epoch=(epoch, 0, 2**62))
         self._leave()
         self._position, self._goes_on = (operator.index(epoch), 0), False
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, as a dict that JSON can hold: after what was returned, not what was made ahead."""
+        """The loader's position after the returned batches, not those made ahead, as a dict that JSON can hold."""
         epoch, batch = self._position
         return {"epoch": epoch, "batch": batch, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next `iter()` goes on where the loader of `state` stood, with any `num_workers` and `buffers_ahead`."""
+        """Makes the next `iter()` resume at the position of `state`, with any `num_workers` and `buffers_ahead`."""
         check_identity(state, self._identity(), "loader")
         epoch, batch = state.get("epoch"), state.get("batch")
         if not (is_count(epoch, 2**62) and is_count(batch, max(len(self) - 1, 0))):
@@ -192,11 +195,13 @@ class AsyncDataLoader:
         self._position, self._goes_on = (epoch, batch), True
 
     def stats(self) -> dict[str, float]:
-        """What was waited for, in seconds.
+        """Counts of batches and workers, and waits in seconds.
 
-        - `batches` returned; `ready_s`, how long they had lain ready in all, and `starved_s`, how long `next()` took
-        - `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`: the same for a batch, of the last 1000
-        - `n_workers`, threads of the pass under way
+        - `batches` returned; `ready_s`, how long they lay ready in all, and `starved_s`, how long `next()`
+          took
+        - `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`: the same for a batch, of the last
+          1000
+        - `n_workers`, threads of the current pass
         """
         batches, ready_s, starved_s = self._counts
         recent = self._recent.copy() or [(0.0, 0.0)]
@@ -213,7 +218,7 @@ class AsyncDataLoader:
         }
 
     def close(self) -> None:
-        """Ends all threads, and waits for them a moment; a `next()` in another thread raises `ForebayError`."""
+        """Ends all threads, and waits for them for a short time; a `next()` in another thread raises `ForebayError`."""
         self._closed = True
         if workers := self._leave():
             workers.join()
@@ -248,7 +253,7 @@ class AsyncDataLoader:
         return {"version": 1, "kind": "forebay.AsyncDataLoader", **of_order}
 
     def _leave(self) -> Workers[BatchResult] | None:
-        """Stops the pass that runs, without waiting for it."""
+        """Stops the running pass, without waiting for it."""
         workers, self._workers = self._workers, None
         if workers:
             workers.stop()
@@ -312,7 +317,8 @@ class _Batches(Iterator[BatchResult]):
         counts = (batches + 1, all_ready_s + ready_s, all_starved_s + starved_s)
         after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
 
-        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still there.
+        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still
+        # there.
         order.made = None
         loader._counts, loader._position, loader._goes_on = counts, after, False
         self._next = number + 1
@@ -325,7 +331,7 @@ class _Batches(Iterator[BatchResult]):
         self._orders.append(order)
 
     def _poll(self, scale: Scale) -> None:
-        """Sees whether there are too few threads, or too many."""
+        """Checks whether there are too few threads, or too many."""
         first, *others = self._orders
         if others and others[-1].number < self._end - 1:  # at the end nothing is to be done for some
             empty = first.made is None
@@ -337,7 +343,7 @@ class _Batches(Iterator[BatchResult]):
         self._workers.join()
 
     def _fail(self, order: Order[BatchResult]) -> NoReturn:
-        """Says why there is no batch."""
+        """Raises the reason why there is no batch."""
         workers, loader, made = self._workers, self._loader, order.made
         if workers.forked:
             raise ForebayError("this pass began before a fork, and its threads stayed in the parent; call iter() anew")
@@ -353,7 +359,7 @@ class _Batches(Iterator[BatchResult]):
             order.made = made = None  # or it would keep itself, by way of its traceback and this frame
 
     def __del__(self) -> None:
-        # Without waiting: whoever drops the last reference, if not the collector, wants to go on.
+        # Without waiting: the thread that drops the last reference must not block.
         if hasattr(self, "_workers"):
             self._workers.stop()
 
@@ -407,7 +413,7 @@ class _Recipe:
         return BatchResult(data, indices, number % self.ahead)
 
     def _announce(self, number: int, will_need: Callable[[NDArray[np.int64]], object]) -> None:
-        """Tells which rows are read after those that are being read: each batch once, the first with its own."""
+        """Announces the rows to be read after the current ones: each batch once, the first together with its own."""
         end = min(number + self.ahead + 1, self.schedule.n_batches)
         for coming in range(number if number == self.first else number + self.ahead, end):
             will_need(self.schedule.indices(self.epoch, coming))

@@ -1,4 +1,4 @@
-"""Memory that goes round."""
+"""Memory that is recycled."""
 
 import math
 import operator
@@ -22,7 +22,7 @@ Spec: TypeAlias = tuple[Sequence[int], DTypeLike]
 
 
 class BufferPool:
-    """`num_buffers` arrays of one shape and type, lent one by one: scratch memory for threads, which never grows."""
+    """A pool of `num_buffers` arrays of one shape and type: scratch memory of constant size for threads."""
 
     def __init__(self, num_buffers: int, buffer_shape: Sequence[int] | int, dtype: DTypeLike) -> None:
         check(num_buffers=(num_buffers, 1, MOST))
@@ -40,7 +40,7 @@ class BufferPool:
             self._free.put(buffer_id)
 
     def acquire(self, timeout: float | None = None) -> tuple[int, NDArray[Any]]:
-        """A free buffer's number and array, as it was left.
+        """Returns a free buffer's number and array, with its old content.
 
         Waits for one; after `timeout` seconds raises `TimeoutError`.
         """
@@ -52,7 +52,7 @@ class BufferPool:
         return buffer_id, self._buffers[buffer_id]
 
     def release(self, buffer_id: int) -> None:
-        """Takes a buffer back, from any thread; whoever acquires it next writes into the same memory."""
+        """Takes a buffer back, from any thread; the next `acquire` may lend the same memory."""
         try:
             self._lent.remove(buffer_id)
         except KeyError:
@@ -63,15 +63,15 @@ class BufferPool:
 class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
     """Memory for one field of a batch.
 
-    A type of its own, because numpy has a view of a view refer to the owner of the memory, unless that is of another
-    type: so views of a loan keep the loan.
+    A separate type, because in numpy a view of a view refers to the owner of the memory, unless the owner has
+    another type: so views of a lent array keep the loan.
     """
 
     loan: "weakref.ref[NDArray[Any]]"
 
 
 class FieldMemory:
-    """The memory of one field: lent as arrays, and again when nothing refers to such an array or a view of it."""
+    """The memory of one field: lent as an array, and reusable when nothing refers to that array or a view of it."""
 
     def __init__(self, name: str, batch_size: int, spec: Spec, most_resting: int) -> None:
         try:
@@ -91,13 +91,13 @@ class FieldMemory:
         self._resting: deque[_Block] = deque(maxlen=most_resting)
 
     def lend(self, rows: int) -> NDArray[Any]:
-        """An array `[rows, *shape]`, of whatever is in its memory."""
+        """Returns an array `[rows, *shape]`, not initialised."""
         try:
             block = self._resting.pop()
         except IndexError:
             block = _Block((max(self._bytes, 1),), np.uint8)
         loan: NDArray[Any] = np.ndarray((rows, *self._shape), self._dtype, block)
-        # Calls nothing but C: Ctrl-C in a callback that is written in Python would be lost. The array keeps the block,
-        # and that keeps the callback.
+        # Calls only C functions: Ctrl-C in a callback written in Python would be lost. The array keeps the
+        # block, and the block keeps the callback.
         block.loan = weakref.ref(loan, partial(next, map(self._resting.append, (block,))))
         return loan

@@ -1,4 +1,4 @@
-"""Whether parameters and states are what they must be: errors name what is not, as those of `Loader` do."""
+"""Checks of parameters and states: errors name every problem, as those of `Loader` do."""
 
 import operator
 import os
@@ -17,33 +17,33 @@ MOST = 2**31 - 1
 
 
 def whole(name: str, value: SupportsIndex) -> int:
-    """The whole number that `value` is; `TypeError` if it is none, as a bool is not."""
+    """`value` as a whole number; `TypeError` if it is not one. A bool is not."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise _wrong(name, "a whole number", value)
     return operator.index(value)
 
 
 def is_count(value: object, most: int) -> TypeGuard[int]:
-    """Whether this, which a state says, is a whole number from 0 to `most`."""
+    """Whether this entry of a state is a whole number from 0 to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def truth(name: str, value: bool) -> bool:
-    """`value`; `TypeError` if it is not a bool, of numpy or not: `"no"` is true."""
+    """`value`; `TypeError` if it is not a bool of Python or numpy, since `"no"` would count as true."""
     if type(value).__name__ not in ("bool", "bool_"):
         raise _wrong(name, "a bool", value)
     return bool(value)
 
 
 def as_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """`value` as a path; `TypeError` if it is none."""
+    """`value` as a path; `TypeError` if it is not one."""
     if not isinstance(value, str | os.PathLike):
         raise _wrong(name, "a path (str or os.PathLike)", value)
     return Path(value)
 
 
 def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
-    """The paths, in an order that stays; `TypeError` for a set, or an iterator as of `Path.glob()`, which have none."""
+    """The paths; `TypeError` for a set, or an iterator such as that of `Path.glob()`, which have no fixed order."""
     if isinstance(paths, set | frozenset):
         raise TypeError(
             f"{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
@@ -70,7 +70,7 @@ def check(**parameters: tuple[SupportsIndex, int, int]) -> None:
 
 
 def problems(**parameters: tuple[SupportsIndex, int, int]) -> list[str]:
-    """What `check` would say, for a message that says more."""
+    """The problems that `check` would report, for a longer message."""
     return [
         f"{name} is {value}, must be {least} to {most}"
         for name, (value, least, most) in parameters.items()
@@ -79,7 +79,7 @@ def problems(**parameters: tuple[SupportsIndex, int, int]) -> list[str]:
 
 
 def check_identity(state: Mapping[str, Any], expected: Mapping[str, Any], whose: str) -> None:
-    """Raises `StateError` with all in which a state differs from what it is to be loaded into."""
+    """Raises `StateError` with all differences between a state and the loader that loads it."""
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict, not {type(state).__name__}; pass what state_dict() returned")
     different = [

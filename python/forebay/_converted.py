@@ -1,4 +1,4 @@
-"""What `forebay.torch` and `forebay.jax` share: a loader's batches, each made into something else; ranks."""
+"""Code shared by `forebay.torch` and `forebay.jax`: conversion of a loader's batches; ranks."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import compress, repeat
@@ -23,7 +23,7 @@ class Ranks(TypedDict):
 
 
 def is_finite(batches: Iterable[Any]) -> bool:
-    """Whether they have a length: those of an infinite loader, and of any stream, have none."""
+    """Whether the batches have a length: those of an infinite loader, and of any stream, have none."""
     try:
         len(batches)  # type: ignore[arg-type]
     except TypeError:
@@ -32,9 +32,9 @@ def is_finite(batches: Iterable[Any]) -> bool:
 
 
 def side_by_side(inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """Both as one array `[2, *shape]`: the memory that a `TokenLoader` gave them, in which one follows the other.
+    """Both as one array `[2, *shape]`: the memory of a `TokenLoader` batch, in which one follows the other.
 
-    What does not lie like that is copied.
+    Arrays with another layout are copied.
     """
     begin, behind = (array.__array_interface__["data"][0] for array in (inputs, targets))
     follows = behind == begin + inputs.nbytes and inputs.flags.c_contiguous and targets.flags.c_contiguous
@@ -44,15 +44,16 @@ def side_by_side(inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
 
 
 def bfloat16_fields(loader: object) -> Collection[str]:
-    """The fields that are bfloat16, of which numpy knows nothing, in the batches of a loader: they come as uint16."""
+    """The bfloat16 fields in the batches of a loader; numpy has no such type, so they come as uint16."""
     fields: Collection[str] = getattr(loader, "_bfloat16_fields", ())
     return fields
 
 
 def resumable(batches: Iterable[Item]) -> Iterator[Item]:
-    """The batches, for a `for` that is left and gone on with: a loader's own `iter()` would begin the pass again.
+    """The batches, for a `for` loop that is left and continued: the loader's `iter()` would begin the pass again.
 
-    A loop and not `next()`, after which Ctrl-C can come before the assignment; and nothing but C inside.
+    A loop instead of `next()`, after which Ctrl-C could come before the assignment; it calls only C
+    functions.
     """
     return compress(batches, repeat(True))
 
@@ -60,8 +61,8 @@ def resumable(batches: Iterable[Item]) -> Iterator[Item]:
 class Converted(Iterator[Made], Generic[Made]):
     """Batches of a loader through `convert`.
 
-    If that is interrupted, or fails, the loader takes back the batch that nobody got: neither the loop that comes next
-    nor `state_dict()` is behind it.
+    If the conversion is interrupted, or fails, the loader takes the batch back: the next loop and
+    `state_dict()` begin with it.
     """
 
     def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader | TokenLoader | DataLoader) -> None:

@@ -255,25 +255,25 @@ class Loader:
     def __exit__(self, *_exception: object) -> None: ...
     def __setstate__(self, state: dict[str, Any]) -> None: ...
     def close(self) -> None:
-        """Ends all threads; a `next()` that waits in another thread raises `ForebayError`, as every later one does."""
+        """Ends all threads; a waiting `next()` in another thread, and every later one, raises `ForebayError`."""
 
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
 
     def stats(self) -> _Stats:
-        """Counts, `delivered` those of the batches you got, times by stage, depths of the queues, and a verdict."""
+        """Counts (`delivered`: of the returned batches only), times by stage, depths of the queues, and a verdict."""
 
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
-        """Records what every thread does for `seconds` from now on, and writes it to `path` as trace events."""
+        """Records the activity of every thread for the next `seconds` and writes it to `path` as trace events."""
 
     def headspace(self, seconds: float = 2.0) -> _Headspace:
-        """How fast the loader is if the loop does nothing, measured on a copy at the same place."""
+        """Measures the loader's speed with a loop that does nothing, on a copy at the same position."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, as a dict that JSON can hold."""
+        """The loader's position, as a dict that JSON can hold."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the loader of `state` stood."""
+        """Resumes at the position of `state`."""
 
     def _take_back(self) -> None: ...
     def seek(self, batch: int) -> None:
@@ -283,7 +283,7 @@ class Loader:
         """Leaves out the batches in `ranges`, pairs of (first, end)."""
 
     def replay(self, batch: int) -> dict[str, NDArray[Any]]:
-        """Batch number `batch` once more, made on the side."""
+        """Returns batch number `batch` without a change of position."""
 
     def plan(self, n: int) -> NDArray[np.int64]:
         """The row numbers of the next `n` examples, without reading any data."""
@@ -319,7 +319,7 @@ class Loader:
 
     @property
     def shards(self) -> list[_Shard]:
-        """The shards as given."""
+        """The shards in the given order."""
 
     @property
     def closed(self) -> bool:
@@ -387,25 +387,25 @@ class TokenLoader:
     def __setstate__(self, state: dict[str, Any]) -> None: ...
     def _take_back(self) -> None: ...
     def close(self) -> None:
-        """Ends all threads; a `next()` that waits in another thread raises `ForebayError`, as every later one does."""
+        """Ends all threads; a waiting `next()` in another thread, and every later one, raises `ForebayError`."""
 
     def errors(self) -> list[_BadRecord]:
         """The documents that were skipped, each with its index and the reason."""
 
     def stats(self) -> _TokenStats:
-        """What `Loader.stats` tells, and what the packers hold and dropped."""
+        """The figures of `Loader.stats`, and the tokens that the packers hold, delivered and dropped."""
 
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
-        """Records what every thread does for `seconds` from now on, and writes it to `path` as trace events."""
+        """Records the activity of every thread for the next `seconds` and writes it to `path` as trace events."""
 
     def headspace(self, seconds: float = 2.0) -> _Headspace:
-        """How fast the loader is if the loop does nothing, measured on a copy at the same place."""
+        """Measures the loader's speed with a loop that does nothing, on a copy at the same position."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, with what its packers hold, as a dict that JSON can hold."""
+        """The loader's position, with the documents that its packers hold, as a dict that JSON can hold."""
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-        """Goes on where the loader of `state`, or the loaders of all ranks' states, stood."""
+        """Resumes at the position of `state`, or of the states of all ranks."""
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
@@ -424,7 +424,7 @@ class TokenLoader:
 
     @property
     def epoch(self) -> int:
-        """The pass of a finite loader, or how often an infinite one has read everything."""
+        """The pass of a finite loader, or how often an infinite one has read all documents."""
 
     @property
     def shards(self) -> list[_Shard]:
@@ -481,7 +481,7 @@ class Tokenizer:
 
     @property
     def n_vocab(self) -> int:
-        """The largest id and one."""
+        """The largest id plus one."""
 
     @property
     def bos_id(self) -> int:
@@ -498,7 +498,7 @@ class _DatasetStats(_Stats):
 
 @final
 class DataLoader:
-    """Yields batches of a dataset, made ahead, from any step on."""
+    """Yields batches of a dataset, made ahead, starting at any step."""
 
     def __new__(
         cls,
@@ -529,7 +529,7 @@ class DataLoader:
 
     @property
     def dataset(self) -> AsyncDataset:
-        """The dataset that it reads."""
+        """The dataset that the loader reads."""
 
     @property
     def batch(self) -> int:
@@ -546,17 +546,17 @@ class DataLoader:
         """Makes `batch` of the pass the next one."""
 
     def stats(self) -> _DatasetStats:
-        """What `Loader.stats` tells, and the rows and bytes that were read."""
+        """The figures of `Loader.stats`, and the rows and bytes read."""
 
     def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
-        """Writes what the threads do to a file."""
+        """Records the activity of the threads and writes it to a file."""
 
     def _take_back(self) -> None: ...
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, as JSON can hold it."""
+        """The loader's position, as a dict that JSON can hold."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the loader of `state` stood."""
+        """Resumes at the position of `state`."""
 
 _FieldTuple = tuple[str, str, int, list[int] | None]
 

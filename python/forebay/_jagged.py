@@ -10,11 +10,11 @@ __all__ = ["JaggedArray"]
 
 
 class JaggedArray(Sequence[NDArray[Any]]):
-    """The values of all rows one behind the other, and where each ends.
+    """The concatenated values of all rows, and the offsets of the rows.
 
-    Row i is `data[offsets[i] : offsets[i + 1]]`, a view; of a field of more dimensions than one it has the shape
-    `shapes[i]`. `data` and `offsets` are what `torch.nested.nested_tensor_from_jagged` and attention over sequences of
-    different lengths take (`cu_seqlens`).
+    Row i is `data[offsets[i] : offsets[i + 1]]`, a view; in a field of two or more dimensions it has the
+    shape `shapes[i]`. `torch.nested.nested_tensor_from_jagged`, and attention over sequences of different
+    lengths (`cu_seqlens`), take `data` and `offsets`.
     """
 
     __slots__ = ("data", "offsets", "shapes")
@@ -26,7 +26,7 @@ class JaggedArray(Sequence[NDArray[Any]]):
 
     @classmethod
     def from_rows(cls, rows: Sequence[NDArray[Any]]) -> Self:
-        """Of at least one row, copied."""
+        """Makes an array of one row or more, with a copy."""
         arrays = [np.asarray(row) for row in rows]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([array.size for array in arrays], out=offsets[1:])
@@ -35,12 +35,12 @@ class JaggedArray(Sequence[NDArray[Any]]):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """The type of the values."""
         return self.data.dtype
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many values each row has."""
+        """The number of values of each row."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""An array in a file, mapped into memory: the kernel is told which rows are read next, and has them then."""
+"""An array in a file, mapped into memory: coming rows are announced to the kernel, which reads them ahead."""
 
 import mmap
 from os import PathLike
@@ -19,8 +19,8 @@ class MappedReader:
     """The rows of a `.npy` file, mapped into memory, for `AsyncDataLoader`.
 
     The pipeline gets this reader as `storage_state`: `storage_state.array[indices]`, or
-    `np.take(storage_state.array, indices, axis=0, out=...)`. Rows of batches to come are read by the kernel meanwhile
-    (`madvise`, `MADV_WILLNEED`), many at once, where reading on access would wait for one page after the other.
+    `np.take(storage_state.array, indices, axis=0, out=...)`. The kernel reads rows of coming batches ahead
+    (`madvise`, `MADV_WILLNEED`), many at once; reading on access would wait for one page after the other.
     """
 
     array: np.memmap[Any, Any]
@@ -52,12 +52,12 @@ class MappedReader:
         return self
 
     def will_need(self, indices: NDArray[np.int64]) -> None:
-        """Has the kernel read these rows, and does not wait."""
+        """Requests these rows from the kernel, without waiting."""
         for start, stop in self._pages(indices):
             self._map.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
     def _pages(self, indices: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Where the rows lie in the map, in bytes: whole pages, as few pieces as possible, no byte beyond the file."""
+        """The byte ranges of the rows in the map: whole pages, as few ranges as possible, no byte beyond the file."""
         if not (self._row_bytes and len(indices)):
             return []
         start = self._start + np.unique(indices) * self._row_bytes

@@ -1,4 +1,4 @@
-"""Packed batches on a device: one copy each, out of pinned memory that goes round."""
+"""Packed batches on a device: one copy each, from pinned memory that is recycled."""
 
 from collections.abc import Iterator, Mapping
 from itertools import cycle
@@ -16,12 +16,12 @@ SLOTS = 2
 def token_batches(loader: TokenLoader, device: Any = "cuda", with_state: bool = True) -> Iterator[tuple[Any, ...]]:
     """Yields `(inputs, targets, state)` of a `TokenLoader`, or `(inputs, targets)`: tensors `[batch, seq_len]`.
 
-    On a CUDA device inputs and targets are copied by one non-blocking copy on the current stream, into memory that was
-    allocated once: what is yielded is written again by the second `next()` after it, behind all work that was given to
-    the stream until then. On the CPU the tensors share the loader's arrays, which are yours to keep.
+    On a CUDA device inputs and targets are copied by one non-blocking copy on the current stream, into memory
+    that is allocated once. The second `next()` after it overwrites these tensors, after all work that was
+    queued on the stream until then. On the CPU the tensors share the loader's arrays, and may be kept.
 
-    `state` is the loader's `state_dict()` after the batch. Tensors have the loader's dtype; for embeddings and losses
-    that want int64 from smaller ids, call `.long()` on the device. Ctrl-C loses no batch.
+    `state` is the loader's `state_dict()` after the batch. Tensors have the loader's dtype; if embeddings and
+    losses need int64 and the ids are smaller, call `.long()` on the device. Ctrl-C loses no batch.
 
     Raises `ConfigError` for another kind of device.
     """
@@ -42,7 +42,7 @@ def _tensors(batch: Mapping[str, Any]) -> Pair:
 
 
 class _Slot:
-    """Memory of one batch on both sides, and the event after which the host's may be written."""
+    """Memory of one batch on host and device, and the event after which the host's memory may be written."""
 
     def __init__(self, both: Any, device: Any) -> None:
         on_gpu = device.type == "cuda"
@@ -51,7 +51,7 @@ class _Slot:
         self.copied: Any = torch.cuda.Event() if on_gpu else None
 
     def copy(self, both: Any) -> Any:
-        """The batch on the device; `both` may be one of fewer rows."""
+        """Copies the batch to the device; `both` may have fewer rows."""
         if self.copied is not None:
             self.copied.synchronize()
         host, there = (memory.view(-1)[: both.numel()].view(both.shape) for memory in (self.host, self.there))
@@ -59,14 +59,14 @@ class _Slot:
         try:
             there.copy_(host, non_blocking=True)
         finally:
-            # Also if Ctrl-C came: the copy may be under way.
+            # Also after Ctrl-C: the copy may be running.
             if self.copied is not None:
                 self.copied.record(torch.cuda.current_stream(there.device))
         return there
 
 
 class _Ring:
-    """Slots that batches take in turn."""
+    """Slots that batches use in turn."""
 
     def __init__(self, device: Any) -> None:
         self._device = device

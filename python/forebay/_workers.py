@@ -1,9 +1,9 @@
-"""Threads that make what is ordered, as each is free.
+"""Threads that process requests, each as soon as it is free.
 
-An order carries what was made, and rings when it is there. Threads share nothing but queues whose operations are
+A request carries its result, and signals when it is ready. Threads share only queues whose operations are
 atomic, and attributes that one of them sets: there is no lock that Ctrl-C could leave locked, or that garbage
-collection at an odd moment could wait for. Threads know nothing but these queues and what to call, so that whoever
-ordered can be dropped, which ends them.
+collection could wait for. Threads refer only to these queues and the function to call, so that the requesting
+object can be dropped, which ends them.
 """
 
 import logging
@@ -23,12 +23,12 @@ Made = TypeVar("Made")
 
 _log = logging.getLogger("forebay")
 
-# How long join() waits for threads; one that is still at work then ends with that.
+# How long join() waits for threads; a thread that still works then ends after its current item.
 _JOIN_S = 0.5
 
 
 class Order(Generic[Made]):
-    """Something that was asked for. `made` becomes that, or the error, and then the bell rings."""
+    """A request. `made` becomes the result, or the error, and then the bell is signalled."""
 
     __slots__ = ("bell", "made", "made_at", "number")
 
@@ -40,7 +40,7 @@ class Order(Generic[Made]):
 
 
 class Workers(Generic[Made]):
-    """Threads that call `make(number)`; `stop` is for any thread, all else for the one that orders."""
+    """Threads that call `make(number)`; `stop` may be called by any thread, all else by the requesting one."""
 
     def __init__(self, make: Callable[[int], Made]) -> None:
         self.stopped = False
@@ -55,7 +55,7 @@ class Workers(Generic[Made]):
         _live.add(self)
 
     def resize(self, n_threads: int) -> None:
-        """Starts threads, or has some end once all that was ordered is under way."""
+        """Starts threads, or ends some once all requests are being processed."""
         while self.size < n_threads:
             thread = threading.Thread(target=self._run, name=f"forebay-async-{self.size}", daemon=False)
             self._threads = [*filter(_may_be_at_work, self._threads), thread]
@@ -68,17 +68,17 @@ class Workers(Generic[Made]):
             self._work.put(None)
 
     def wait_for(self, order: Order[Made]) -> None:
-        """Returns once this is made, or the threads were told to end."""
+        """Returns once this request is done, or the threads are stopping."""
         self._awaited = order
         while order.made is None and not self.stopped:
             order.bell.get()
 
     def finish(self) -> None:
-        """Tells the threads to end once all that was ordered is under way; one call of C, which Ctrl-C cannot halve."""
+        """Requests the threads to end once all requests are being processed; one C call, which Ctrl-C cannot split."""
         deque(map(self._work.put, repeat(None, len(self._threads))), maxlen=0)
 
     def stop(self) -> None:
-        """Tells the threads to end, after what each makes. Never waits, and may be called at any moment."""
+        """Requests the threads to end, each after its current item. Never waits, and may be called at any moment."""
         if self.forked:
             return
         self.stopped = True
@@ -88,7 +88,7 @@ class Workers(Generic[Made]):
             awaited.bell.put(None)
 
     def join(self) -> None:
-        """Waits for the threads, a moment."""
+        """Waits for the threads, for a short time."""
         if self.forked:
             return
         until = time.monotonic() + _JOIN_S
@@ -117,10 +117,10 @@ def _may_be_at_work(thread: threading.Thread) -> bool:
 
 
 class Scale:
-    """How many threads are enough: more while what is asked for is not there, fewer while all is that was ordered.
+    """How many threads are enough: more while a requested item is not ready, fewer while all requested items are.
 
-    A poll counts one for, one against, or nothing, and it takes a few to change anything: neither a single slow
-    batch nor threads that end in step, so that every other batch lies ready, are taken for the rule.
+    A poll counts one for, one against, or nothing, and a change takes a few polls: neither a single slow
+    batch nor threads that finish in step, so that every other batch lies ready, change the number.
     """
 
     POLLS = 5
@@ -131,7 +131,7 @@ class Scale:
         self._votes = 0
 
     def poll(self, *, empty: bool, full: bool) -> int:
-        """How many threads there should be."""
+        """Returns the number of threads that there should be."""
         self._votes += empty - full
         if abs(self._votes) >= self.POLLS:
             self.n_threads = min(max(self.n_threads + (1 if self._votes > 0 else -1), 1), self._most)
@@ -152,6 +152,6 @@ def _forget_all() -> None:
         workers.forked = workers.stopped = True
 
 
-# As `concurrent.futures` does: functions of `atexit` are called after threads were waited for, which is too late.
+# As in `concurrent.futures`: functions of `atexit` are called after threads were joined, which is too late.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_forget_all)

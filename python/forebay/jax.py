@@ -25,10 +25,11 @@ __all__ = ["Ranks", "batches", "rank_and_world_size"]
 
 
 def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
-    """Where `jax.distributed` has this process, for `Loader(files, **rank_and_world_size())`; 0 of 1 if it is alone.
+    """The process's rank in `jax.distributed`, for `Loader(files, **rank_and_world_size())`; 0 of 1 without it.
 
-    With a model that itself lies on devices of several processes, give the `sharding` of the batches: processes whose
-    devices hold the same rows have the same rank. Raises `ConfigError` where two have only some rows in common.
+    If the model spans devices of several processes, give the `sharding` of the batches: processes whose
+    devices hold the same rows have the same rank. Raises `ConfigError` if two processes have only some rows
+    in common.
     """
     if sharding is None:
         return {"rank": jax.process_index(), "world_size": jax.process_count()}
@@ -50,22 +51,23 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
 def batches(
     loader: Loader | TokenLoader | DataLoader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The batches of `loader` as `jax.Array`s: one pass, or without end.
+    """Yields the batches of `loader` as `jax.Array`s: one pass, or without end.
 
-    Without `sharding` they go to the default device. With one, the first axis of its `PartitionSpec` is that of the
-    examples, and each process gives its devices the rows that its own loader made, `rank` and `world_size` as
-    `rank_and_world_size(sharding)` has them: together `[batch_size * world_size, ...]`. Fields of fewer dimensions take
-    as much of the spec as they have.
+    Without `sharding` they go to the default device. With one, the first axis of its `PartitionSpec` is that
+    of the examples. Each process puts the rows of its own loader on its devices, with `rank` and `world_size`
+    from `rank_and_world_size(sharding)`; together they are `[batch_size * world_size, ...]`. Fields with
+    fewer dimensions use the first entries of the spec.
 
-    A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`. A `JaggedArray` becomes one of
-    arrays on the default device; devices cannot share it.
+    A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`. A `JaggedArray` becomes
+    one of arrays on the default device; devices cannot share it.
 
-    `pad_to` fills shorter batches up with rows of zeros, -1 in integers, so that a compiled step sees one shape. A
-    finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and devices share
-    evenly. A finite `TokenLoader` takes `drop_last=True` instead: a row of padding would be one of targets.
+    `pad_to` pads shorter batches with rows of zeros, -1 in integers, so that a compiled step gets one shape.
+    A finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and
+    devices need equal shares. For a finite `TokenLoader` use `drop_last=True` instead, since padding rows
+    would count as targets.
 
-    No batch is taken ahead, so `loader.state_dict()` is that of the last batch returned. Without `jax_enable_x64`
-    integers become int32; `OverflowError` tells of one that does not fit.
+    No batch is prefetched, so `loader.state_dict()` is that of the last batch returned. Without
+    `jax_enable_x64` integers become int32; one that does not fit raises `OverflowError`.
     """
     if pad_to is not None:
         check(pad_to=(pad_to, 1, MOST))
@@ -76,7 +78,7 @@ def batches(
 
 
 def _typed(batch: Mapping[str, Any], bfloat16: Collection[str]) -> Mapping[str, Any]:
-    """The batch with its fields of bfloat16 as such."""
+    """The batch with its bfloat16 fields in that type."""
     return {name: value.view(jax.dtypes.bfloat16) if name in bfloat16 else value for name, value in batch.items()}
 
 

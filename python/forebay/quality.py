@@ -13,7 +13,7 @@ __all__ = ["ShuffleQuality", "shuffle_quality"]
 
 @dataclass(frozen=True)
 class ShuffleQuality:
-    """What `shuffle_quality` found. A perfect shuffle of n rows has the values in brackets, about."""
+    """The result of `shuffle_quality`. In brackets: the approximate values of a perfect shuffle of n rows."""
 
     n: int
     """Indices looked at."""
@@ -40,11 +40,11 @@ class ShuffleQuality:
 def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, batch_size: int = 64) -> ShuffleQuality:
     """Measures an order, for example `loader.plan(n)` of one pass.
 
-    `indices` are row numbers in the order of training. Give one pass or a part of it: an index that comes again in the
-    next epoch would count as displaced. `shard_starts` are the first rows of the shards, rising from 0; shards
-    are counted in whole batches of `batch_size`, or in all indices where there are fewer.
+    `indices` are row numbers in the order of training. Give one pass or a part of it: an index repeated in
+    the next epoch would count as displaced. `shard_starts` are the first rows of the shards: 0, then
+    increasing. Shards are counted in whole batches of `batch_size`, or in all indices if there are fewer.
 
-    Raises `ConfigError` for what is no such list.
+    Raises `ConfigError` if an argument is not such a list.
     """
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.size < 2 or rows.dtype.kind not in "iu":
@@ -72,7 +72,7 @@ def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, b
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Pearson's; 1 where one of the two never changes."""
+    """Pearson's correlation; 1 if one of the two is constant."""
     x, y = x - x.mean(), y - y.mean()
     spread = float((x @ x) * (y @ y)) ** 0.5
     return float(x @ y) / spread if spread > 0 else 1.0
@@ -86,7 +86,8 @@ def _shards_per_batch(rows: NDArray[np.integer], starts: NDArray[np.integer], ba
     batches = np.sort(shards[: rows.size - rows.size % batch_size].reshape(-1, batch_size), axis=1)
     found = 1 + float((np.diff(batches, axis=1) != 0).sum(axis=1).mean())
 
-    # A shard of m of the n rows is missing in a batch of b with the probability C(n - m, b) / C(n, b), here by factors.
+    # A shard with m of the n rows is missing in a batch of b with probability C(n - m, b) / C(n, b), here by
+    # factors.
     sizes, shards_of_size = np.unique(np.bincount(shards), return_counts=True)
     missing = np.ones(sizes.size)
     for drawn in range(batch_size):

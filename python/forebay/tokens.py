@@ -1,11 +1,12 @@
-"""Text for language models: tokenizers, and documents out of Parquet files, a row group at a time.
+"""Text for language models: tokenizers, and documents from Parquet files, one row group at a time.
 
 >>> from forebay.tokens import Tokenizer, parquets_iter_batched
 >>> for texts in parquets_iter_batched("train", data_dir="shards"):  # doctest: +SKIP
 ...     ids = Tokenizer("gpt2.tiktoken").encode_batch(texts, n_threads=2)
 
-Files are taken in the order of their names. The last one is the split "val", all others are "train", unless `val=`
-names the files for validation. What ends in `.tmp` is still being written and is left out.
+Files are taken in the order of their names. The last one is the split "val", all others are "train", unless
+`val=` names the files for validation. A file whose name ends in `.tmp` is still being written and is left
+out.
 """
 
 import os
@@ -52,12 +53,12 @@ def parquets_iter_batched(
 ) -> Iterator[list[str]]:
     """Yields the texts of row groups `start`, `start + step`, ... of every file of a split, once; nulls are left out.
 
-    `data_dir` is a folder, a pattern or a list of files, `base_data_dir()` by default. `val` gives the files for
-    validation by name, path or pattern; the last file by default. To share the row groups out over ranks, give
-    `start=rank, step=world_size`.
+    `data_dir` is a folder, a pattern or a list of files, `base_data_dir()` by default. `val` gives the files
+    for validation by name, path or pattern; the last file by default. To divide the row groups among ranks,
+    give `start=rank, step=world_size`.
 
-    Raises `ConfigError` for a split without files or a file without the column, `DecodeError` for text that is not
-    UTF-8 or a damaged row group.
+    Raises `ConfigError` for a split without files or a file without the column, `DecodeError` for text that
+    is not UTF-8 or a damaged row group.
     """
     problems = _not_at_least(0, start=start) + _not_at_least(1, step=step)
     if problems:
@@ -82,19 +83,20 @@ def document_batches(
     val: str | Sequence[str] | None = None,
     text_column: str = "text",
 ) -> Iterator[tuple[list[str], Position]]:
-    """Yields `(texts, (pq_idx, rg_idx, epoch))` without end: up to `tokenizer_batch_size` texts, and their place.
+    """Yields `(texts, (pq_idx, rg_idx, epoch))` without end: up to `tokenizer_batch_size` texts, and their position.
 
-    `pq_idx` counts the files of the split, `rg_idx` the row groups of the file, both from 0; epochs count from 1. Every
-    epoch has the same order. A rank gets the row groups `rank`, `rank + world_size`, ... of every file
-    (`stride="file"`), or of all files in a row (`stride="global"`, the default where a file has fewer row groups than
-    there are ranks).
+    `pq_idx` counts the files of the split, `rg_idx` the row groups of the file, both from 0; epochs count
+    from 1. Every epoch has the same order. A rank gets the row groups `rank`, `rank + world_size`, ... of
+    every file (`stride="file"`), or of all files concatenated (`stride="global"`, the default if a file has
+    fewer row groups than there are ranks).
 
-    `resume_state_dict` is `{"pq_idx": ..., "rg_idx": ..., "epoch": ...}`: it goes on with the first row group of this
-    rank after the round of `world_size` row groups that holds this one. So the rest of that row group is lost, and with
-    another world size row groups are lost or come twice; `TokenLoader` resumes exactly.
+    `resume_state_dict` is `{"pq_idx": ..., "rg_idx": ..., "epoch": ...}`: reading continues with the first
+    row group of this rank after the round of `world_size` row groups that contains this one. So the rest of
+    that row group is lost, and with another world size row groups are lost or repeated; `TokenLoader` resumes
+    exactly.
 
-    Raises `ConfigError` for a split without files, without documents, or with fewer row groups than ranks, `StateError`
-    for a state that does not fit, `DecodeError` as `parquets_iter_batched` does.
+    Raises `ConfigError` for a split without files, without documents, or with fewer row groups than ranks,
+    `StateError` for a state that does not fit, `DecodeError` as `parquets_iter_batched` does.
     """
     problems = _not_at_least(1, tokenizer_batch_size=tokenizer_batch_size, world_size=world_size)
     problems += _not_at_least(0, rank=rank)
@@ -146,7 +148,7 @@ def _rounds(row_groups: list[int], world_size: int, stride: str | None) -> Round
 
 
 def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, row_groups: Sequence[int]) -> tuple[int, int]:
-    """The epoch and the round to go on with; `row_groups` has how many there are in each file."""
+    """The epoch and the round to continue with; `row_groups` has the number of row groups of each file."""
     if state is None:
         return 1, 0
     missing = [key for key in ("pq_idx", "rg_idx") if key not in state]
@@ -160,7 +162,7 @@ def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, row_groups: Sequen
         problems.append(f"rg_idx is {row_group}, and file {file} has {row_groups[file]} row groups")
     if problems:
         raise StateError("the state does not fit: " + "; ".join(problems))
-    # Rounds are in order, so the next one is the first that begins behind the place.
+    # Rounds are in order, so the next one is the first that begins after the position.
     following = (i for i, places in enumerate(rounds) if places[0] > (file, row_group))
     return epoch, next(following, len(rounds))
 

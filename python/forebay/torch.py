@@ -6,7 +6,7 @@
 >>> for batch in forebay.torch.DevicePrefetcher(loader, "cuda"):  # doctest: +SKIP
 ...     step(batch["spectrogram"], batch["label"])
 
-A loader has threads of its own, so nothing here starts a process or a thread.
+A loader has its own threads, so this module starts no process and no thread.
 """
 
 import os
@@ -36,11 +36,12 @@ ALIGNMENT = 64
 
 
 def to_tensors(batch: Mapping[str, Any], loader: Any = None) -> Batch:
-    """The fields as tensors that share the arrays' memory; what is no array of numbers passes as it is.
+    """The fields as tensors that share the arrays' memory; other values than arrays of numbers pass unchanged.
 
-    `loader` is the one that made the batch: a spectrogram of `Loader(dtype="bfloat16")`, which numpy holds as uint16,
-    becomes one of `torch.bfloat16`. Without it uint16 stays uint16, whatever a field is called. A `JaggedArray` becomes
-    one of tensors, for `torch.nested.nested_tensor_from_jagged(field.data, field.offsets)`.
+    `loader` is the one that made the batch: a spectrogram of `Loader(dtype="bfloat16")`, which numpy holds as
+    uint16, becomes a tensor of `torch.bfloat16`. Without it uint16 stays uint16 in every field. A
+    `JaggedArray` becomes one of tensors, for `torch.nested.nested_tensor_from_jagged(field.data,
+    field.offsets)`.
     """
     bfloat16 = bfloat16_fields(loader)
     return {name: _to_tensor(value, name in bfloat16) for name, value in batch.items()}
@@ -51,19 +52,19 @@ def _to_tensor(value: Any, is_bfloat16: bool) -> Any:
         return JaggedArray(_to_tensor(value.data, is_bfloat16), torch.from_numpy(value.offsets), value.shapes)
     if not isinstance(value, np.ndarray):
         return value
-    # Of ml_dtypes' bfloat16 torch knows nothing.
+    # torch does not know ml_dtypes' bfloat16.
     if value.dtype.name == "bfloat16" or is_bfloat16:
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
 
 
 def rank_and_world_size(group: Any = None) -> Ranks:
-    """Where `torch.distributed` has this process, for `Loader(files, **rank_and_world_size())`; 0 of 1 if it is alone.
+    """The process's rank in `torch.distributed`, for `Loader(files, **rank_and_world_size())`; 0 of 1 without it.
 
-    With a model that itself lies on several devices, `group` is the process group among which data is shared.
+    If the model itself spans several devices, `group` is the process group that shares the data.
 
-    Raises `RuntimeError` if a launcher started several processes that have not joined a group yet: each would train on
-    all data.
+    Raises `RuntimeError` if a launcher started several processes that have not joined a group yet, since each
+    would train on all data.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rank, world_size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
@@ -82,12 +83,13 @@ def rank_and_world_size(group: Any = None) -> Ranks:
 class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[misc]
     """A loader as a dataset whose items are batches of tensors.
 
-    For `torch.utils.data.DataLoader(dataset, batch_size=None)`, and `torchdata`'s `StatefulDataLoader` likewise:
-    batches come as the loader made them, and `num_workers` stays 0. The state is that of the last batch returned.
+    For `torch.utils.data.DataLoader(dataset, batch_size=None)`, and for `torchdata`'s `StatefulDataLoader`
+    likewise: batches are those of the loader, and `num_workers` stays 0. The state is that of the last batch
+    returned.
 
-    With `pin_memory=True` each batch is copied into one new block from torch's caching host allocator, for copies to a
-    device with `non_blocking=True`; the allocator, not forebay, knows when the block may be used again. Keeping one
-    field keeps the block. Without CUDA a warning says that nothing is pinned.
+    With `pin_memory=True` each batch is copied into one new block from torch's caching host allocator, for
+    copies to a device with `non_blocking=True`; the allocator, not forebay, decides when the block is reused.
+    Keeping one field keeps the block. Without CUDA a warning says that memory is not pinned.
     """
 
     def __init__(self, loader: Loader | TokenLoader | DataLoader, *, pin_memory: bool = False) -> None:
@@ -97,7 +99,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Goes on with an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
+        """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
             raise ConfigError(
@@ -109,7 +111,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         return Converted(lambda batch: convert(batch, self.loader), self.loader)
 
     def __len__(self) -> int:
-        """The batches of a pass; `TypeError` if the loader is infinite."""
+        """The number of batches of a pass; `TypeError` if the loader is infinite."""
         return len(self.loader)
 
     def __bool__(self) -> bool:
@@ -120,7 +122,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the loader of `state` stood."""
+        """Resumes at the position of `state`."""
         self.loader.load_state_dict(state)
 
 
@@ -130,7 +132,7 @@ def _block_size(tensors: Mapping[str, Any]) -> int:
 
 
 def _copied_into(block: Any, tensors: Mapping[str, Any]) -> Batch:
-    """Copies of the tensors, one behind the other in a block of bytes."""
+    """Copies of the tensors, one after the other in a block of bytes."""
     copies, start = {}, 0
     for name, tensor in tensors.items():
         place = block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
@@ -148,14 +150,14 @@ def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
 
 
 class _Slot:
-    """Pinned memory that one copy to the device after the other goes through."""
+    """Pinned memory that successive copies to the device use."""
 
     def __init__(self) -> None:
         self.block = torch.empty(0, dtype=torch.uint8, pin_memory=True)
         self.copied: Any = None
 
     def stage(self, tensors: Mapping[str, Any]) -> Batch:
-        """The tensors in this slot, once the last copy out of it is done."""
+        """Puts the tensors into this slot, once its last copy is done."""
         if self.copied is not None:
             self.copied.synchronize()
         if self.block.nbytes < (size := _block_size(tensors)):
@@ -164,22 +166,23 @@ class _Slot:
 
 
 class DevicePrefetcher:
-    """Batches on a device, `depth` of them copied, or being copied, while the model works on the one returned last.
+    """Prefetches batches to a device: `depth` are copied, or being copied, while the model works on the last one.
 
-    `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run on a
-    stream of their own, out of `depth + 1` pinned slots; a slot is written again only after the event of its last copy.
-    The current stream waits for the copy of the batch that `next()` returns, so that it is used and dropped like any
-    tensors. On the CPU batches pass through.
+    `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run
+    on a separate stream, from `depth + 1` pinned slots; a slot is overwritten only after the event of its
+    last copy. The current stream waits for the copy of the batch that `next()` returns, so the batch can be
+    used and dropped like any tensors. On the CPU batches pass unchanged.
 
-    An iterable with a length is a pass, and iterating again begins one; an iterable without is a stream, and goes on.
-    `state_dict()` is that of the last batch returned, whatever has been prefetched; `load_state_dict` here, not the
-    loader's, moves a stream. An error comes after the batches before it. Ctrl-C loses none.
+    An iterable with a length is a pass, and iterating again begins a new one; an iterable without a length is
+    a stream, and continues. `state_dict()` is that of the last batch returned, not of those prefetched. To
+    move a stream, use `load_state_dict` of the prefetcher, not that of the loader. An error is raised after
+    all earlier batches. Ctrl-C loses no batch.
     """
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
         self._source: Any = batches
         dataset = getattr(batches, "dataset", None)
-        # Who has the state: of a plain DataLoader, the dataset.
+        # The owner of the state: for a plain DataLoader, the dataset.
         keeps = isinstance(dataset, IterableDataset) and not hasattr(batches, "state_dict")
         self._keeper: Any = dataset if keeps else batches
         self._device = torch.device(device)
@@ -211,7 +214,7 @@ class DevicePrefetcher:
         return True
 
     def __iter__(self) -> Self:
-        """Begins a pass, the same one again if it was left early; a stream goes on."""
+        """Begins a pass, the same one again if it was left early; a stream continues."""
         if self._iterator is None or is_finite(self._source):
             if self._ahead and self._begin is not None and self._source_state() == self._ahead[-1][2]:
                 self._begin_again()  # as the source may be through with a pass that the consumer is not
@@ -238,7 +241,8 @@ class DevicePrefetcher:
                 if isinstance(value, torch.Tensor):
                     value.record_stream(stream)  # else its memory could be written again before the model has read it
 
-        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still there.
+        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still
+        # there.
         self._state = state
         del self._ahead[0]
         return batch
@@ -263,7 +267,7 @@ class DevicePrefetcher:
         self._ahead.append(taken)
 
     def _copy(self, batch: Batch) -> tuple[Batch, Any]:
-        """The batch on the device, and the event after which it is there."""
+        """The batch on the device, and the event that marks the end of its copy."""
         if self._device.type == "cpu":
             return batch, None
         tensors = {name: value for name, value in batch.items() if isinstance(value, torch.Tensor)}
@@ -280,25 +284,25 @@ class DevicePrefetcher:
         return self._keeper.state_dict() if hasattr(self._keeper, "state_dict") else None
 
     def _loader(self) -> Any:
-        """The loader that is behind all; or the source, of whatever kind."""
+        """The underlying loader; or the source, of any kind."""
         dataset = getattr(self._source, "dataset", self._source)
         return getattr(dataset, "loader", dataset)
 
     def _begin_again(self) -> None:
-        """Has the source make this pass once more, from its first batch on if that is known."""
+        """Makes the source repeat this pass, from its first batch on if that is known."""
         if self._epoch is None:
             self._keeper.load_state_dict(self._begin)
         else:
             self._loader().set_epoch(self._epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where `batches` stood after the last batch returned; it must have a `state_dict`."""
+        """The state of `batches` after the last batch returned; it must have a `state_dict`."""
         state: dict[str, Any] | None = self._source_state() if self._iterator is None else self._state
         if state is None:
             raise TypeError(f"{type(self._source).__name__} has no state_dict")
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the prefetcher, or the loader, of `state` stood; what was prefetched is dropped."""
+        """Resumes at the position of `state`, from a prefetcher or a loader; prefetched batches are dropped."""
         self._keeper.load_state_dict(state)
         self._reset()

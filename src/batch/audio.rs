@@ -1,8 +1,8 @@
 //! Batches of spectrograms with label and row number.
 //!
-//! All large memory goes round: a worker takes a spare buffer for its example, and the collator gives it back once its row is
-//! written; a batch lies in slots of an [`AudioPool`], which come back when whoever holds them is done. In steady state nothing
-//! large is allocated, neither per example nor per batch.
+//! All large memory is recycled: a worker takes a spare buffer for its example, and the collator returns it
+//! once its row is written; a batch lies in slots of an [`AudioPool`], which return when their holder drops
+//! them. In steady state no large memory is allocated, neither per example nor per batch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -64,7 +64,7 @@ pub enum Memory<T> {
 
 #[cfg(test)]
 impl<T> Memory<T> {
-    /// The slot, for tests that ask for nothing but its size.
+    /// The slot, for tests that need only its size.
     pub(super) fn untyped(self) -> Memory<()> {
         match self {
             Self::Vector(_) => Memory::Vector(Vec::new()),
@@ -90,7 +90,7 @@ impl<T: Element> Field<T> {
         &mut self[row * row_len..(row + 1) * row_len]
     }
 
-    /// The memory, for whoever makes something else of it.
+    /// The memory, for callers that convert it.
     pub fn into_memory(self) -> Memory<T> {
         match self.memory {
             Memory::Vector(mut values) => {
@@ -104,7 +104,7 @@ impl<T: Element> Field<T> {
 
 #[cfg(feature = "audio")]
 impl Field<half::bf16> {
-    /// The bits of the values, for whoever has no such type.
+    /// The bits of the values, for callers without such a type.
     pub fn into_bits(self) -> Field<u16> {
         let memory = match self.memory {
             Memory::Vector(values) => Memory::Vector(half::vec::HalfFloatVecExt::reinterpret_into(values)),

@@ -57,7 +57,7 @@ struct Head {
 }
 
 impl ArrayWriter {
-    /// Begins an array in `folder`, or goes on after its first `rows` rows: what lies behind them is cut off.
+    /// Begins an array in `folder`, or continues after its first `rows` rows: later rows are cut off.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`]; [`crate::ErrorKind::Corrupt`] if what is there cannot be read.
@@ -111,7 +111,8 @@ impl ArrayWriter {
         Ok(chunks)
     }
 
-    /// Removes the files of shards behind the last one, and has the last one written anew. Only files of shards have such names.
+    /// Removes the files of shards after the last one, and marks the last one to be written again. Only files
+    /// of shards have such names.
     fn cut_off(&mut self) -> Result<()> {
         let names = self.folder.join("c");
         let list = fs::read_dir(&names).map_err(|error| Error::io(&names, "list", error))?;

@@ -104,10 +104,10 @@ impl Processed {
         Ok(())
     }
 
-    /// Adds documents with the same fields behind those that are there; of none it may have no fields.
+    /// Appends documents with the same fields; without documents there may be no fields.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if they have others, [`ErrorKind::Memory`].
+    /// [`ErrorKind::Schema`] if they have other fields, [`ErrorKind::Memory`].
     pub fn append(&mut self, more: Self) -> Result<()> {
         if more.documents == 0 {
             return Ok(());

@@ -184,10 +184,10 @@ impl Foreign {
     }
 }
 
-/// Shards in shards are not looked into further than this.
+/// The deepest nesting of shards in shards that is read.
 const MAX_DEPTH: u32 = 4;
 
-/// Looks whether what is decoded at once, and what tells where it lies, can be held.
+/// Checks that a chunk, and the index that locates it, fit the memory limits.
 fn check(json: &Value) -> Result<(), String> {
     let numbers = |at: &Value, pointer: &str| -> Option<Vec<u64>> {
         at.pointer(pointer)?.as_array()?.iter().map(Value::as_u64).collect()

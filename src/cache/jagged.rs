@@ -115,7 +115,7 @@ impl JaggedReader {
             let (first, chunk) = self.ends(at, length)?;
             let until = (documents.end + 1).min(first + chunk.len() as u64);
             let chunk = &chunk[(at - first) as usize..(until - first) as usize];
-            // Within a chunk they were found to be in order.
+            // Within a chunk the order was checked before.
             if let (Some(&before), Some(&next)) = (ends.last(), chunk.first())
                 && before > next
             {
@@ -181,7 +181,8 @@ impl JaggedReader {
                 let mut all = room::with_room(lengths.len().saturating_mul(self.rank))?;
                 for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
                     all.extend_from_slice(shape);
-                    // What is beyond 64 bits is beyond any length; no array has such axes, not even one without values.
+                    // A product beyond 64 bits is beyond any length; no array has such axes, not even one
+                    // without values.
                     let row = shape.iter().fold(1u64, |row, &axis| row.saturating_mul(axis));
                     let extent = shape.iter().fold(1u64, |all, &axis| all.saturating_mul(axis.max(1)));
                     if length.checked_rem(row).is_some_and(|rest| rest != 0)
@@ -290,7 +291,8 @@ pub struct JaggedWriter {
 }
 
 impl JaggedWriter {
-    /// Begins a field in `folder`, or goes on after `documents` documents of `values` values: what lies behind them is cut off.
+    /// Begins a field in `folder`, or continues after `documents` documents of `values` values: later ones
+    /// are cut off.
     ///
     /// # Errors
     /// As [`ArrayWriter::open`].

@@ -1,7 +1,9 @@
-//! JSON that others wrote: metadata of a cache, and lines that become documents. Looked at before memory is made for it.
+//! Untrusted JSON: metadata of a cache, and lines that become documents. Its size is checked before memory is
+//! allocated for it.
 //!
-//! A value takes far more than its text: an object with one name some 640 bytes, `{"":0}` has six. So what a text would come to is
-//! counted first, by its brackets and commas outside of strings, and a text beyond the limit is refused. Source: own.
+//! A value takes far more memory than its text: an object with one name some 640 bytes, while `{"":0}` has
+//! six. So the size of the values is computed first, from the brackets and commas outside of strings, and a
+//! text beyond the limit is refused. Source: own.
 
 use std::{
     fs::File,
@@ -11,13 +13,13 @@ use std::{
 
 use serde_json::Value;
 
-/// What an object takes: a node of the map, whatever is in it.
+/// The bytes of an object: a node of the map, for any content.
 const OBJECT: u64 = 640;
-/// What a list takes at least.
+/// The least bytes of a list.
 const LIST: u64 = 160;
-/// What one more value takes, in a list or a map.
+/// The bytes of one more value, in a list or a map.
 const VALUE: u64 = 128;
-/// The most that the metadata of a cache may come to: those of some million shards.
+/// The most bytes of a cache's parsed metadata: those of some million shards.
 const METADATA: u64 = 1 << 30;
 /// The longest file of metadata.
 const METADATA_FILE: u64 = 256 << 20;
@@ -25,16 +27,16 @@ const METADATA_FILE: u64 = 256 << 20;
 /// Why there is no value.
 #[derive(Debug)]
 pub enum NoValue {
-    /// It would take so many bytes.
+    /// It would take this many bytes.
     TooLarge(u64),
     /// The text is not JSON.
     Wrong(serde_json::Error),
 }
 
-/// The value of a text, if it takes `most` bytes at most, and how many it may take.
+/// The value of a text, if it takes at most `most` bytes, and the upper bound of its bytes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of the text.
 pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
     match bytes_of(text) {
         bytes if bytes > most => Err(NoValue::TooLarge(bytes)),
@@ -42,10 +44,10 @@ pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
     }
 }
 
-/// The JSON in a file of metadata; within, what is wrong with the text.
+/// The JSON in a file of metadata; the inner result is the problem of the text.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn read_metadata(path: &Path) -> io::Result<Result<Value, String>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -61,7 +63,7 @@ pub fn read_metadata(path: &Path) -> io::Result<Result<Value, String>> {
     }))
 }
 
-/// What the values of a text take at most, with the text itself.
+/// The upper bound of the bytes of a text's values, with the text itself.
 fn bytes_of(text: &[u8]) -> u64 {
     let (mut bytes, mut at) = (text.len() as u64, 0);
     while let Some(byte) = text.get(at) {
@@ -77,7 +79,7 @@ fn bytes_of(text: &[u8]) -> u64 {
     bytes
 }
 
-/// Where the string that begins at `at` ends.
+/// The end of the string that begins at `at`.
 fn end_of_string(text: &[u8], mut at: usize) -> usize {
     while at < text.len() {
         let begin = at;

@@ -20,7 +20,7 @@ use crate::{Error, ErrorKind, Result};
 const CHUNK_BYTES: u64 = 16 << 10;
 /// A larger chunk is not believed: it is what a reader makes room for, whatever the file holds.
 pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
-/// More chunks in a shard are not believed: its index has 16 bytes for each.
+/// The most chunks in a shard: its index has 16 bytes for each.
 pub(super) const MAX_CHUNKS: u64 = 1 << 24;
 /// The most axes of a document: as many as numpy's arrays have.
 pub const MAX_RANK: usize = 64;
@@ -237,7 +237,7 @@ mod tests {
             *other.pointer_mut(at).unwrap() = value;
             assert_eq!(Layout::from_zarr_json(&other), None, "{at}");
         }
-        // Whole, but of more columns than a document can have axes.
+        // A valid shape, but with more columns than a document can have axes.
         for columns in [1u64 << 27, MAX_RANK as u64] {
             let json = Layout { columns: Some(columns), chunk_rows: 1, shard_rows: 2, ..Layout::offsets() }
                 .zarr_json(3);

@@ -89,7 +89,8 @@ impl Ledger {
         Ok(Self::read_any(folder)?.map(|(ledger, _)| ledger))
     }
 
-    /// The ledger of ours in `folder`, which names the files that a writer may replace; None if there is none.
+    /// The ledger in `folder` written by forebay, which names the files that a writer may replace; None if
+    /// there is none.
     ///
     /// # Errors
     /// As [`Self::read`]; [`ErrorKind::State`] if another program wrote it.
@@ -108,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger in `folder`, and whether it is ours.
+    /// The ledger in `folder`, and whether forebay wrote it.
     fn read_any(folder: &Path) -> Result<Option<(Self, bool)>> {
         let path = folder.join(FILE);
         let json = match read_metadata(&path) {
@@ -128,7 +129,7 @@ impl Ledger {
         Self::from_json(&json).map(|ledger| Some((ledger, is_own))).map_err(damaged)
     }
 
-    /// Whether there is anything that a writer would go on from.
+    /// Whether there is anything that a writer could resume from.
     pub fn is_begun(&self) -> bool {
         self.documents > 0
             || self.is_finished

@@ -1,4 +1,4 @@
-//! A cache as whoever reads it sees it: documents, or the values of all documents in a row.
+//! The reader of a cache: documents, or the concatenated values of all documents.
 //!
 //! In go a path and numbers of documents or values, out come values in the caller's memory. A reader is shared by threads, and
 //! may be open while the cache grows: what is committed is what the ledger said when it was last looked at
@@ -380,7 +380,7 @@ fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<Jagged
     Ok(opened)
 }
 
-/// The number of values that offsets tell, if there can be so many.
+/// The number of values according to the offsets, if it is possible.
 fn believed(folder: &Path, values: u64) -> Result<u64> {
     if values <= MAX_COUNT {
         return Ok(values);
@@ -392,7 +392,7 @@ fn believed(folder: &Path, values: u64) -> Result<u64> {
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// Folders that are looked through for fields at most, and how deep: links may lead in circles.
+/// The most folders searched for fields, and the deepest: links may form cycles.
 const MOST_FOLDERS: usize = 10_000;
 const DEEPEST: usize = 16;
 

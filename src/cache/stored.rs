@@ -223,7 +223,7 @@ impl Own {
             let message = format!("the file has {} bytes, and the index of a shard {size}", file.size());
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
-        // The file's size backs the allocation, and a sparse file is none of ours.
+        // The file's size bounds the allocation, and forebay writes no sparse files.
         let mut bytes = room::zero_bytes(size as usize)?;
         file.read_exact(&mut bytes, room)?;
         let index = Index::decode(&bytes, room)?;

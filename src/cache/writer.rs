@@ -7,8 +7,8 @@
 //!
 //! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when the process ends.
 //!
-//! Nothing is removed or replaced but the files that a ledger of ours names (`owned`). A field is named before its first file is
-//! written, so that a writer that died leaves none that the next one does not know.
+//! A writer removes and replaces only files that a ledger of forebay names (`owned`). A field is named before
+//! its first file is written, so a killed writer leaves no file that the next one does not know.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,11 +36,11 @@ use crate::{Error, ErrorKind, Result};
 pub struct WriterOptions {
     /// What is done to the bytes of a chunk.
     pub compression: Compression,
-    /// What makes the documents: names and texts that a later run must repeat to go on.
+    /// The processor of the documents: names and texts that a later run must repeat to resume.
     pub made_by: Map<String, Value>,
-    /// The names of the shards, each once; one more or less forbids to go on as well.
+    /// The names of the shards, each once; a run with more or fewer cannot resume either.
     pub shards: Vec<String>,
-    /// Whether the files of a cache that is there are removed; no others are.
+    /// Whether the files of an existing cache are removed; other files never are.
     pub overwrite: bool,
 }
 
@@ -79,15 +79,17 @@ impl CacheWriter {
     /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `split` is no plain name, or a shard lies in its folder. [`ErrorKind::State`] if another writer has it,
-    /// if it was made by something else, or if the folder has files that no ledger of ours names: says which. Then nothing is changed.
-    /// [`ErrorKind::Io`], [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if what is there cannot be read.
+    /// [`ErrorKind::Config`] if `split` is not a plain name, or a shard lies in its folder.
+    /// [`ErrorKind::State`], with the difference, if another writer has the cache, if it was made by another
+    /// call, or if the folder has files that no ledger of forebay names. Then no file is changed.
+    /// [`ErrorKind::Io`], [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if the existing files cannot be
+    /// read.
     pub fn open(path: &Path, split: &str, options: WriterOptions) -> Result<Self> {
         owned::check_split(split)?;
         let folder = path.join(split);
         owned::check_inputs(&folder, &options.shards)?;
         owned::has_group(path)?;
-        // Once before anything is made, and once under the lock.
+        // Once before any file is created, and once under the lock.
         owned::ledger_of(&folder)?;
         fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make", error))?;
         let lock = lock(&folder)?;
@@ -109,7 +111,8 @@ impl CacheWriter {
         let removed = Owned::of(&folder, &stale)?;
         let kept = Owned::of(&folder, &ledger.fields)?;
         if !ledger.is_begun() || !stale.is_empty() {
-            // It names what is to go, so that the next writer knows if this one dies. Without documents readers look at no field.
+            // It names the files to be removed, so that the next writer knows them if this one dies. Without
+            // documents readers open no field.
             Ledger { fields: stale, ..ledger.clone() }.write(&folder)?;
         }
         removed.remove()?;
@@ -197,7 +200,8 @@ impl CacheWriter {
                     "the processor gave documents without fields; expected a dict of arrays for each";
                 return Err(Error::new(ErrorKind::Schema, message));
             }
-            // What has no documents yet is named before it is there, so that the next writer can remove it.
+            // A field without documents yet is named before it is created, so that the next writer can remove
+            // it.
             owned::check_room(&self.folder, &fields)?;
             let committed = Ledger::read_own(&self.folder)?.unwrap_or_default();
             Ledger { fields: fields.clone(), ..committed }.write(&self.folder)?;

@@ -1,9 +1,9 @@
-//! What a record may have: the same limits wherever records are read.
+//! The limits of a record, the same for all readers.
 
 use super::shown;
 use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
 
-/// The limits of a record, as the user said them.
+/// The limits of a record, as given by the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimitConfig {
     /// The most bytes of a record; larger ones are bad.
@@ -19,7 +19,7 @@ impl Default for LimitConfig {
 }
 
 impl LimitConfig {
-    /// Adds what is out of range to `problems`.
+    /// Adds a message for each limit out of range to `problems`.
     pub(super) fn find(&self, problems: &mut Vec<String>) {
         let (bytes, most) = (self.max_record_bytes, i64::from(i32::MAX));
         if !(1..=most).contains(&bytes) {

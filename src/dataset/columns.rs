@@ -137,7 +137,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
                 let mut ends = room::with_room(rows + 1)?;
                 ends.push(0);
                 for (row, shape) in shapes.chunks_exact(field.rank).enumerate() {
-                    // What is beyond a word is beyond any memory.
+                    // A size beyond a word is beyond any memory.
                     let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
                     let end = (place[row] / size).saturating_add(values as usize);
                     place[row + 1] = end.saturating_mul(size);

@@ -44,7 +44,7 @@ impl Field {
 
     /// Bytes of a row, if all have as many.
     pub fn row_bytes(&self) -> Option<usize> {
-        // What is beyond a word is beyond any memory.
+        // A size beyond a word is beyond any memory.
         let numbers =
             self.shape.as_ref()?.iter().fold(1, |numbers, &axis| u64::saturating_mul(numbers, axis));
         Some((numbers as usize).saturating_mul(self.dtype.bytes()))

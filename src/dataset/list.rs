@@ -9,7 +9,7 @@ use std::{
 use super::{Field, Length, Store};
 use crate::{Error, ErrorKind, Result, cache::DataType, locks, room};
 
-/// The longest that a wait goes without a look at who gave up.
+/// The longest time of a wait between checks whether the caller gave up.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// A list of documents.
@@ -72,7 +72,7 @@ impl ListStore {
         if held.is_final {
             return Err(Error::new(ErrorKind::State, "the list is finished, nothing can be added any more"));
         }
-        // Room first: a document is added whole or not at all.
+        // Allocates first: a document is added completely or not at all.
         for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
             room::grow(&mut column.data, bytes.len())?;
             room::grow(&mut column.ends, 1)?;
@@ -91,7 +91,7 @@ impl ListStore {
     /// Says that no document comes any more.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] behind a fork, if a thread of the parent had the list.
+    /// [`ErrorKind::Closed`] after a fork, if a thread of the parent held the list's lock.
     pub fn finish(&self) -> Result<()> {
         self.lock()?.is_final = true;
         self.changed.notify_all();

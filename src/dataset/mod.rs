@@ -179,7 +179,7 @@ impl Dataset {
         self.view.length(epoch, &lengths)
     }
 
-    /// The least and the most rows that an epoch has, of a dataset that is complete: those of a mixture differ.
+    /// The least and the most rows of an epoch, of a complete dataset: epochs of a mixture differ.
     ///
     /// # Errors
     /// As [`Dataset::length`].

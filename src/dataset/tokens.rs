@@ -1,7 +1,8 @@
 //! Windows of equal length over the values of all documents, one behind the other.
 //!
-//! Row i is `values[i · L .. (i + 1) · L]`: boundaries of documents are passed over, nothing comes twice, and what is left at the end is
-//! left out. There is no target beside the inputs: whoever trains on windows shifts inside the loss.
+//! Row i is `values[i · L .. (i + 1) · L]`: boundaries of documents are passed over, nothing comes twice, and
+//! what is left at the end is left out. There is no target besides the inputs: training on windows shifts
+//! inside the loss.
 
 use std::sync::Arc;
 

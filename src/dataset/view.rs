@@ -110,8 +110,8 @@ impl View {
     pub(super) fn mixture(views: Vec<(String, Self, Range<usize>)>, rules: MixtureRules) -> Result<Self> {
         let source = |(name, view, leaves): (String, _, _)| Source { name: name.into(), view, leaves };
         let mixed = Mixed { sources: views.into_iter().map(source).collect(), rules, recent: None };
-        // What is wrong whatever there will be to mix is told at once.
-        // bounded: a word for each source.
+        // Problems that do not depend on the sources' lengths are reported at once. bounded: a word for each
+        // source.
         let (stages, known) = (&mixed.rules.stages, vec![1; mixed.sources.len()]);
         match mixed.rules.block {
             Some(block) => Mixture::new(0, stages, block, Stop::Restart, &known).map(drop),
@@ -162,7 +162,7 @@ impl View {
         })
     }
 
-    /// The least and the most rows of an epoch, once all are there.
+    /// The least and the most rows of an epoch, once the dataset is complete.
     pub(super) fn length_bounds(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
         Ok(match self {
             Self::Leaf(leaf) => (lengths[*leaf].rows, lengths[*leaf].rows),
@@ -170,7 +170,7 @@ impl View {
             Self::Eras(node) => node.of.length_bounds(lengths)?,
             Self::Mixture(node) => {
                 let rows = node.made(0, lengths)?.length.rows;
-                // Each epoch ends in the same block, wherever the sample that ends it lies there.
+                // Each epoch ends in the same block, at any position in it.
                 let block = node.rules.block.unwrap_or(1);
                 let begin = rows.saturating_sub(1) / block * block;
                 (rows.min(begin + 1), begin.saturating_add(block))

@@ -5,7 +5,7 @@
 //! samples 0, 1, 2, …: none is left out and none comes twice before the source is through. Drawing the source of each position by chance
 //! would give the weights in the mean only, and no random access.
 //!
-//! Weights may change where a block begins. Each source then goes on with the sample that it had reached.
+//! Weights may change at the start of a block. Each source then continues with its next sample.
 //!
 //! Source: own, after the stable mixture of Levanter.
 
@@ -162,7 +162,7 @@ impl Mixture {
         stages.iter().try_for_each(|stage| check_weights(stage, lengths))
     }
 
-    /// The number of positions, if there is an end. Beyond it the sources go on as if there were none.
+    /// The number of positions, if there is an end. Beyond it the sources continue as if there were no end.
     #[allow(clippy::len_without_is_empty, reason = "no mixture is empty")]
     pub fn len(&self) -> Option<u64> {
         self.len
@@ -186,7 +186,7 @@ impl Mixture {
         self.stage(number).pick(number, spot)
     }
 
-    /// How many samples of each source come before `position`: where the sources go on.
+    /// How many samples of each source come before `position`: the next sample of each.
     pub fn taken(&self, position: u64) -> Vec<u64> {
         let number = position / self.block;
         let stage = self.stage(number);

@@ -1,10 +1,12 @@
-//! A bound in bytes on what is read and not yet worked off, beside the channel's bound in records; and a rest for whoever finds it full.
+//! A bound in bytes on records read and not yet processed, besides the channel's bound in records; and
+//! parking for threads that find it full.
 //!
-//! A small record takes its bytes when it is sent; a large one asks before it is read ([`super::gate`]), and gives its bytes back
-//! when the last who holds them drops them. One is always admitted, however large: where nothing is on its way to the workers.
-//! Bytes in the hands of threads that wait for their turn, and what a reader keeps for later rows, are *parked*: they are counted,
-//! but not waited for, since they come back only after those that ask now had theirs. Who asks is served in the order of asking, so
-//! that small records do not keep a large one waiting for ever.
+//! A small record takes its bytes when it is sent. A large one requests them before it is read
+//! ([`super::gate`]), and they are released when the last holder drops them. One record of any size is
+//! admitted if no bytes are on their way to the workers. Bytes held by threads that wait for their turn, and
+//! bytes that a reader keeps for later rows, are *parked*: they are counted, but no request waits for them,
+//! since they are released only after the current requests are granted. Requests are granted in order, so
+//! that small records do not starve a large one.
 //!
 //! A thread that finds the channel full rests until half of it was emptied, and not until there is room for one: it is woken once
 //! for many records, where waking costs more than handing over.
@@ -22,22 +24,22 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Held {
     bytes: usize,
-    /// Those of them that nobody may wait for.
+    /// The parked ones among them, for which no request may wait.
     parked: usize,
     records: usize,
-    /// The places in line that were given out, and those that were served.
+    /// The places in the queue that were given out, and those that were served.
     places: u64,
     served: u64,
     /// Threads that wait for bytes, and for room in the channel.
     starved: usize,
     resting: usize,
-    /// How often a record was taken from the channel.
+    /// The number of records taken from the channel.
     released: u64,
     closed: bool,
 }
 
 impl Held {
-    /// Whether there is room, or nothing on its way but what `own` bytes of the one who asks are.
+    /// Whether there is room, or only the caller's `own` bytes are on their way.
     fn fits(&self, bytes: usize, own: usize, limit: usize) -> bool {
         self.bytes.saturating_add(bytes) <= limit || self.bytes - self.parked <= own
     }
@@ -47,12 +49,12 @@ impl Held {
     }
 }
 
-/// What is in the channel, or in the hands of a thread that is about to send it; and all that is large, from before it is read until
-/// nobody holds it.
+/// Records in the channel, or held by a thread that is about to send them; and all large records, from before
+/// they are read until the last holder drops them.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
-    /// Records at which a resting thread goes on.
+    /// The number of records at which a parked thread is woken.
     half: usize,
     held: Mutex<Held>,
     freed: Condvar,
@@ -62,7 +64,7 @@ pub struct Budget {
 #[derive(Debug)]
 pub struct Permit {
     budget: Arc<Budget>,
-    /// Both change under the budget's lock alone.
+    /// Both change only under the budget's lock.
     bytes: AtomicUsize,
     is_parked: AtomicBool,
 }
@@ -73,10 +75,11 @@ impl Budget {
         Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Takes `bytes` for a record that is sent, if that can be at once. Of what is on its way, `own` bytes are the caller's.
+    /// Takes `bytes` for a record that is sent, if possible without a wait. Of the bytes on their way, `own`
+    /// are the caller's.
     pub fn try_acquire(&self, bytes: usize, own: usize) -> bool {
         let mut held = self.lock();
-        // What was taken already only has to be counted.
+        // Bytes that were taken already only have to be counted.
         let may = bytes == 0 || (own > 0 || !held.has_line()) && held.fits(bytes, own, self.limit);
         if may && !held.closed {
             held.bytes += bytes;
@@ -85,7 +88,7 @@ impl Budget {
         may && !held.closed
     }
 
-    /// Waits until `bytes` fit, or nothing else is on its way; returns false once closed.
+    /// Waits until `bytes` fit, or no other bytes are on their way; returns false once closed.
     pub fn acquire(&self, bytes: usize, own: usize) -> bool {
         let mut held = self.wait_for(bytes, own);
         held.bytes += bytes;
@@ -93,19 +96,20 @@ impl Budget {
         !held.closed
     }
 
-    /// Waits until `bytes` fit, or nothing else is on its way, and takes them for a read; None once closed.
+    /// Waits until `bytes` fit, or no other bytes are on their way, and takes them for a read; None once
+    /// closed.
     pub fn admit(self: &Arc<Self>, bytes: usize, own: usize) -> Option<Arc<Permit>> {
         let held = self.wait_for(bytes, own);
         (!held.closed).then(|| self.permit(held, bytes, false))
     }
 
-    /// As [`Self::admit`], for what a reader holds on to: nobody waits for it until [`Granted::let_go`].
+    /// As [`Self::admit`], for memory that a reader keeps: no request waits for it until [`Granted::let_go`].
     pub fn keep(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
         let held = self.wait_for(bytes, 0);
         (!held.closed).then(|| self.permit(held, bytes, true))
     }
 
-    /// Takes `bytes` at once, for whoever cannot wait: who holds what others wait for.
+    /// Takes `bytes` at once, for a caller that cannot wait, since it holds bytes that others wait for.
     pub fn force(self: &Arc<Self>, bytes: usize, is_parked: bool) -> Arc<Permit> {
         self.permit(self.lock(), bytes, is_parked)
     }
@@ -130,8 +134,8 @@ impl Budget {
         Arc::new(Permit { budget: Arc::clone(self), bytes, is_parked })
     }
 
-    /// Waits until `bytes` fit, or nothing is on its way but `own` bytes of the caller, or it is closed. Who has some in hand does not
-    /// stand in line: those before might wait for these.
+    /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or it is closed. A caller
+    /// that holds bytes does not queue: earlier requests might wait for these.
     fn wait_for(&self, bytes: usize, own: usize) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
         if bytes == 0 {
@@ -147,7 +151,7 @@ impl Budget {
         }
         if place.is_some() {
             held.served += 1;
-            // There may be room for the next one, too.
+            // There may be room for the next request, too.
             if held.starved > 0 {
                 self.freed.notify_all();
             }
@@ -155,13 +159,13 @@ impl Budget {
         held
     }
 
-    /// How often a record was taken from the channel, to be asked before the channel is.
+    /// The number of records taken from the channel; to be read before a try to send.
     pub fn released(&self) -> u64 {
         self.lock().released
     }
 
-    /// For a thread that found the channel full: waits until a record was taken since [`Budget::released`] was asked, and half
-    /// of the channel is empty. Returns false once closed.
+    /// For a thread that found the channel full: waits until a record was taken since the call of
+    /// [`Budget::released`], and half of the channel is empty. Returns false once closed.
     pub fn rest(&self, released: u64) -> bool {
         let mut held = self.lock();
         while !held.closed && (held.released == released || held.records > self.half) {
@@ -172,13 +176,13 @@ impl Budget {
         !held.closed
     }
 
-    /// A record was taken from the channel: gives back what [`Budget::acquire`] took.
+    /// Called when a record was taken from the channel: releases the bytes of [`Budget::acquire`].
     pub fn release(&self, bytes: usize) {
         let mut held = self.lock();
         held.bytes -= bytes;
         held.records -= 1;
         held.released += 1;
-        // Waking nobody is a system call as well.
+        // A wake-up without a waiting thread is a system call as well.
         let wake = held.starved > 0 || held.resting > 0 && held.records <= self.half;
         drop(held);
         if wake {
@@ -186,7 +190,7 @@ impl Budget {
         }
     }
 
-    /// Wakes the waiting threads for good.
+    /// Wakes all waiting threads; later calls do not wait.
     pub fn close(&self) {
         self.lock().closed = true;
         self.freed.notify_all();
@@ -204,7 +208,7 @@ impl Budget {
 }
 
 impl Permit {
-    /// Gives back all but `left` bytes.
+    /// Releases all but `left` bytes.
     fn reduce(&self, left: usize) {
         let mut held = self.budget.lock();
         let before = self.bytes.load(Relaxed);
@@ -300,7 +304,7 @@ mod tests {
         let budget = Arc::new(Budget::new(100, 8, 1));
         let parked = budget.park(50).unwrap();
         assert!(budget.park(1).is_none());
-        // Nothing is on its way.
+        // No bytes are on their way.
         let large = budget.admit(1000, 0).unwrap();
         assert_eq!(budget.held(), (0, 1050));
         assert!(!budget.try_acquire(1, 0), "the large one is on its way");

@@ -33,7 +33,7 @@ pub struct Finding {
     pub n_bytes: u64,
     /// What its container says; None if that cannot be read.
     pub info: Option<Info>,
-    /// What its container says that the samples do not tell, if it can be decoded to the end.
+    /// The container's declarations beyond the samples, if the recording can be decoded to the end.
     pub claims: Claims,
     /// The largest magnitude, of the samples that were decoded.
     pub peak: f32,
@@ -43,7 +43,8 @@ pub struct Finding {
     pub n_clipped: u64,
     /// Values below one step of 16 bits.
     pub n_silent: u64,
-    /// What was cut and filled in where its time stamps contradict its samples by a little; all 0 if it is bad.
+    /// The samples cut and filled where time stamps contradict the samples slightly; all 0 if the recording
+    /// is bad.
     pub repairs: Repairs,
     /// Why it is bad, if it is.
     pub error: Option<Error>,

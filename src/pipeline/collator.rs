@@ -1,8 +1,9 @@
-//! The collator: a thread that makes batches ahead, so that whoever wants one only takes it.
+//! The collator: a thread that makes batches ahead, so that the consumer only takes them.
 //!
-//! It draws, puts rows where they belong, and hands complete batches over through a channel, each with its number and the bad
-//! records that belong to it; it begins the next one when fewer than `prefetch_batches` lie there. What is asked for here is a batch that lies ready, in the usual case: a hand-over of some
-//! pointers, whatever its size. Errors come in their place, after the batches before them.
+//! It draws, puts rows into their places, and hands complete batches over through a channel, each with its
+//! number and its bad records. It begins the next one when fewer than `prefetch_batches` lie ready. Usually a
+//! requested batch lies ready: then the hand-over moves some pointers, for any size. Errors come at their
+//! position, after all earlier batches.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -34,7 +35,7 @@ const SLICE: Duration = Duration::from_millis(50);
 struct Made<B> {
     outcome: Result<Outcome<B>>,
     bad: Vec<Error>,
-    /// What counts with it, beside what a batch counts for itself.
+    /// Counts delivered with it, besides those of the batch itself.
     rest: Delivered,
     /// When it was complete.
     at: Instant,
@@ -58,7 +59,8 @@ pub(super) struct Pass<C: Collate> {
     first: u64,
     next: u64,
     is_over: bool,
-    /// What counts since the last batch that was handed out: batches that are left out, and the end of the pass.
+    /// Counts since the last batch that was handed out: for batches that are left out, and the end of the
+    /// pass.
     rest: Delivered,
     fatal: Option<Error>,
     /// When the last batch was handed out, until the next one is asked for.
@@ -159,13 +161,13 @@ impl<C: Collate> Pass<C> {
         self.fatal.as_ref()
     }
 
-    /// What counts since the last batch that was handed out, once.
+    /// Returns the counts since the last batch that was handed out, once.
     pub(super) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.rest)
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in the order of rows, also those
-    /// of batches that are left out.
+    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in
+    /// the order of rows, also those of batches that are left out.
     pub(super) fn next(
         &mut self,
         timeout: Duration,

@@ -44,7 +44,7 @@ pub(super) struct Complete<B> {
     pub(super) batch: B,
     /// Where the streams stand after it, if its number does not tell.
     pub(super) standings: Option<Standings>,
-    /// What counts once it is handed out.
+    /// Counts to be added once the batch is handed out.
     pub(super) counts: Delivered,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Consumer<C: Collate> {
     pending: usize,
     policy: Policy,
     tally: Tally,
-    /// What the batch under way came to so far.
+    /// The counts of the current batch so far.
     counts: Delivered,
     /// Records of the batch under way that failed, by row and attempt.
     bad: Vec<(usize, u64, Error)>,
@@ -138,8 +138,8 @@ impl<C: Collate> Consumer<C> {
         }
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position order. `None` stands for one
-    /// that is left out, because all of its records are bad.
+    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position
+    /// order. `None` stands for one that is left out, because all of its records are bad.
     pub(super) fn next(
         &mut self,
         timeout: Duration,
@@ -175,7 +175,7 @@ impl<C: Collate> Consumer<C> {
         if !is_counted && (rows == 0 || rules.drop_last && (rows as u64) < rules.layout.batch_size) {
             return self.end_of_packed(rows).map(|()| Step::End);
         }
-        // Ranks take equal steps, so that where there are others such a batch is handed out without rows.
+        // Ranks take equal steps, so with several ranks such a batch is handed out without rows.
         let is_left_out = rows == 0 && rules.layout.world_size == 1 && C::LEAVES_OUT_EMPTY;
         (self.stream, self.drawn, self.filled) = (0, 0, 0);
         self.batch += 1;
@@ -193,7 +193,8 @@ impl<C: Collate> Consumer<C> {
         Ok(Step::Batch(self.batch - 1, Some(Complete { batch, standings, counts })))
     }
 
-    /// What counts since the last batch that is handed out, once: of one that is left out, and behind the last one.
+    /// Returns the counts since the last batch that was handed out, once: for one that is left out, and after
+    /// the last one.
     pub(super) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.counts)
     }
@@ -225,16 +226,18 @@ impl<C: Collate> Consumer<C> {
         Ok(true)
     }
 
-    /// What a packed pass ends with whose last rows, `rows`, make no batch: an error if it had no batch at all.
+    /// The end of a packed pass whose last rows, `rows`, make no batch: an error if the pass had no batch at
+    /// all.
     ///
-    /// Of several ranks each knows its own documents only, and others may have had batches: there it is a warning.
+    /// With several ranks, each rank knows only its own documents, and others may have had batches: there it
+    /// is a warning.
     fn end_of_packed(&mut self, rows: usize) -> Result<()> {
         if self.batch > 0 {
             return Ok(());
         }
         let layout = self.schedule.rules().layout;
         let Delivered { records_failed, records_excluded, records_lost, .. } = self.counts;
-        // Bad documents are told one by one; a pass of nothing else ends as others do.
+        // Bad documents are reported one by one; a pass of only bad documents ends as others do.
         let good =
             self.draws.iter().sum::<u64>().saturating_sub(records_failed + records_excluded + records_lost);
         if good == 0 {
@@ -331,8 +334,8 @@ impl<C: Collate> Consumer<C> {
         Ok(true)
     }
 
-    /// Waits for what was asked for beside the tickets; false if time ran out. Of several substitutes that end the run, the first by row
-    /// is told.
+    /// Waits for records requested besides the tickets; false if time ran out. Of several substitutes that
+    /// end the run, the first by row is reported.
     fn await_asides(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -1,11 +1,12 @@
 //! The task of loading rows of a dataset: a worker makes a whole batch.
 //!
-//! Records of this task are batches by number. Rows of a batch are mapped and read together, so that neighbours are one read and a leaf
-//! of the user's own is called once; workers are as many batches apart as there are workers, and none waits for another. So the
-//! engine's order is `sequential`, and what it counts are batches. Ranks are the task's business: it makes this rank's rows of each.
+//! Records of this task are batches by number. Rows of a batch are mapped and read together, so that adjacent
+//! rows are one read and a user's leaf is called once. Workers are as many batches apart as there are
+//! workers, and none waits for another. So the engine's order is `sequential`, and it counts batches. The
+//! task handles ranks: it makes this rank's rows of each batch.
 //!
-//! While rows are still added nobody knows how many batches there will be: the pass is then as long as can be, and the first
-//! batch past the end says so ([`Rows::is_past_end`]).
+//! While rows are still added the number of batches is unknown: the pass then has the largest possible
+//! length, and the first batch past the end reports the end ([`Rows::is_past_end`]).
 
 use std::{
     path::Path,
@@ -80,11 +81,11 @@ impl DatasetSource {
         Self { dataset: Mutex::new(dataset), share, name }
     }
 
-    /// Looks for the batch that is `step` batches behind the first one of the first pass.
+    /// Finds the batch that is `step` batches after the first one of the first pass.
     ///
     /// # Errors
-    /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than [`COUNTED_PASSES`] passes away
-    /// and they differ in length.
+    /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than
+    /// [`COUNTED_PASSES`] passes away and they differ in length.
     pub fn steps_to(&self, step: u64) -> Result<Steps> {
         let length = self.length(0)?;
         if !length.is_final || length.is_endless() {
@@ -121,18 +122,19 @@ impl DatasetSource {
 /// The most passes that are counted one by one.
 pub const COUNTED_PASSES: u64 = 1 << 20;
 
-/// The way to a batch that is counted from the first pass on.
+/// The search for a batch that is counted from the first pass on.
 #[derive(Debug)]
 pub struct Steps {
     epoch: u64,
-    /// Batches that are still ahead, from the start of this pass on.
+    /// Batches still to be counted, from the start of this pass on.
     left: u64,
-    /// The batches of each pass, if all have as many.
+    /// The batches of each pass, if all have the same number.
     all_alike: Option<u64>,
 }
 
 impl Steps {
-    /// The pass and the number of the batch in it; `None` if it was not found within `time`: then the next call goes on.
+    /// The pass and the number of the batch in it; `None` if it was not found within `time`: the next call
+    /// continues.
     ///
     /// # Errors
     /// As [`Source::shard_rows_in`].
@@ -209,7 +211,8 @@ impl ReadRecords for Numbers {
 pub struct Rows {
     /// The rows.
     pub columns: Columns,
-    /// Whether it lies past the end of a pass that nobody knew when it began: then it has none.
+    /// Whether the batch lies past the end of a pass whose length was unknown when it began: then it has no
+    /// rows.
     pub is_past_end: bool,
 }
 
@@ -314,7 +317,7 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
     if error.kind == ErrorKind::Closed {
         return error;
     }
-    // Of a batch that nobody can reach the error is still to be told.
+    // The error of an unreachable batch is still to be reported.
     let begin = batch.saturating_mul(share.global_batch()).saturating_add(share.rank * share.batch_size);
     let end = begin.saturating_add(share.batch_size);
     error.message = format!("{} (batch {batch} of epoch {epoch}, indices {begin} to {end})", error.message);

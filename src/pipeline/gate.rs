@@ -1,9 +1,11 @@
-//! What an I/O thread asks before it reads something large ([`Gate`]): its part of the run's [`Budget`](super::budget::Budget).
+//! Permits of an I/O thread for large reads ([`Gate`]): its part of the run's
+//! [`Budget`](super::budget::Budget).
 //!
-//! Memory is granted before it is taken, and counted until the last who holds it drops it. A thread whose turn has not come gets what
-//! half of the budget has room for, parked; beyond that it waits for its turn, and then like others until there is room or nothing is
-//! on its way. So a thread that waits for bytes holds none that another one waits for: what it has in hand is parked, or its own.
-//! `docs/design.md` has the argument.
+//! Memory is granted before it is allocated, and counted until the last holder drops it. A thread ahead of
+//! its turn is granted bytes, parked, while half of the budget has room; beyond that it waits for its turn,
+//! and then like others until there is room or no bytes are on their way. So a thread that waits for bytes
+//! holds none that another thread waits for: its bytes are parked, or excluded as its own. `docs/design.md`
+//! has the argument.
 
 use std::{
     mem,
@@ -20,7 +22,7 @@ use crate::{
     record::{Gate, Granted, Permit},
 };
 
-/// The number of an errand that goes on in no order.
+/// The number of an errand that is handed over in no order.
 const NONE: u64 = u64::MAX;
 
 /// The gate of one I/O thread.
@@ -30,24 +32,24 @@ pub(super) struct ReaderGate<E> {
     number: AtomicU64,
     /// Granted, and neither parked nor handed over.
     own: AtomicUsize,
-    /// Whether the record lies in what was granted before.
+    /// Whether the record lies in memory that was granted before.
     is_covered: AtomicBool,
-    /// Whether `asked` is worth a look.
+    /// Whether `asked` may have content.
     has_asked: AtomicBool,
     asked: Mutex<Asked>,
 }
 
-/// What a read came to ask.
+/// The requests of a read.
 #[derive(Debug, Default)]
 struct Asked {
     permits: Vec<Grant>,
     waits: Vec<(For, Instant, Duration)>,
 }
 
-/// A permit, and how much of `own` it was: less of it may be left.
+/// A permit, and its bytes in `own`: fewer of them may be left.
 type Grant = (Arc<budget::Permit>, usize);
 
-/// What was waited for.
+/// The waits.
 #[derive(Debug, Clone, Copy)]
 enum For {
     Turn,
@@ -74,12 +76,13 @@ impl<E> ReaderGate<E> {
         }
     }
 
-    /// From now on the thread does an errand that has this number in the order of turns, or none.
+    /// Starts an errand with this number in the order of turns, or with none.
     pub(super) fn begin(&self, number: Option<u64>) {
         self.number.store(number.unwrap_or(NONE), Relaxed);
     }
 
-    /// What was granted since the last call, for a record that was read; waits go to the thread's watch.
+    /// The permits granted since the last call, for a record that was read; waits are added to the thread's
+    /// watch.
     pub(super) fn take(&self, watch: &mut Stopwatch) -> Grants {
         let is_covered = self.is_covered.load(Relaxed);
         let has_asked = self.has_asked.load(Relaxed);
@@ -105,7 +108,7 @@ impl<E> ReaderGate<E> {
         self.own.load(Relaxed)
     }
 
-    /// The record is handed over, or there is none: what it was granted comes back when it is worked off.
+    /// The record is handed over, or there is none: its permits are released when it is processed.
     pub(super) fn hand_over(&self, grants: Grants) {
         for (permit, own) in grants.permits {
             permit.let_go();
@@ -133,7 +136,7 @@ impl<E> ReaderGate<E> {
     }
 }
 
-/// Bytes as the budget counts them: a claim of a file may be anything.
+/// Bytes in the budget's type: a file may claim any number.
 fn counted(bytes: u64) -> usize {
     bytes.min(1 << 48) as usize
 }
@@ -152,7 +155,7 @@ impl<E: Send> Gate for ReaderGate<E> {
             }
         }
         let own = self.own();
-        // Out of turn nobody waits with something in hand: two might wait for one another.
+        // Out of turn no thread waits while it holds bytes: two might wait for one another.
         let permit = match number {
             NONE if own > 0 => budget.force(bytes, false),
             _ => self.wait(For::Bytes, || budget.admit(bytes, own)).ok_or_else(closed)?,

@@ -1,4 +1,5 @@
-//! The records that could not be had: each is told once, listed once, and those that were lost to the system are kept for the state.
+//! The failed records: each is reported once, listed once, and those lost to the system are kept for the
+//! state.
 //!
 //! In go the failures that belong to batches which were handed out, in the order of positions; out come the list behind
 //! `errors()` and the account in a state. Memory is bounded: [`LISTED`] records are listed, all are counted.

@@ -128,7 +128,7 @@ pub struct Engine<S: Source, K: Task> {
     start: u64,
     /// Where the streams stand after the last batch that was taken, if its number does not tell.
     standings: Option<Standings>,
-    /// Where the engine stood before that batch. Forgotten by whatever leaves the pass.
+    /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
     /// The schedule that [`Engine::places`] asked last, and of which pass and streams it is.
     asked: Option<(u64, Canon, Schedule)>,
@@ -145,12 +145,12 @@ pub struct Engine<S: Source, K: Task> {
     ledger: Ledger,
 }
 
-/// Where an engine stood before the batch that was taken last.
+/// An engine's position before the batch that was taken last.
 struct Before {
     /// The number of that batch.
     batch: u64,
     standings: Option<Standings>,
-    /// What was counted since.
+    /// The counts since then.
     counts: Delivered,
 }
 
@@ -323,7 +323,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         })
     }
 
-    /// The error of a whole pass without a batch, since all of its records are bad. Of several ranks each has batches all the same.
+    /// The error of a whole pass without a batch, since all of its records are bad. Each of several ranks has batches all the same.
     fn nothing_but_errors(&self, rest: Delivered) -> Option<Error> {
         let failed = rest.records_failed + rest.records_lost;
         let is_whole = self.start == 0 && self.skip.is_empty() && self.plan.world_size == 1;
@@ -338,7 +338,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         Some(Error::new(ErrorKind::Exhausted, message))
     }
 
-    /// Hands out the batch that was fetched; `None` if there is none any more, because someone sought or closed since.
+    /// Hands out the fetched batch; `None` if there is none any more, because of a `seek` or `close` since
+    /// then.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings, counts }) = self.held.take()?;
         let standings = std::mem::replace(&mut self.standings, standings);
@@ -347,8 +348,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         Some((number, batch))
     }
 
-    /// Stands again before the batch that was taken last, which nobody got: it is the next one once more, made anew. Nothing, if none was
-    /// taken since the engine went elsewhere.
+    /// Puts back the batch that was taken last, if it did not reach the caller: it is made again as the next
+    /// one. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
         if let Some(Before { batch, standings, counts }) = self.before.take() {
             self.counters.take_back(counts);
@@ -358,8 +359,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
     }
 
-    /// What Python's `iter()` means: an infinite engine goes on; a finite one begins the next pass if the last one is over, and
-    /// the same pass anew if it was left early. A pass that was sought or restored and has not gone on yet stays where it is.
+    /// Implements Python's `iter()`: an infinite engine continues. A finite one begins the next pass if the
+    /// last one is over, and the same pass again if it was left early. After `seek` or a restore, with no
+    /// batch taken since, the position stays.
     ///
     /// # Errors
     /// None that [`Engine::new`] would not have found.
@@ -485,7 +487,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.ledger.errors()
     }
 
-    /// Takes what [`Engine::errors`] lists, which begins anew: for whoever wants all of them, whatever their number.
+    /// Takes the list of [`Engine::errors`] and clears it: for callers that need all of them, in any number.
     pub fn take_errors(&mut self) -> Vec<Error> {
         self.ledger.take()
     }

@@ -1,32 +1,38 @@
 //! How many workers are at work, and how many batches lie ahead where the user left that to the loader.
 //!
-//! The collator asks between batches, and while it waits for examples ([`Pace::decide`]); nobody else does, and no thread is there
-//! for it. What it goes by is what the meters measure: how long the loop starved, how long batches piled up, how much the workers
-//! worked. Numbers change little by little and for different reasons in either direction, so that they come to rest:
+//! Only the collator decides ([`Pace::decide`]), between batches and while it waits for examples; there is no
+//! separate thread. Decisions depend on the meters: how long the loop was starved, how long batches piled up,
+//! how much the workers worked. Numbers change in small steps and for different reasons in either direction,
+//! so that they settle:
 //!
-//! - *More workers*, by half of what there are, after [`QUICK`] in which the loop starved and the workers worked, at least
-//!   [`WORKED`] of the time, while records waited for one and the process left a part of a core unused. So a start or a faster loop
-//!   costs some tenths of a second. Records that wait for workers that the system halts call nobody: others would be halted too.
-//! - *One worker less* after [`SLOW`] in which the loop did not starve, batches piled up, and the others would have had to work at most
-//!   [`LOAD`] of the time.
-//! - *More batches ahead*, by half, after [`SLOW`] in which the loop starved and batches piled up: what comes is enough, but not steady.
+//! - *More workers*, by half of what there are, after [`QUICK`] in which the loop was starved and the workers
+//!   worked at least [`WORKED`] of the time, while records waited for a worker and the process left a part of
+//!   a core unused. So a start or a faster loop costs some tenths of a second. Records that wait for
+//!   descheduled workers wake no worker: it would be descheduled too.
+//! - *One worker less* after [`SLOW`] in which the loop was not starved, batches piled up, and the others
+//!   would have had to work at most [`LOAD`] of the time.
+//! - *More batches ahead*, by half, after [`SLOW`] in which the loop was starved and batches piled up: the
+//!   throughput is enough, but not steady.
 //!
-//! Where the user said how many workers there are, as many as there are cores work at once, more by the first rule, and none goes:
-//! workers that take turns on a core drive each other's data out of its cache, and those that sleep leave it to the next.
+//! If the user chose the number of workers, as many as there are cores work at once; more are woken by the
+//! first rule, and none is parked again. Workers that share a core evict each other's data from its cache,
+//! while sleeping workers leave the core to others.
 //!
-//! How many there are changes no batch. Source: own.
+//! The numbers change no batch. Source: own.
 
 use std::{
     ops::Sub,
     time::{Duration, Instant},
 };
 
-/// What a decision goes by at least before it adds workers.
+/// The shortest measured time before workers are added.
 const QUICK: Duration = Duration::from_millis(50);
-/// What a decision goes by at least before it removes a worker or adds batches: so long and so many batches, or longer.
+/// The measured time before a worker is removed or batches are added: the first with at least
+/// [`SLOW_BATCHES`] batches, else the second.
 const SLOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 const SLOW_BATCHES: u64 = 8;
-/// The share of its time that the loop waits from which on it starves, and up to which it does not.
+/// The share of its time that the loop waits: from the first value on it is starved, up to the second it is
+/// not.
 const STARVED: [f64; 2] = [0.03, 0.01];
 /// The share of the time in which there is no room for a batch from which on they pile up.
 const PILED: f64 = 0.1;
@@ -284,7 +290,7 @@ mod tests {
         let mut busy = fixed(2);
         assert_eq!(busy.pace.now, Numbers { workers: 2, prefetch: 8 });
         assert_eq!(busy.after(20.0, Loader { cores: 2, ..LOADER }).workers, 2);
-        // Whoever sleeps uses none.
+        // A sleeping thread uses none.
         let mut asleep = fixed(2);
         for expected in [3, 5, 8] {
             assert_eq!(asleep.after(0.05, Loader { cpu: 0.0, ..LOADER }).workers, expected);

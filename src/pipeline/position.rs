@@ -76,7 +76,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         self.check_batch(batch, true)?;
         if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
-            // It stands there already, and from now on because it was sought.
+            // The position is there already; from now on it counts as set by `seek`.
             self.start = batch;
         } else {
             self.leave(batch);
@@ -248,7 +248,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     fn canon_problem(&self, canon: Canon) -> Option<String> {
         let Canon { n_streams, world_size } = canon;
         let ranks = self.plan.world_size;
-        // Each rank of the first start had as many streams; what a stream gets of a window follows from that.
+        // Each rank of the first start had this many streams; the window of a stream follows from that.
         let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
         if n_streams == 0 || !is_shared || !self.global_batch().is_multiple_of(n_streams) {
             return Some(format!(
@@ -341,10 +341,11 @@ pub struct Upcoming {
 }
 
 impl Upcoming {
-    /// The rows of the next `n` examples of this rank; fewer if the pass ends before. `go_on` is asked before each batch.
+    /// The rows of the next `n` examples of this rank; fewer if the pass ends earlier. `go_on` is called
+    /// before each batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if there is none for so many. `None` if it was told not to go on.
+    /// [`ErrorKind::Memory`] if the allocation failed. `None` if `go_on` returned false.
     pub fn rows(mut self, n: usize, go_on: impl Fn() -> bool) -> Result<Option<Vec<i64>>> {
         let mut rows = Vec::new();
         let mut batch = self.batch;

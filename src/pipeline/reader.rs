@@ -29,7 +29,7 @@ pub(super) struct Reading {
     /// Runs that may be under way at first, and at most.
     pub(super) first_runs: usize,
     pub(super) most_runs: usize,
-    /// Whether what they read goes on in the order of the errands.
+    /// Whether records are handed over in the order of the errands.
     pub(super) in_turn: bool,
     /// How many threads could read all the time.
     most_readers: usize,
@@ -143,7 +143,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     if let Ok(record) = &mut fetched.outcome
                         && !fetched.grants.is_counted
                     {
-                        // A slice would hold on to rows that nobody wants.
+                        // A slice would keep unneeded rows in memory.
                         record.bytes = Bytes::copy_from_slice(&record.bytes);
                     }
                     self.hand_over(fetched)
@@ -201,7 +201,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         true
     }
 
-    /// Waits for the turn of errand `number` and hands over what is in hand.
+    /// Waits for the turn of errand `number` and hands over the records held.
     fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
         let turns = &self.shared.turns;
         (turns.has_come(number) || self.watch.wait(&self.shared.counters.meters.turn, || turns.wait(number)))
@@ -219,7 +219,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         let Shared { counters, bytes: budget, .. } = &*shared;
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
         match outcome {
-            // Whatever it was that a read was left by.
+            // For any reason that ended the read.
             Err(_) if shared.is_stopped() => return false,
             Err(error) => {
                 match error.kind {
@@ -231,7 +231,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
             Ok(RawRecord { bytes, label }) => {
                 Counters::add(&counters.records_read);
-                // What was granted before it was read comes back when the record is dropped.
+                // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { bytes.len() };
                 let record = Record { bytes, label, index: row, seed, epoch };
                 let own = self.gate.own();

@@ -86,7 +86,7 @@ impl<E> Shared<E> {
 
     /// Ends the run with an error that belongs to no record.
     fn fail(&self, error: Error) {
-        // Of several, the first is told.
+        // Of several errors, the first is reported.
         let _ = self.fatal.set(error);
         self.stop();
     }
@@ -96,7 +96,7 @@ impl<E> Shared<E> {
     /// Leaves every lock of the run poisoned: for tests.
     #[allow(clippy::panic, reason = "what was asked for")]
     pub(super) fn panic_with_locks(&self) -> ! {
-        // None of them is ever taken while another one is held, so nobody waits here for long.
+        // None of them is ever taken while another one is held, so no thread waits here for long.
         let _locks =
             (self.demand.lock(), self.bytes.lock(), self.crew.lock(), self.turns.lock(), self.open.lock());
         let _buffers: Vec<_> = self.buffers.iter().map(ConcurrentShuffleBuffer::lock).collect();
@@ -141,8 +141,9 @@ impl<E> Answer<E> {
 
 impl<E> Drop for Answer<E> {
     fn drop(&mut self) {
-        // A run that is stopped lets go of records everywhere, and its buffers may not be closed yet: nobody waits for these. Nor is
-        // there need for an answer where the thread unwinds: its guard is about to tell why, which an answer would forestall.
+        // A stopped run drops records everywhere, and its buffers may not be closed yet: no thread waits for
+        // these answers. A thread that unwinds needs no answer either: its guard is about to report the
+        // panic, and an answer would come before it.
         if self.shared.is_stopped() || std::thread::panicking() {
             return;
         }
@@ -159,7 +160,7 @@ impl<E> Drop for Answer<E> {
 /// A record in the channel, with the duty to answer for it.
 pub(super) struct Admitted<E> {
     pub(super) record: Record,
-    /// Bytes that it took as it was sent.
+    /// Bytes taken when it was sent.
     pub(super) bytes: usize,
     pub(super) answer: Answer<E>,
 }
@@ -312,8 +313,8 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// Of two rows held that are no farther apart, those in between are read as well: they are in a row group, as a rule, which costs more
-/// to begin than to go on with.
+/// If two held rows are at most this far apart, the rows between them are read as well: they are usually in
+/// the same row group, which costs more to open than to continue.
 const NEAR: u64 = 1024;
 
 /// What is held, in storage order, which costs the least to read.

@@ -1,9 +1,10 @@
 //! What went through a loader, where its threads spent their time, and what that says.
 //!
-//! Counts and times are totals since construction, over all passes. [`Stats`] counts what was done, batches made ahead included, so it
-//! depends on how far ahead the threads are; [`Delivered`] counts what came of the batches that were handed out, and depends on these alone. What is said about speed, rates and shares of time and the
-//! verdict, is said of the last [`SPAN`] to twice that, as it was when the last batch was handed out: a loader that was
-//! slow an hour ago, or that nobody has asked since, is described as it is when it is used.
+//! Counts and times are totals since construction, over all passes. [`Stats`] counts the work done, batches
+//! made ahead included, so it depends on how far ahead the threads are. [`Delivered`] counts only for batches
+//! that were handed out, and depends on these alone. Speed, rates, shares of time and the verdict cover the
+//! last [`SPAN`] to twice that before the last batch was handed out: earlier slowness and idle time do not
+//! count.
 
 use std::{
     ops::Add,
@@ -64,7 +65,7 @@ pub(super) struct Meters {
     pub(super) collate: Meter,
     pub(super) examples: Total,
     pub(super) room: Total,
-    /// The loop of whoever takes batches.
+    /// The consumer's loop.
     pub(super) consumer: Meter,
     pub(super) batches: Total,
     /// Waits for the first batch of a pass, from the start of its threads on.
@@ -109,15 +110,15 @@ struct Recent {
     last: (Instant, Figures),
 }
 
-/// What became of the batches that a loader handed out since its construction. The same in every run that hands out the same batches,
-/// whatever the number of threads and however far ahead they are: a batch's counts come with it.
+/// Counts for the batches that a loader handed out since its construction. The same in every run that hands
+/// out the same batches, for any number of threads and batches ahead: each batch carries its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Batches. One that was taken back counts when it comes again.
+    /// Batches. One that was taken back counts when it is returned again.
     pub batches: u64,
     /// Their rows.
     pub examples: u64,
-    /// Rows in which a substitute stands for a record.
+    /// Rows in which a substitute replaces a record.
     pub substitutes: u64,
     /// Bad records that were left out or replaced, bad substitutes among them.
     pub records_failed: u64,
@@ -150,8 +151,8 @@ impl Add for Delivered {
     }
 }
 
-/// A loader's counts since its construction. All but `batches` and `delivered` include what belongs to batches that were not handed out:
-/// those that lie ready or are under way, and those that were made for a pass that was left.
+/// A loader's counts since its construction. All but `batches` and `delivered` include batches that were not
+/// handed out: those that lie ready or are being made, and those of an abandoned pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records that the I/O thread put into the channel.
@@ -172,7 +173,7 @@ pub struct Stats {
     pub batches: u64,
     /// How many records had become examples when the first batch was complete.
     pub decoded_at_first_batch: u64,
-    /// What became of the batches that were handed out.
+    /// Counts for the batches that were handed out.
     pub delivered: Delivered,
 }
 
@@ -181,7 +182,7 @@ pub struct Stats {
 pub struct Queues {
     /// Records that wait for a worker.
     pub records: usize,
-    /// Their bytes, and those of large records from before they are read until they are worked off.
+    /// Their bytes, and those of large records from before they are read until they are processed.
     pub record_bytes: usize,
     /// Bytes of memory that is read into, or holds what was read: for these records, those in the workers, and what was read ahead.
     pub read_bytes: usize,
@@ -294,14 +295,14 @@ impl Counters {
         }
     }
 
-    /// What these counts are of was handed out.
+    /// Adds the counts of a batch that was handed out.
     pub(super) fn deliver(&self, delivered: Delivered) {
         for (sum, count) in self.delivered.iter().zip(delivered.counts()) {
             sum.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// What these counts are of was given back.
+    /// Subtracts the counts of a batch that was given back.
     pub(super) fn take_back(&self, delivered: Delivered) {
         for (sum, count) in self.delivered.iter().zip(delivered.counts()) {
             sum.fetch_sub(count, Ordering::Relaxed);
@@ -362,7 +363,7 @@ impl Counters {
 
     /// What was done in the last while.
     fn recent(&self) -> Option<Figures> {
-        // Not awaited: after a fork it may be locked for good.
+        // Not awaited: after a fork it may stay locked forever.
         let recent = self.recent.try_lock().ok()?;
         recent.as_ref().map(|Recent { older, last, .. }| Figures {
             elapsed_s: last.0.duration_since(older.0).as_secs_f64(),

@@ -1,12 +1,14 @@
 //! What each thread of a loader did for some seconds, as a file that <https://ui.perfetto.dev> and `chrome://tracing` show.
 //!
-//! The stopwatches of the threads tell of each piece of work and each wait when it ends ([`Trace::span`]); a relaxed load tells
-//! them whether anybody listens. What is told is kept in memory, up to [`MOST`] entries, and written by a thread of its own
-//! when the time is over or the loader closes, under a temporary name that becomes the file's when it is complete.
+//! The stopwatches of the threads report each piece of work and each wait when it ends ([`Trace::span`]); a
+//! relaxed load tells them whether a trace is being recorded. Spans are kept in memory, up to [`MOST`]
+//! entries. A separate thread writes them when the time is over or the loader closes, under a temporary name;
+//! the complete file is renamed.
 //!
-//! A file that is there already is replaced only if it is a trace, too.
+//! An existing file is replaced only if it is a trace, too.
 //!
-//! Pieces of one thread follow one another; `batch` alone lies around others. Times are microseconds from the start.
+//! Spans of one thread follow one another; only `batch` encloses others. Times are microseconds from the
+//! start.
 //!
 //! Source: "Trace Event Format", Google: complete events (`X`), counters (`C`) and metadata (`M`).
 
@@ -34,7 +36,7 @@ const MOST: usize = 1 << 18;
 /// How long an engine that ends waits for the file, of some 30 MB at most.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What our files begin with, and hardly any other.
+/// The first bytes of a trace file, which hardly any other file has.
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_left_out\":";
 
 /// The line of a thread.
@@ -91,12 +93,12 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// A line for the thread of that name, which is one of ours.
+    /// A line for the thread of that name, which is one of forebay's.
     pub(super) fn track(&self, name: impl Into<Arc<str>>) -> Track {
         Track { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
     }
 
-    /// Whether anybody listens.
+    /// Whether a trace is being recorded.
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
@@ -126,8 +128,8 @@ impl Trace {
     /// Starts to listen, for `length`, on a thread of `threads`, and writes the file at `path` then.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if a trace is taken already, or if there is a file that is no trace; [`ErrorKind::Io`] if the file cannot
-    /// be written.
+    /// [`ErrorKind::State`] if another trace is being recorded, or if the existing file is not a trace;
+    /// [`ErrorKind::Io`] if the file cannot be written.
     pub(super) fn start(
         self: &Arc<Self>,
         path: &Path,
@@ -162,7 +164,7 @@ impl Trace {
 
     /// Ends a recording before its time.
     pub(super) fn finish(&self) {
-        // Under the lock: who looked in vain is waiting by now.
+        // Under the lock: a thread that saw the old value is waiting by now.
         let recording = self.lock();
         self.is_on.store(false, Ordering::Relaxed);
         drop(recording);
@@ -228,7 +230,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // After a fork a lock may be locked for good.
+        // After a fork a lock may stay locked forever.
         if self.threads.is_ours() {
             self.finish();
         }
@@ -242,8 +244,8 @@ fn part_of(path: &Path) -> PathBuf {
     part.into()
 }
 
-/// Looks whether there is nothing at a path that would be lost: no file, an empty one, or a trace. A partial one may be a device,
-/// since it is not replaced.
+/// Checks that no other data at a path would be lost: there is no file, an empty one, or a trace. A partial
+/// file may be a device, since it is not replaced.
 fn check_free(path: &Path, is_partial: bool) -> Result<()> {
     let is_free = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

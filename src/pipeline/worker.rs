@@ -80,7 +80,8 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
             let outcome =
                 catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
                     .unwrap_or_else(|panic| {
-                        // The panic is told at its record's place; until then others get what they need from a stage that is whole.
+                        // The panic is reported at its record's position; until then other records are
+                        // processed by a new stage.
                         stage = task.stage();
                         Err(panicked(&*panic))
                     });

@@ -1,4 +1,4 @@
-//! What `allow_paths` may be: None, True, a folder, or several.
+//! The values of `allow_paths`: None, True, one folder, or several.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use pyo3::{
 use super::errors::to_python;
 use crate::{Error, ErrorKind, source::AllowPaths};
 
-/// Which files rows may name, as the user said it.
+/// Which files rows may name, as given by the user.
 pub fn extract(given: Option<&Bound<'_, PyAny>>) -> PyResult<AllowPaths> {
     let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(AllowPaths::BelowShard) };
     if let Ok(any) = given.cast::<PyBool>() {

@@ -1,8 +1,9 @@
 //! Arrays over the memory of batches.
 //!
-//! Values are never copied on their way out. The base object of a large array is a `_Slot`, which owns the array's memory and that
-//! alone: numpy keeps it for as long as the array or a view of it lives. The last reference takes the slot back to its
-//! pool, from any thread, without a lock and without a word to the interpreter.
+//! Values are never copied on their way out. The base object of a large array is a `_Slot`, which owns the
+//! array's memory and nothing else: numpy keeps it alive as long as the array or a view of it. Dropping the
+//! last reference returns the slot to its pool, on any thread, without a lock and without a call of the
+//! interpreter.
 
 use numpy::{
     PyArray, PyArray1, PyArrayMethods,
@@ -19,7 +20,7 @@ struct ArraySlot {
     slot: Slot,
 }
 
-/// The values of `field`, which has as many as `shape` says: C-contiguous, aligned and writable.
+/// The values of `field`, in the number given by `shape`: C-contiguous, aligned and writable.
 pub fn array<T, D>(py: Python<'_>, field: Field<T>, shape: D) -> PyResult<Bound<'_, PyArray<T, D::Dim>>>
 where
     T: Element + numpy::Element,
@@ -32,8 +33,9 @@ where
         Memory::Slot(slot) => {
             let values = slot.as_ptr().cast::<T>().as_ptr();
             let base = Bound::new(py, ArraySlot { slot })?;
-            // SAFETY: the slot has at least as many values, aligned and initialised; its memory stays where it is until `base` is
-            // gone, and `base` lets nobody reach it. The view ends before anything is written through the array.
+            // SAFETY: the slot has at least as many values, aligned and initialised; its memory does not move
+            // until `base` is dropped, and `base` gives no access to it. The view ends before anything is
+            // written through the array.
             unsafe {
                 let view = ArrayView::from_shape_ptr(shape, values);
                 Ok(PyArray::borrow_from_array(&view, base.into_any()))

@@ -1,11 +1,12 @@
-//! What `iter(loader)` gives: the loader, all but its `close()`.
+//! The iterator that `iter(loader)` returns: the loader without its `close()`.
 //!
-//! `yield from` calls `close()` of what it iterates over when its generator ends early. A loader that was its own iterator would be
-//! closed for good by `while True: yield from loader` as soon as somebody has seen enough of it.
+//! `yield from` calls `close()` of its iterator when the generator ends early. If a loader were its own
+//! iterator, `while True: yield from loader` would close it permanently as soon as the consumer stops.
 
 use pyo3::{PyTraverseError, PyVisit, exceptions::PyAttributeError, intern, prelude::*, types::PyString};
 
-/// The batches of a loader. All else that is asked of it is asked of the loader, so that `iter(loader).state_dict()` works.
+/// The batches of a loader. All other attributes are those of the loader, so that `iter(loader).state_dict()`
+/// works.
 #[pyclass(module = "forebay._core", name = "_Batches", frozen)]
 pub struct Batches(Py<PyAny>);
 

@@ -1,8 +1,10 @@
-//! A lock that can be awaited in slices: who holds the baton works, others look at signals while they wait.
+//! A fair lock that can be awaited in slices: the holder of the baton works, other threads check signals
+//! while they wait.
 //!
-//! It goes round in the order in which it was asked for. A `next()` that waits for data hands it back every slice and asks
-//! anew, so who asks meanwhile waits for one slice per thread in front of it, and not until the other runs out of luck, as
-//! with a mutex. A place in the line outlives the slices: it is left when the value is taken or the [`Turn`] dropped.
+//! It is granted in the order of requests. A `next()` that waits for data releases it after every slice and
+//! requests it again, so another thread waits for one slice per earlier request, and is never starved as with
+//! a mutex. A place in the queue outlives the slices: it is left when the value is taken or the [`Turn`] is
+//! dropped.
 
 use std::{
     collections::VecDeque,
@@ -21,18 +23,18 @@ pub struct Baton<T> {
 #[derive(Debug)]
 struct State<T> {
     value: Option<T>,
-    /// Who waits, first come first.
+    /// Waiting threads, in order of arrival.
     line: VecDeque<u64>,
     next_ticket: u64,
 }
 
-/// A place in the line for the value.
+/// A place in the queue for the value.
 pub struct Turn<'a, T> {
     baton: &'a Baton<T>,
     ticket: u64,
 }
 
-/// The value, until it is dropped and goes back.
+/// The value, which is given back on drop.
 pub struct Taken<'a, T> {
     value: Option<T>,
     baton: &'a Baton<T>,
@@ -44,7 +46,7 @@ impl<T> Baton<T> {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Joins the line.
+    /// Joins the queue.
     pub fn queue(&self) -> Turn<'_, T> {
         let mut state = self.lock();
         let ticket = state.next_ticket;
@@ -59,7 +61,7 @@ impl<T> Baton<T> {
 }
 
 impl<'a, T> Turn<'a, T> {
-    /// Waits for the value, at most `timeout`; on success the line is left.
+    /// Waits for the value, at most `timeout`; on success the queue is left.
     pub fn take(&mut self, timeout: Duration) -> Option<Taken<'a, T>> {
         let (baton, ticket) = (self.baton, self.ticket);
         let not_yet = |state: &mut State<T>| state.value.is_none() || state.line.front() != Some(&ticket);
@@ -80,7 +82,7 @@ impl<T> Drop for Turn<'_, T> {
         let mut state = self.baton.lock();
         if let Some(at) = state.line.iter().position(|&ticket| ticket == self.ticket) {
             state.line.remove(at);
-            // Whoever is first now may take a value that waits.
+            // The first in the queue may now take a free value.
             self.baton.changed.notify_all();
         }
     }

@@ -1,7 +1,8 @@
-//! Calls of functions of the user's from threads of ours, and the end of the interpreter.
+//! Calls of the user's functions from forebay's threads, and the end of the interpreter.
 //!
-//! They are the one thing for which a worker attaches to Python, for as long as the call takes. A thread that is inside one while the
-//! interpreter ends would end the process badly, so calls are counted, awaited at the end, and none begins any more from then on.
+//! A worker attaches to Python only for such a call, and only for its duration. A thread inside a call while
+//! the interpreter ends would crash the process. So calls are counted and awaited at the end, and no new call
+//! begins from then on.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -13,22 +14,23 @@ use pyo3::prelude::*;
 
 use crate::{Error, ErrorKind, Result};
 
-/// Calls that are under way, and the process that they are of.
+/// Running calls, and the process that they belong to.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static CALLS_OF: AtomicU32 = AtomicU32::new(0);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// The longest that the end of the interpreter waits for a function of the user's to return.
+/// The longest time that the end of the interpreter waits for a user's function to return.
 const LAST_CALL: Duration = Duration::from_secs(10);
 
-/// Counts from here on the calls of this process; of those of a parent before a fork nobody will tell the end.
+/// Counts the calls of this process from here on; the end of a parent's calls before a fork is never reported
+/// here.
 pub fn expect_calls() {
     if CALLS_OF.swap(std::process::id(), Ordering::SeqCst) != std::process::id() {
         CALLS.store(0, Ordering::SeqCst);
     }
 }
 
-/// Waits for the calls that are under way.
+/// Waits for the running calls.
 pub fn await_calls() {
     IS_ENDING.store(true, Ordering::SeqCst);
     let begin = Instant::now();
@@ -40,7 +42,7 @@ pub fn await_calls() {
     }
 }
 
-/// A call that is under way.
+/// A running call.
 struct Call;
 
 impl Call {
@@ -58,10 +60,11 @@ impl Drop for Call {
     }
 }
 
-/// Calls a function of the user's; `failed` says what it means if it raises.
+/// Calls a user's function; `failed` is the message for the case that it raises.
 ///
 /// # Errors
-/// [`ErrorKind::Callback`] with what was raised as the cause, [`ErrorKind::Closed`] once the interpreter is ending.
+/// [`ErrorKind::Callback`] with the exception as its cause, [`ErrorKind::Closed`] once the interpreter is
+/// ending.
 pub fn call<T>(failed: &str, function: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
     let ending = || Error::new(ErrorKind::Closed, "the interpreter is ending");
     let _call = Call::begin().ok_or_else(ending)?;

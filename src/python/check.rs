@@ -35,26 +35,28 @@ pub struct Row {
     rate: Option<u32>,
     channels: Option<u16>,
     seconds: Option<f64>,
-    /// As many as the container says; None if it does not.
+    /// The length that the container declares; None if it declares none.
     declared_seconds: Option<f64>,
-    /// The largest magnitude, and the shares of values at full scale and below one step of 16 bits; None if nothing was decoded.
+    /// The largest magnitude, and the shares of values at full scale and below one step of 16 bits; None if
+    /// nothing was decoded.
     peak: Option<f32>,
     clipping: Option<f64>,
     silence: Option<f64>,
     /// Whether samples are NaN or infinite.
     nan: bool,
-    /// Samples per channel that were cut or filled in where time stamps contradict the samples; None if it is bad.
+    /// Samples per channel that were cut or filled with zeros where time stamps contradict the samples; None
+    /// if the recording is bad.
     repaired: Option<u64>,
     kind: Option<&'static str>,
     reason: Option<String>,
     /// How the container contradicts the end of the bytes, if it does.
     truncated: Option<String>,
-    /// What else there is to say of a good recording.
+    /// Warnings about a good recording.
     warnings: Vec<String>,
 }
 
-/// Decodes every recording of shards from row `first_row` on, which is one that `next()` began with. `audio_column` names the
-/// column; otherwise it is found as `Loader` finds it. `allow_paths` is as there.
+/// Decodes every recording of shards from row `first_row` on, which is one that `next()` began with.
+/// `audio_column` names the column; otherwise it is found as `Loader` finds it. `allow_paths` is as there.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     face: Face<Recordings, CheckTask>,
@@ -77,7 +79,7 @@ impl _Check {
         logging::emitting(py, || {
             let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
             let allow_paths = allow_paths::extract(allow_paths)?;
-            // Labels are not looked at.
+            // Labels are not read.
             let options = ArrowOptions {
                 audio_column,
                 label_column: Some(String::new()),
@@ -94,7 +96,7 @@ impl _Check {
         })
     }
 
-    /// What was found of the next rows, in their order, a dict each; None after the last.
+    /// The findings of the next rows, in row order, a dict each; None after the last.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<Row>>> {
         let Some(findings) = self.face.next(py)? else { return Ok(None) };
         let failed = self.face.with_engine(py, Engine::take_errors)?;
@@ -104,10 +106,10 @@ impl _Check {
         let all = self.source.has_cheap_paths();
         let wanted = rows.iter().map(|row| (all || row.kind.is_some()).then_some(row.index));
         let (wanted, reader): (Vec<_>, _) = (wanted.collect(), self.paths.clone());
-        // Aside, for a read may take as long as it likes.
+        // On a separate thread, since a read may take any time.
         let paths = on_the_side(py, "forebay-paths", move |_| {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            // A path that cannot be read is no path; why the record is bad is in `reason`.
+            // A path that cannot be read is None; `reason` says why the record is bad.
             let mut path = |row| reader.path(row).ok().flatten();
             Ok(wanted.into_iter().map(|row| row.and_then(&mut path)).collect::<Vec<_>>())
         })?;
@@ -134,7 +136,7 @@ impl _Check {
 }
 
 impl _Check {
-    /// A row of which nothing is known yet.
+    /// A row without findings yet.
     fn blank(&self, index: u64) -> Row {
         let (shard, row) = Source::locate(&*self.source, index);
         Row {

@@ -31,46 +31,52 @@ use crate::{
 
 type RowEngine = Engine<DatasetSource, SharedTask>;
 
-/// Batches of a dataset, made ahead on threads, from any step on.
+/// Batches of a dataset, made ahead on threads, starting at any step.
 ///
-/// Iteration yields dicts of arrays by field. A field of which every document has one shape is stacked, `[batch, *shape]`; any other is a
-/// `JaggedArray`: the values of all documents one behind the other, and where each ends. Arrays are yours to keep and to change.
+/// Iteration yields dicts of arrays by field. A field whose documents all have one shape is stacked,
+/// `[batch, *shape]`; any other is a `JaggedArray`: the concatenated values of all documents, and their
+/// offsets. Arrays may be kept and modified.
 ///
-/// A thread makes a whole batch: it maps positions to documents, reads those that are neighbours at once, and each straight into
-/// its place. The GIL is released meanwhile, unless a dataset is written in Python. Threads start with the first batch.
+/// Each thread makes a whole batch: it maps positions to documents, reads adjacent ones in one read, and
+/// writes each directly into its place. The GIL is released meanwhile, unless a dataset is written in Python.
+/// Threads start with the first batch.
 ///
-/// Batches are a pure function of dataset, global batch (`batch_size * world_size`) and step, for any number of threads. The ranks' parts of
-/// a batch, side by side, are the batch that one process would have made; each rank reads its part only. The last batch of a
-/// pass may be shorter; it is shared evenly, and if it has fewer rows than there are ranks, some get arrays of no rows.
+/// Batches are a pure function of dataset, global batch (`batch_size * world_size`) and step, for any number
+/// of threads. The ranks' parts of a batch, side by side, are the batch that one process would have made;
+/// each rank reads its part only. The last batch of a pass may be shorter; it is shared evenly, and if it has
+/// fewer rows than there are ranks, some ranks get arrays without rows.
 ///
-/// Each `iter()` is a pass, in an order of its own if the dataset has one for each epoch: the next pass, or the same again if it was left
-/// early. A dataset without end (a mixture that restarts) goes on instead, and `len()` is a TypeError. While a cache is still being built,
-/// batches come as their documents do, the pass ends with the cache, and `len()` is a TypeError until then.
+/// Each `iter()` starts a pass: the next one, or the same one again if it was left early. If the dataset has
+/// an order for each epoch, each pass has its own order. A dataset without end (a mixture that restarts)
+/// continues instead, and `len()` raises TypeError. While a cache is still being built, a batch comes once
+/// its documents are committed, the pass ends with the cache, and `len()` raises TypeError until then.
 ///
 /// Parameters
 /// ----------
 /// dataset : AsyncDataset
-///     What to read. A mixture without a block_size gets the global batch as one, so that each batch has fixed counts.
+///     The dataset to read. A mixture without a block_size uses the global batch as its block, so that each
+///     batch has fixed counts.
 /// batch_size : int
 ///     Rows of a batch on this rank.
 /// rank, world_size : int
-///     This process among those that share each batch.
+///     Number of this process, and of all processes that share each batch.
 /// start_step : int
-///     The batch to begin with, counted on from pass to pass. Where passes of a mixture differ in length they are counted one by one, up
-///     to 2**20 of them.
+///     The first batch, counted across passes. If passes of a mixture differ in length they are counted one
+///     by one, up to 2**20 of them.
 /// prefetch : int or "auto"
-///     Batches that are made ahead and lie ready.
+///     Batches made ahead of the loop.
 /// n_workers : int or "auto"
 ///     Threads that make batches.
 /// drop_last : bool
-///     Leaves out a last batch that has fewer rows than the others.
+///     Leaves out a short last batch.
 ///
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, there is no batch, a mixture's weight gets no place in a block.
+///     A parameter is out of range, there is no batch, or a mixture's weight gets no place in a block.
 ///
-/// What a dataset raises, `next()` raises in its place, after the batches before it, with batch and indices in the message.
+/// An exception of a dataset is raised by `next()` at the batch's position, after all earlier batches, with
+/// batch and indices in the message.
 #[pyclass(module = "forebay.cache", name = "DataLoader", frozen, weakref)]
 pub struct DataLoader {
     face: Face<DatasetSource, SharedTask>,
@@ -148,8 +154,8 @@ impl DataLoader {
         })
     }
 
-    /// Begins the next pass, or the same one anew if it was left early; after `load_state_dict`, `seek` or with `start_step` it goes on
-    /// there. A dataset without end goes on with the next batch.
+    /// Begins the next pass, or the same one again if it was left early; after `load_state_dict`, `seek` or
+    /// with `start_step` it continues there. A dataset without end continues with the next batch.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let RowConfig { rank, world_size, .. } = slf.get().config;
         check_share(slf.py(), rank, world_size)?;
@@ -159,14 +165,15 @@ impl DataLoader {
         Batches::of(slf)
     }
 
-    /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
+    /// The next batch. Raises `ForebayError` if the loader is closed, even if another thread closes it during
+    /// the wait.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         while let Some(Rows { columns, is_past_end }) = self.face.next(py)? {
             if !is_past_end {
                 let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
                 return to_dict(py, columns, pool.fields()).map(Some);
             }
-            // The rows came to an end while the pass was under way, and nobody gets this batch.
+            // The rows ended during the pass, so this batch is discarded.
             self.face.ask(py, |engine| {
                 engine.take_back();
                 engine.recount()
@@ -175,7 +182,7 @@ impl DataLoader {
         Ok(None)
     }
 
-    /// The batches of a pass; `TypeError` without end, or while nobody knows it.
+    /// The number of batches of a pass; `TypeError` without end, or while the end is unknown.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let length = self.length(py)?;
         if length.is_endless() {
@@ -189,7 +196,7 @@ impl DataLoader {
         Ok(self.share.n_batches(length.rows) as usize)
     }
 
-    /// True: a loader without `len()` is one as well.
+    /// Always True, also without `len()`.
     fn __bool__(&self) -> bool {
         true
     }
@@ -203,7 +210,8 @@ impl DataLoader {
         self.close(py)
     }
 
-    /// Ends all threads within half a second; what a dataset written in Python is doing then, it finishes.
+    /// Ends all threads within half a second; a running call of a dataset written in Python is finished
+    /// first.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.face.close(py)
     }
@@ -214,7 +222,7 @@ impl DataLoader {
         self.face.control().is_closed()
     }
 
-    /// The dataset that it reads.
+    /// The dataset that the loader reads.
     #[getter]
     fn dataset(&self, py: Python<'_>) -> Py<PyAny> {
         self.dataset.clone_ref(py)
@@ -240,7 +248,7 @@ impl DataLoader {
         }
     }
 
-    /// Makes `batch`, counted from the start of the pass, the next one, whatever lies between.
+    /// Makes `batch`, counted from the start of the pass, the next one, at any distance.
     fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
         let Ok(batch) = u64::try_from(batch) else {
             let message = format!("batch is {batch}, must be 0 or more");
@@ -249,7 +257,8 @@ impl DataLoader {
         self.face.ask(py, |engine| engine.seek(batch))
     }
 
-    /// What `Loader.stats` tells of an engine whose examples are batches, and `rows` and `bytes` that were read since construction.
+    /// The figures of `Loader.stats`, with batches as examples, and the `rows` and `bytes` read since
+    /// construction.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.face.stats(py)?;
         let [rows, bytes] = self.task.0.made();
@@ -258,29 +267,31 @@ impl DataLoader {
         Ok(stats)
     }
 
-    /// Writes what the threads do during the next `seconds` to the file `path`; see `Loader.trace`.
+    /// Records the activity of the threads for the next `seconds` and writes it to `path`; see
+    /// `Loader.trace`.
     #[pyo3(signature = (path, seconds=5.0))]
     fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
         self.face.trace(py, path, seconds)
     }
 
-    /// Puts back the batch that was returned last, which nobody got: the next one is that one again, made anew.
+    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
     fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
         self.face.take_back(py)
     }
 
-    /// Where the loader stands: a dict that JSON can hold, for what was returned, not for what was prefetched.
+    /// The loader's position: a dict that JSON can hold. It covers the returned batches, not the prefetched
+    /// ones.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let position = self.face.with_engine(py, |engine| engine.position())?;
         state::to_python(py, &self.identity(py)?.state(&position))
     }
 
-    /// Goes on where the loader of `state` stood, bit for bit. One rank's state serves all, and any world size with the same global
-    /// batch. Raises `StateError` that names what differs.
+    /// Resumes at the position of `state`, bit for bit. One rank's state serves all ranks, and any world size
+    /// with the same global batch. Raises `StateError` that names the difference.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut identity = self.identity(py)?;
         let position = state::from_python(state)?.and_then(|mut found| {
-            // As long as it grew nobody knew how many rows there would be.
+            // While the dataset grew, the number of rows was unknown.
             let theirs = found.pointer_mut("/data/num_records");
             let mine = identity.data.get_mut("num_records");
             if let (Some(theirs), Some(mine)) = (theirs, mine)
@@ -334,7 +345,7 @@ impl DataLoader {
         py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
     }
 
-    /// What fixes the batches.
+    /// The parameters that define the batches.
     fn identity(&self, py: Python<'_>) -> PyResult<Identity> {
         let length = self.length(py)?;
         let mut config = Map::new();
@@ -356,7 +367,7 @@ impl DataLoader {
 /// The longest text that goes into a state.
 const LONGEST: usize = 320;
 
-/// A text that tells datasets apart: as it is, or its beginning and a number if it is long.
+/// A text that identifies a dataset: as it is, or its beginning and a hash if it is long.
 fn shortened(text: &str) -> String {
     if text.len() <= LONGEST {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Datasets as `forebay.cache` has them: the tree of views, and lists in memory.
+//! The datasets of `forebay.cache`: the tree of views, and lists in memory.
 
 use std::{
     path::PathBuf,
@@ -42,7 +42,7 @@ pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
         let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
         return Err(PyTypeError::new_err(message));
     }
-    // A number alone has the one shape that there is.
+    // A scalar has only one shape.
     let shape = if rank == 0 { Some(Vec::new()) } else { shape };
     Ok(Field { name, dtype: found, rank, shape })
 }
@@ -81,11 +81,11 @@ impl _List {
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Dataset {
     dataset: Dataset,
-    /// For mapping: it knows the block and the permutation used last.
+    /// For mapping: it caches the block and the permutation used last.
     mapping: Mutex<Dataset>,
     /// Of a dataset of documents.
     store: Option<Arc<dyn Store>>,
-    /// By leaf, if it is one of the user's.
+    /// By leaf: the user's dataset, if it is one.
     objects: Vec<Option<Py<PyAny>>>,
 }
 
@@ -112,7 +112,7 @@ impl _Dataset {
         self.objects.iter().map(|object| object.as_ref().map(|object| object.clone_ref(py))).collect()
     }
 
-    /// Waits for rows, with looks at signals, at most until `deadline`.
+    /// Waits for rows, with checks of signals, at most until `deadline`.
     fn await_rows(
         &self,
         py: Python<'_>,
@@ -139,7 +139,7 @@ impl _Dataset {
     }
 }
 
-/// Rows as Python has them: how many, or None without end; and whether that is all.
+/// The number of rows for Python, or None without end; and whether it is final.
 fn length(Length { rows, is_final }: Length) -> (Option<u64>, bool) {
     ((rows != u64::MAX).then_some(rows), is_final)
 }
@@ -169,7 +169,7 @@ impl _Dataset {
         Ok(Self::of_store(Arc::new(store)))
     }
 
-    /// A dataset of the user's.
+    /// A user's dataset.
     #[staticmethod]
     fn python(dataset: &Bound<'_, PyAny>) -> PyResult<Self> {
         let leaf = PythonLeaf::new(dataset)?;
@@ -265,14 +265,14 @@ impl _Dataset {
         Ok(fields.iter().map(tuple).collect())
     }
 
-    /// How many rows there are now, None without end, and whether that is all.
+    /// The current number of rows, None without end, and whether it is final.
     #[pyo3(signature = (epoch=0))]
     fn length(&self, py: Python<'_>, epoch: u64) -> PyResult<(Option<u64>, bool)> {
         let found = py.detach(|| self.mapping()?.length(epoch));
         found.map(length).map_err(|error| to_python(py, &error))
     }
 
-    /// Waits for rows, without end if no time is given.
+    /// Waits for rows, forever without a timeout.
     #[pyo3(signature = (rows, timeout_s=None, epoch=0))]
     fn wait(
         &self,

@@ -23,14 +23,14 @@ thread_local! {
 
 /// Decodes a span of a recording, and only the span.
 ///
-/// `data` holds a whole recording: WAV, AIFF, FLAC, Ogg Vorbis, MP3, M4A (AAC, ALAC) and others, told apart by content. Returns
-/// `(waveform, sample_rate)`: float32 `[n]` for one channel, `[channels, n]` for more, at the recording's own rate, integers scaled
-/// to [-1, 1). It equals the slice `[start:start + num_samples]` of the whole recording, bit for bit (AAC with noise substitution: a
-/// pure function of `data` and span), and like a slice it ends with the recording; `num_samples=None` means to the end. Releases the
-/// GIL.
+/// `data` holds a whole recording: WAV, AIFF, FLAC, Ogg Vorbis, MP3, M4A (AAC, ALAC) and others, recognised
+/// by content. Returns `(waveform, sample_rate)`: float32 `[n]` for one channel, `[channels, n]` for more, at
+/// the recording's own rate, integers scaled to [-1, 1). It equals the slice `[start:start + num_samples]` of
+/// the whole recording, bit for bit (AAC with noise substitution: a pure function of `data` and span), and
+/// like a slice it ends with the recording; `num_samples=None` means to the end. Releases the GIL.
 ///
-/// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a `ValueError`) if `start` is
-/// not within the recording, `MemoryError` if the system has no memory for the span.
+/// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a
+/// `ValueError`) if `start` is not within the recording, `MemoryError` if the allocation for the span failed.
 #[pyfunction]
 #[pyo3(signature = (data, start=0, num_samples=None))]
 pub fn decode(
@@ -47,7 +47,8 @@ pub fn decode(
     Ok((waveform.cast_into()?, rate))
 }
 
-/// The channels of the span, one behind the other, their number, and the rate; in the default float mode, whatever the caller's is.
+/// The concatenated channels of the span, their number, and the rate; in the default float mode, for any mode
+/// of the caller.
 fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec<f32>, usize, u32)> {
     let _mode = float_mode::Lent::new();
     DECODER.with_borrow_mut(|decoder| {

@@ -34,7 +34,7 @@ pyo3::create_exception!(
 
 static CONFIG_ERROR: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
 
-/// `ConfigError` has two bases, `ForebayError` and `ValueError`, so it is made as Python would make it.
+/// `ConfigError` has two bases, `ForebayError` and `ValueError`, so it is created by calling `type()`.
 fn config_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let made = CONFIG_ERROR.get_or_try_init(py, || {
         let bases = PyTuple::new(
@@ -61,7 +61,8 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StateError", py.get_type::<StateError>())
 }
 
-/// The Python exception of an error: what a function of the user's raised, with a note that says where, or else one of ours.
+/// The Python exception of an error: the exception of a user's function, with a note that says where, or else
+/// one of forebay's.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let Some(raised) = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<PyErr>()) else {
         return exception(py, error);
@@ -69,7 +70,7 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let ends_iteration = raised.is_instance_of::<PyStopIteration>(py)
         || raised.is_instance_of::<PyStopAsyncIteration>(py)
         || raised.is_instance_of::<PyGeneratorExit>(py);
-    // One that ends iteration would end the user's loop in silence.
+    // `StopIteration` would end the user's loop silently.
     if !ends_iteration && note(py, raised, format!("{}{}", error.message, error.place)).is_ok() {
         return raised.clone_ref(py);
     }
@@ -120,7 +121,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// `OSError(errno, message, filename)`, which Python turns into `FileNotFoundError` and its like.
+/// `OSError(errno, message, filename)`, which Python turns into a subclass such as `FileNotFoundError`.
 fn os_error(error: &Error, mut message: String) -> PyErr {
     let file = error.file.as_deref().map(PathBuf::as_path).or(error.place.shard.as_deref());
     let filename = file.map(|file| OsString::from(file.as_os_str()));

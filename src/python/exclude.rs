@@ -1,4 +1,4 @@
-//! What `exclude` may be: row numbers, or the report of `forebay check`.
+//! The values of `exclude`: row numbers, or the report of `forebay check`.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::whole::int64;
 use crate::{Error, ErrorKind, Result, config::shown, report, seed::mix, source::Shard};
 
-/// Rows to leave out, as the user gave them.
+/// Rows to leave out, as given by the user.
 pub enum Exclude {
-    /// Numbers over the files as given.
+    /// Row numbers over all files in the given order.
     Rows(Vec<i64>),
-    /// A report, whose bad records are meant.
+    /// A report, whose bad records are excluded.
     Report(PathBuf),
 }
 
@@ -34,7 +34,7 @@ impl Exclude {
     /// The rows, in rising order, each once.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a row that there is not, or a report of other shards.
+    /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards.
     pub fn rows(self, shards: &[Shard]) -> Result<Arc<[u64]>> {
         let mut rows = match self {
             Self::Report(path) => report::bad_rows(&path, shards)?,
@@ -59,7 +59,7 @@ impl Exclude {
     }
 }
 
-/// What a state says of the rows that are left out; nothing if there are none.
+/// The entry of a state for the excluded rows; none if there are none.
 pub fn identity(rows: &[u64]) -> Option<Value> {
     let digest = rows.iter().fold(0, |state, &row| mix(state ^ mix(row)));
     (!rows.is_empty()).then(|| json!(format!("{} rows, {digest:016x}", rows.len())))

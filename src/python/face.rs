@@ -1,6 +1,7 @@
-//! What the Python face of every loader does with its engine: it detaches, waits in slices, looks at signals, and ends the threads.
+//! The part of the Python interface that all loaders share: it detaches, waits in slices, checks signals, and
+//! ends the threads.
 //!
-//! A pyclass owns one [`Face`] and adds what is its own: parameters, the dict of a batch, what a state means.
+//! A pyclass owns one [`Face`] and adds its parameters, the dict of a batch, and the meaning of a state.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,10 +29,10 @@ use crate::{
     source::Shard,
 };
 
-/// How long the hand-over of a cached batch is measured at most.
+/// The longest time that the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
-/// An engine as Python holds it.
+/// An engine owned by Python.
 pub struct Face<S: Source, K: Task> {
     engine: Baton<Engine<S, K>>,
     control: Arc<Control<ExampleOf<K>>>,
@@ -40,7 +41,7 @@ pub struct Face<S: Source, K: Task> {
 }
 
 impl<S: Source, K: Task> Face<S, K> {
-    /// The face of `engine`, whose threads end with the interpreter at the latest.
+    /// Wraps `engine`, whose threads end with the interpreter at the latest.
     pub fn new(engine: Engine<S, K>) -> Self {
         let control = engine.control();
         remember(&control);
@@ -52,12 +53,13 @@ impl<S: Source, K: Task> Face<S, K> {
         &self.control
     }
 
-    /// Whether this process is a fork of the one that made the engine.
+    /// Whether this process is a fork of the one that created the engine.
     pub fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Raises in a fork of the process that made the engine: its threads are not here, and what they had locked stays locked.
+    /// Raises in a fork of the process that created the engine: its threads do not exist here, and locks that
+    /// they held stay locked.
     pub fn check_process(&self) -> PyResult<()> {
         if self.is_forked() {
             return Err(ForebayError::new_err(
@@ -68,7 +70,8 @@ impl<S: Source, K: Task> Face<S, K> {
         Ok(())
     }
 
-    /// Calls `work` with the engine, detached; waits for another thread that has it in slices, between looks at signals.
+    /// Calls `work` with the engine, detached; waits in slices, with checks of signals between them, while
+    /// another thread has it.
     pub fn with_engine<T: Send>(
         &self,
         py: Python<'_>,
@@ -109,7 +112,8 @@ impl<S: Source, K: Task> Face<S, K> {
     pub fn next(&self, py: Python<'_>) -> PyResult<Option<BatchOf<K>>> {
         loop {
             let step = self.with_engine(py, |engine| engine.fetch(SLICE))?;
-            // What a signal's handler sees, and what is left if it raises: the batch is the engine's until nothing comes between.
+            // The state for a signal handler, and for the case that it raises: the batch belongs to the
+            // engine until no handler can run.
             logging::emit(py)?;
             py.check_signals()?;
             match step {
@@ -118,7 +122,7 @@ impl<S: Source, K: Task> Face<S, K> {
                 Ok(Step::TimedOut) => continue,
                 Err(error) => return Err(to_python(py, &error)),
             }
-            // Another thread may have taken it, or a handler have sought.
+            // Another thread may have taken it, or a handler may have called `seek`.
             if let Some((_, batch)) = self.take(py) {
                 return Ok(Some(batch));
             }
@@ -147,7 +151,7 @@ impl<S: Source, K: Task> Face<S, K> {
         if self.is_forked() {
             return Ok(());
         }
-        // Before the engine is asked for: it wakes a thread that has it.
+        // Before the engine is requested: this wakes a thread that has it.
         py.detach(|| self.control.close());
         self.with_engine(py, Engine::close)?;
         logging::emit(py)
@@ -180,12 +184,13 @@ impl<S: Source, K: Task> Face<S, K> {
 
     /// Counts, times and verdict.
     pub fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // After a fork a lock may be locked for good.
+        // After a fork a lock may stay locked forever.
         let queues = if self.is_forked() { Queues::default() } else { py.detach(|| self.control.queues()) };
         stats::dict(py, &self.counters, queues)
     }
 
-    /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so also after a fork.
+    /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so it
+    /// works after a fork.
     pub fn verdict(&self) -> String {
         match self.counters.read().batches {
             0 => String::new(),
@@ -202,7 +207,8 @@ impl<S: Source, K: Task> Face<S, K> {
         self.ask(py, |engine| engine.trace(&path, Duration::from_secs_f64(seconds)))
     }
 
-    /// How fast an engine like this one is if the loop does nothing; `rows` counts those of a batch, `to_dict` is what the user gets.
+    /// Measures the speed of an engine like this one with a loop that does nothing; `rows` counts the rows of
+    /// a batch, `to_dict` makes the user's dict.
     pub fn headspace<'py>(
         &self,
         py: Python<'py>,
@@ -251,7 +257,7 @@ impl<S: Source, K: Task> Face<S, K> {
 
 impl<S: Source, K: Task> Drop for Face<S, K> {
     fn drop(&mut self) {
-        // After a fork nothing may be touched: what another thread had locked stays locked.
+        // After a fork nothing may be touched: locks that another thread held stay locked.
         if self.is_forked() {
             return;
         }
@@ -261,7 +267,7 @@ impl<S: Source, K: Task> Drop for Face<S, K> {
                 engine.close();
             }
         };
-        // Joining can take a moment; others may run meanwhile, if there is an interpreter to give way to.
+        // Joining can take some time; other threads may run meanwhile, if the interpreter still exists.
         if Python::try_attach(|py| py.detach(end)).is_none() {
             end();
         }

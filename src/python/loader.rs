@@ -42,121 +42,143 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 
 /// Shuffled log-mel batches of the recordings in Arrow shards.
 ///
-/// `n_readers` threads read records, `n_workers` threads decode a crop of each and compute its spectrogram, and iteration yields dicts
-/// of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural log; see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null;
-/// absent without a label column), `index` int64 `[batch]` (row number over the files as given). Arrays are C-contiguous, writable and
-/// the caller's to keep. The GIL is released while waiting and while a batch is put together; threads start with the first batch.
+/// `n_readers` threads read records, `n_workers` threads decode a crop of each and compute its spectrogram,
+/// and iteration yields dicts of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural
+/// log; see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null; absent without a label column),
+/// `index` int64 `[batch]` (row number, counted over all files in the given order). Arrays are C-contiguous
+/// and writable, and the caller may keep them. The GIL is released during waits and while a batch is
+/// assembled; threads start with the first batch.
 ///
-/// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`, `raw_channel_size` and
-/// `shuffle_buffer_size`.
+/// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`, `raw_channel_size`
+/// and `shuffle_buffer_size`.
 ///
 /// Parameters
 /// ----------
 /// arrow_files : path, sequence of paths, or dict of names and paths
-///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in `.parquet`; all of one kind,
-///     in an order that stays: `sorted(Path(...).glob(...))`, and no set or iterator. Or a folder that `save_to_disk` wrote. A dict names sources that are mixed by `weights`.
+///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
+///     `.parquet`; all of one kind, in a fixed order: `sorted(Path(...).glob(...))`, not a set or an
+///     iterator. Or a folder written by `save_to_disk`. A dict names sources that are mixed by `weights`.
 /// seed : int
-///     The number that all randomness comes from, 0 to 2**64 - 1.
+///     Seed of all random decisions, 0 to 2**64 - 1.
 /// batch_size : int
 ///     Examples per batch; the last batch of a finite pass may be shorter.
 /// shuffle_buffer_size : int
-///     Examples that may lie ready (memory, not content). 4 * n_mels * n_frames bytes each, half of that if `dtype` is.
+///     Decoded examples held; affects memory and speed, never batches. 4 * n_mels * n_frames bytes each, half
+///     of that with a 16-bit `dtype`.
 /// shuffle_min_size : int
-///     Candidates of every draw: how well examples are mixed. 0 keeps the reading order.
+///     Number of examples that every draw chooses from; more mixes rows better. 0 keeps the reading order.
 /// sample_rate, clip_seconds : int, float
 ///     Rate (Hz) and length of the clips; recordings are resampled, cut or padded with zeros.
 /// n_mels, n_fft, hop_length : int
-///     Mel bands, samples per Fourier transform, samples from frame to frame.
+///     Mel bands, samples per Fourier transform, samples between frames.
 /// n_workers : int or "auto"
-///     Threads that decode; those beyond the cores rest while all cores are busy. `"auto"` begins with two, adds some while `next()` waits for them and cores are free, and lets some rest
-///     while batches pile up; never more than `cpu_budget`.
+///     Decoding threads; those beyond the number of cores stay parked while all cores are busy. `"auto"`
+///     begins with two, wakes more while `next()` waits for them and cores are free, and parks some while
+///     batches pile up; never more than `cpu_budget`.
 /// raw_channel_size : int
-///     Records that may wait for a worker.
+///     Records read ahead that may wait for a worker.
 /// infinite : bool
-///     Epoch after epoch without end, bad records replaced; or one pass per `iter()`, bad records left out. A batch of which all are bad
-///     is left out too, unless there are other ranks, which take the same number of steps: then it comes without rows.
+///     True: epoch after epoch without end, bad records replaced. False: one pass per `iter()`, bad records
+///     left out. A batch in which all records are bad is left out too; with several ranks, which must take
+///     the same number of steps, it is returned without rows.
 /// augment : bool
-///     Random crops (zeros behind short recordings); or center crops (zeros on both sides).
+///     True: random crops (short recordings are padded with zeros at the end). False: center crops (zeros on
+///     both sides).
 /// order : str, optional
-///     `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed within `shuffle_min_size`),
-///     `"global"` (a new permutation of all rows each epoch; each row is a read of its own), `"era"` (the same within each
-///     `era_length` rows). None: sequential if finite with `shuffle_min_size=0`, global for a mixture, else window.
+///     `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed within
+///     `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per row), `"era"`
+///     (the same within each `era_length` rows). None: sequential if finite with `shuffle_min_size=0`, global
+///     for a mixture, else window.
 /// rank, world_size : int
-///     This process among those that share each batch of `batch_size * world_size` rows; side by side, their parts are the batch that
-///     one process would have made.
+///     Number of this process, and of all processes that share each batch of `batch_size * world_size` rows.
+///     Their parts, side by side, are the batch that one process would have made.
 /// n_streams : int, optional
-///     For `"window"`: the largest world size ever wanted, a multiple of `world_size`. None: `world_size`.
+///     For `"window"`: a multiple of every world size of the run. None: `world_size`.
 /// drop_last : bool
-///     Leaves out a last batch that has fewer rows than the others.
+///     Leaves out a short last batch.
 /// era_length : int
 ///     Rows of an era.
 /// weights : dict, or list of (batch, dict), optional
-///     Share of each source in a mixture, from which batch on. None: as large as the sources are.
+///     Share of each source in a mixture, optionally with the batch from which it holds. None: by size of the
+///     sources.
 /// mixture_block : int, optional
 ///     Examples over which the weights hold exactly. None: `batch_size * world_size`.
 /// stop : str, optional
-///     Where a finite mixture ends: `"first_exhausted"` (default) or `"all_exhausted"`; an infinite one has `"restart"`.
+///     When a finite mixture stops: `"first_exhausted"` (default; its first source is exhausted) or
+///     `"all_exhausted"`; an infinite one has `"restart"`.
 /// n_readers : int
-///     Threads that read, each at a read of its own: single records where order or start ask for them, else blocks of 4 MiB, of which at
-///     most 16 are ahead. They cost little while they wait. 1: no reading ahead.
+///     I/O threads, one read in flight each: single records in scattered orders and at the start, else blocks
+///     of 4 MiB, at most 16 ahead. Waiting threads cost little. 1 disables read-ahead.
 /// prefetch_batches : int or "auto"
-///     Batches that are made ahead and lie ready: memory, not content. `"auto"`: from 2 to 8, more whenever `next()` had to wait
-///     although batches had piled up.
+///     Batches made ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8, one more
+///     whenever `next()` had to wait although batches had piled up.
 /// cpu_budget : int, optional
-///     The most workers of `n_workers="auto"`. None: the cores that this process may use.
+///     Upper limit for `n_workers="auto"`. None: the cores that this process may use.
 /// memory_budget : int, optional
-///     The most bytes that the loader may come to hold; a configuration that may hold more is a ConfigError with its parts. Numbers that
-///     were left to the loader are chosen to fit. None: no bound.
+///     Upper limit of the bytes that the loader may hold. A configuration that may hold more raises
+///     ConfigError with its parts. `"auto"` numbers and `raw_channel_bytes=None` are chosen to fit. None: no
+///     limit.
 /// raw_channel_bytes : int, optional
-///     Bytes of the records that may wait for a worker; those above 4 MiB count from before they are read until a worker is done. One is
-///     always read, however large. None: 512 MiB, or less within a `memory_budget`.
+///     Bytes of the records that may wait for a worker; records above 4 MiB count from before they are read
+///     until a worker has processed them. One record is always admitted, of any size. None: 512 MiB, or less
+///     within a `memory_budget`.
 /// max_record_bytes : int
-///     The most bytes of a record: a larger one is a bad record (`too_large`), and its bytes are not read.
+///     Upper limit of a record's bytes: a larger one is a bad record (`too_large`), and its bytes are not
+///     read.
 /// max_decoded_seconds : float
-///     The most seconds of a recording: a longer one is a bad record (`too_large`), and its samples are not decoded.
+///     Upper limit of a recording's seconds: a longer one is a bad record (`too_large`), and its samples are
+///     not decoded.
 /// dtype : str
-///     Of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`, rounded to nearest even, for half the memory. Values lie between
-///     -23.03 (the floor) and about 20, so float16 is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16: its bits come
-///     as uint16; `forebay.torch` and `forebay.jax` know, otherwise `torch.from_numpy(a).view(torch.bfloat16)` or
-///     `a.view(ml_dtypes.bfloat16)` share the memory.
+///     Type of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`; the last two are rounded to
+///     nearest even and take half the memory. Values lie between -23.03 (the floor) and about 20, so float16
+///     is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16, so its bits come as
+///     uint16. `forebay.torch` and `forebay.jax` convert them; otherwise
+///     `torch.from_numpy(a).view(torch.bfloat16)` or `a.view(ml_dtypes.bfloat16)` reinterpret the same
+///     memory.
 /// layout : str
 ///     `"mel"`: `[batch, n_mels, n_frames]`; `"time"`: `[batch, n_frames, n_mels]`.
 /// n_frames : int, optional
-///     Frames of every spectrogram: the first ones of the clip, and behind its last one those of silence, log(1e-10).
-///     None: `1 + clip_samples // hop_length`.
+///     Frames of every spectrogram: longer clips are cut at the end, shorter ones padded with silence,
+///     log(1e-10). None: `1 + clip_samples // hop_length`.
 /// audio_column, label_column : str, optional
-///     Columns by name; otherwise the schema's Audio feature or `audio`, and `label`.
+///     Names of the columns. None: the schema's Audio feature or `audio`, and `label`.
 /// mmap : bool
-///     Maps the files, so that records are not copied: for local disks. A file that is cut off while it is mapped may end the process
-///     (SIGBUS); one that is replaced by another of its name may not. Compressed shards are read as ever.
+///     Maps the files into memory, so that records are not copied: for local disks. A file that is truncated
+///     while it is mapped may end the process (SIGBUS); replacing it by a rename is safe. Compressed shards
+///     are still read, not mapped.
 /// allow_paths : bool, path or sequence of paths, optional
-///     Which files rows may name that hold a path and no bytes. None or False: those below the folder of their shard. A folder or several:
-///     those below these as well, such as the download cache that a dataset was made from. True: any that this process may open, for shards
-///     that you trust. Symbolic links and `..` are resolved first. What is not allowed is a bad record (`unreadable`). Not part of the state.
+///     Which files may be named by rows that hold a path instead of bytes. None or False: files below the
+///     folder of their shard. One or more folders: also files below these, such as the download cache that a
+///     dataset was made from. True: any file that this process may open, for trusted shards. Symbolic links
+///     and `..` are resolved first. A row with another path is a bad record (`unreadable`). Not part of the
+///     state.
 /// on_error : str
-///     What becomes of a record that is bad: `"skip"` leaves it out (finite) or puts another row in its place (infinite), counts, lists and
-///     logs it; `"raise"` raises `DecodeError` in its turn.
+///     Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
+///     (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
 /// on_io_error : str
-///     What becomes of a record that the system fails to read, after retries: `"raise"` raises `OSError` in its turn; `"skip"` goes on as
-///     after a bad one, and the state tells what was lost.
+///     Policy for records that the system fails to read, after retries: `"raise"` raises `OSError` at the
+///     record's position; `"skip"` handles it like a bad record, and the state lists the lost records.
 /// max_errors : int or float, optional
-///     How many different records may fail on this rank before `DecodeError` is raised; a float is a share of all records, between 0
-///     and 1. None: no bound.
+///     How many different records may fail on this rank before `DecodeError` is raised; a float is a share of
+///     all records, between 0 and 1. None: no bound.
 /// max_consecutive_errors : int, optional
-///     How many positions of this rank in a row may have a record that fails. None: no bound.
+///     How many consecutive positions of this rank may have failed records. None: no bound.
 /// exclude : path or sequence of int, optional
-///     Rows that are never read, as if they were bad, but not counted as errors: those that a report by `forebay check` names, or row
-///     numbers over the files as given. No position moves. For few rows: each place in an infinite stream has 16 substitutes.
+///     Rows that are never read, and are left out or replaced like bad ones without counting as errors: the
+///     path of a report by `forebay check`, or row numbers over all files. No position moves. For few rows
+///     only: each position in an infinite stream has 16 substitutes.
 ///
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, a file is not Arrow or has no audio column. Names every parameter at fault.
+///     A parameter is out of range, or a file is not Arrow or has no audio column. Lists every problem.
 /// OSError
-///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are set.
+///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are
+///     set.
 ///
-/// Iteration raises `OSError` if a shard cannot be read any more, `DecodeError` if a bad record of an infinite stream cannot be
-/// replaced or more fail than are allowed, `MemoryError` if a batch cannot be had, and `ForebayError` once the loader is closed.
+/// Iteration raises `OSError` if a shard can no longer be read, `DecodeError` if a bad record of an infinite
+/// stream cannot be replaced or too many records fail, `MemoryError` if an allocation failed, and
+/// `ForebayError` after the loader is closed.
 #[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
 pub struct Loader {
     face: Face<Recordings, AudioTask>,
@@ -343,8 +365,8 @@ impl Loader {
         })
     }
 
-    /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers. `overrides` are parameters of
-    /// `Loader`.
+    /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers.
+    /// `overrides` are parameters of `Loader`.
     #[classmethod]
     #[pyo3(signature = (arrow_files, **overrides))]
     fn train<'py>(
@@ -355,8 +377,8 @@ impl Loader {
         preset(class, arrow_files, &LoaderConfig::train(), overrides)
     }
 
-    /// A loader for evaluation: one pass in order, center crops, at most 1000 examples ahead, 4 workers. `overrides` are parameters
-    /// of `Loader`.
+    /// A loader for evaluation: one pass in order, center crops, at most 1000 examples ahead, 4 workers.
+    /// `overrides` are parameters of `Loader`.
     #[classmethod]
     #[pyo3(signature = (arrow_files, **overrides))]
     fn eval<'py>(
@@ -367,9 +389,9 @@ impl Loader {
         preset(class, arrow_files, &LoaderConfig::eval(), overrides)
     }
 
-    /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
-    /// `load_state_dict` or `seek` it goes on there. Raises `ConfigError` in one of several workers of a torch `DataLoader`, unless
-    /// `rank` and `world_size` give each a share of its own.
+    /// Infinite: continues with the next batch. Finite: begins the next pass, or the same one again if it was
+    /// left early; after `load_state_dict` or `seek` it continues there. Raises `ConfigError` in one of
+    /// several workers of a torch `DataLoader`, unless `rank` and `world_size` give each worker a share.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let py = slf.py();
         check_share(py, slf.get().config.rank, slf.get().config.world_size)?;
@@ -377,14 +399,15 @@ impl Loader {
         Batches::of(slf)
     }
 
-    /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
+    /// The next batch. Raises `ForebayError` if the loader is closed, even if another thread closes it during
+    /// the wait.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.face.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
     }
 
-    /// The number of batches of the finite pass under way (that of a mixture may differ from pass to pass if its blocks are
-    /// larger than a batch), with those that one process leaves out because all of their records are bad; an infinite loader has none
-    /// and raises `TypeError`.
+    /// The number of batches of the current finite pass. It includes batches that one process leaves out
+    /// because all their records are bad. For a mixture it may differ from pass to pass if blocks are larger
+    /// than a batch. An infinite loader raises `TypeError`.
     fn __len__(&self) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
@@ -394,7 +417,7 @@ impl Loader {
         Ok(self.batches_per_epoch() as usize)
     }
 
-    /// True: a loader without `len()` is one as well, and `if loader:` asks whether there is one.
+    /// Always True, also without `len()`, so that `if loader:` tests whether there is a loader.
     fn __bool__(&self) -> bool {
         true
     }
@@ -408,8 +431,8 @@ impl Loader {
         self.close(py)
     }
 
-    /// Ends all threads within half a second. A `next()` that waits in another thread raises `ForebayError`, as every later one does.
-    /// Counts and errors can still be asked for. Closing twice does nothing.
+    /// Ends all threads within half a second. A `next()` that waits in another thread raises `ForebayError`,
+    /// and so does every later one. `stats()` and `errors()` still work. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.face.close(py)
     }
@@ -420,67 +443,75 @@ impl Loader {
         self.face.control().is_closed()
     }
 
-    /// The records that could not be had so far, each once, in row order: dicts with `index` (row over all files), `shard`, `row` (within
-    /// the shard), `path` (the recording's own, if the shard has one), `kind` and `reason`. At most 10000, or as many as `max_errors`
-    /// allows. The kinds: `unreadable` (a null, a path that leads nowhere), `truncated` (past the end of the shard), `unsupported`,
-    /// `corrupt`, `empty`, `too_short`, `non_finite`, `too_large`, `io` and `not_found` (the system).
+    /// The records that failed so far, each once, in row order: dicts with `index` (row over all files),
+    /// `shard`, `row` (within the shard), `path` (the recording's own, if the shard has one), `kind` and
+    /// `reason`. At most 10000, or as many as `max_errors` allows. The kinds: `unreadable` (a null, a path
+    /// that leads nowhere), `truncated` (past the end of the shard), `unsupported`, `corrupt`, `empty`,
+    /// `too_short`, `non_finite`, `too_large`, `io` and `not_found` (the system).
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut reader = self.source.reader();
-        // A path that cannot be read is no path; why the record is bad is in `reason`.
+        // A path that cannot be read is None; `reason` says why the record is bad.
         self.face.errors(py, move |index| reader.path(index).ok().flatten())
     }
 
-    /// What went through, where the time goes, and what that says. Totals are since construction.
+    /// Counts, times by stage, queue depths, and a verdict. Totals are since construction.
     ///
-    /// - `delivered`, of the batches that you got: `batches`, `examples` (rows), `substitutes`, and the records that were left out or
-    ///   replaced, `records_failed`, `records_excluded` and `records_lost` (to the system). The same in every run, however many
-    ///   threads there are; a loader that goes on from a state counts what it delivers itself.
-    /// - What was done, also for batches that lie ready or were left, and so a matter of timing: `records_read`, `records_decoded`,
-    ///   `records_failed`, `records_excluded`, `records_lost`, `retries` (reads that failed for a moment), `substitutes`;
-    ///   `decoded_at_first_batch`, how many records had been decoded when the first batch was complete. `batches` were handed over.
-    /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound, CPU-bound, I/O-bound or
-    ///   buffer-bound, of the last 5 to 10 s, as it was when the last batch was handed out.
-    /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items` (records; batches in the last
-    ///   two), `busy_s` and `blocked_s` over all threads, `blocked_on` by what is waited for, `p50_s` and `p99_s` of the work on an
-    ///   item (within 12 %), and of the last 5 to 10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
-    /// - `n_workers`, `prefetch_batches`, now: the workers at work, and the batches that may lie ready.
-    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `examples` in the shuffle buffers, `batches` that lie ready.
-    /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`, `starved_p99_s`, how long `next()`
-    ///   waited for it, without the first of a pass; `start_s`, all waits for these.
+    /// - `delivered`, for the returned batches only: `batches`, `examples` (rows), `substitutes`, and the
+    ///   records that were left out or replaced, `records_failed`, `records_excluded` and `records_lost` (to
+    ///   the system). The same in every run, for any number of threads; a resumed loader counts from zero.
+    /// - Work done, including batches that lie ready or were discarded, so it depends on timing:
+    ///   `records_read`, `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries`
+    ///   (reads that failed temporarily), `substitutes`; `decoded_at_first_batch`, how many records had been
+    ///   decoded when the first batch was complete. `batches` were handed over.
+    /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound,
+    ///   CPU-bound, I/O-bound or buffer-bound. It covers the last 5 to 10 s before the last batch was handed
+    ///   out.
+    /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items`
+    ///   (records; batches in the last two), `busy_s` and `blocked_s` over all threads, `blocked_on` by
+    ///   reason of the wait, `p50_s` and `p99_s` of the work on an item (within 12 %), and for the last 5 to
+    ///   10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
+    /// - `n_workers`, `prefetch_batches`, now: the workers at work, and the limit of batches made ahead.
+    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `examples` in the shuffle
+    ///   buffers, `batches` that lie ready.
+    /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`,
+    ///   `starved_p99_s`, how long `next()` waited for it, without the first batch of a pass; `start_s`, the
+    ///   sum of the waits for first batches.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.face.stats(py)
     }
 
-    /// Records what every thread does for `seconds` (0 to 3600) from now on, while you go on with your loop, and writes it to `path` when
-    /// the time is over or the loader closes, which waits for it: trace events as JSON, for ui.perfetto.dev or chrome://tracing. Returns
-    /// at once; the file has its name when it is complete. A thread of each kind has a line of its work (`read`, `decode`, `collate`, `loop`) and its
-    /// waits, each shown once it has ended; curves show what lies between them, and the workers at work. At most 262144 pieces are
-    /// kept; the file says how many were left out. Raises `OSError` if the file cannot be written, `StateError` if another trace
-    /// is being taken.
+    /// Records the activity of every thread for the next `seconds` (0 to 3600) and writes it to `path`: trace
+    /// events as JSON, for ui.perfetto.dev or chrome://tracing. Returns at once; the loop continues
+    /// meanwhile. The file is written when the time is over or the loader closes, which waits for it, and
+    /// gets its name when it is complete. Each thread has a line with its work (`read`, `decode`, `collate`,
+    /// `loop`) and its waits, each shown after it ended; curves show the queues between them, and the workers
+    /// at work. At most 262144 spans are kept; the file says how many were left out. Raises `OSError` if the
+    /// file cannot be written, `StateError` if another trace is being recorded.
     #[pyo3(signature = (path, seconds=5.0))]
     fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
         self.face.trace(py, path, seconds)
     }
 
-    /// How fast the loader is if the loop does nothing: measured for `seconds` (0 to 3600) on a copy that begins at the same
-    /// batch, with threads and buffers of its own. The position stays where it is. Best called before the loop, or while it stands.
+    /// Measures the loader's speed with a loop that does nothing, for `seconds` (0 to 3600), on a copy that
+    /// begins at the same batch, with its own threads and buffers. The loader's position does not change.
+    /// Best called before the loop, or while it is paused.
     ///
-    /// Returns a dict: `examples_per_s` that were handed out; `decoded_per_s`, which is more as long as a shuffle window fills, and
-    /// what is to be had after that; `handover_per_s`, with one cached batch again and again: what `next()` itself allows;
-    /// `seconds` from the first batch on; `verdict`, what limits the copy. A loop that runs near `decoded_per_s` waits for
-    /// the loader; one far below it does not.
+    /// Returns a dict: `examples_per_s` handed out; `decoded_per_s`, which is higher while a shuffle window
+    /// fills, and is the rate after that; `handover_per_s`, measured with one cached batch: the upper limit
+    /// of `next()`; `seconds` from the first batch on; `verdict`, what limits the copy. A loop that runs near
+    /// `decoded_per_s` waits for the loader; one far below it does not.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
         self.face.headspace(py, seconds, |batch| batch.index.len(), |batch| self.to_dict(py, batch))
     }
 
-    /// Rows of all shards.
+    /// The number of rows in all shards.
     #[getter]
     fn num_records(&self) -> u64 {
         self.source.n_rows()
     }
 
-    /// Batches that make an epoch, the same on every rank.
+    /// The number of batches in an epoch, the same on every rank.
     #[getter]
     fn batches_per_epoch(&self) -> u64 {
         self.face.control().batches_per_epoch()
@@ -498,51 +529,56 @@ impl Loader {
         if self.config.dtype == "bfloat16" { vec!["spectrogram"] } else { Vec::new() }
     }
 
-    /// The number of the next batch that will come: of the pass if finite, of all if infinite. `batches_per_epoch` after the last.
+    /// The number of the next batch: within the pass if finite, over all passes if infinite.
+    /// `batches_per_epoch` after the last batch.
     #[getter]
     fn batch(&self, py: Python<'_>) -> PyResult<u64> {
         self.face.with_engine(py, |engine| engine.batch())
     }
 
-    /// Where the loader stands: a dict that JSON can hold, under 1 KB, whatever the data. It stands for what was returned, not for
-    /// what was prefetched, and one rank's serves all. After the last batch of a pass it is the start of the next.
+    /// The loader's position: a dict that JSON can hold, under 1 KB for any data. It covers the returned
+    /// batches, not the prefetched ones, and one rank's state serves all ranks. After the last batch of a
+    /// pass it is the start of the next pass.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let position = self.face.with_engine(py, |engine| engine.position())?;
         state::to_python(py, &self.identity.state(&position))
     }
 
-    /// Goes on where the loader of `state` stood, bit for bit, with any `n_workers`, buffer and channel sizes, and with any rank
-    /// and world size of the same global batch (order "window": one that divides its `n_streams`).
+    /// Resumes at the position of `state`, bit for bit, with any `n_workers`, buffer and channel sizes, and
+    /// with any rank and world size of the same global batch (order "window": a world size that divides its
+    /// `n_streams`).
     ///
-    /// Reads nothing; the next batch comes without those before it. Raises `StateError` that names what differs.
+    /// Reads no data; the next batch is made without the earlier ones. Raises `StateError` that names the
+    /// difference.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let position = state::from_python(state)?.and_then(|state| self.identity.position(&state));
         let position = position.map_err(|error| to_python(py, &error))?;
         self.face.ask(py, move |engine| engine.restore(position.clone()))
     }
 
-    /// Makes batch number `batch` the next one (or, if it is to be skipped, the one behind it): of the pass if finite, of all if infinite.
-    /// Raises `ConfigError` if there is none.
+    /// Makes batch number `batch` the next one (or, if it is to be skipped, the one after it): counted within
+    /// the pass if finite, over all passes if infinite. Raises `ConfigError` if there is no such batch.
     fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
         let batch = batch_number(py, batch)?;
         self.face.ask(py, |engine| engine.seek(batch))
     }
 
-    /// Puts back the batch that was returned last, which nobody got: the next one is that one again, made anew.
+    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
     fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
         self.face.take_back(py)
     }
 
-    /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in `seek`: those around a
-    /// loss spike, say. They take the place of ranges given before, so that none at all undoes them; the state keeps them, and the
-    /// next pass of a finite loader is whole again. Raises `ConfigError` for more than 8, or beyond the end of the pass.
+    /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in
+    /// `seek`: for example those around a loss spike. They replace earlier ranges; an empty list removes
+    /// them. The state keeps them; the next pass of a finite loader has all batches again. Raises
+    /// `ConfigError` for more than 8, or beyond the end of the pass.
     fn skip(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(py, &error))?;
         self.face.ask(py, |engine| engine.skip(&ranges))
     }
 
-    /// Batch number `batch` once more, or in advance, made on the side: the position stays where it is. Takes as long as
-    /// `batch_size` records do on one thread. One of which all records are bad has no rows.
+    /// Returns batch number `batch`, past or future, without a change of position. Takes as long as
+    /// `batch_size` records on one thread. A batch in which all records are bad has no rows.
     fn replay<'py>(
         &self,
         py: Python<'py>,
@@ -560,8 +596,8 @@ impl Loader {
         }
     }
 
-    /// The row numbers of this rank's next `n` examples, int64 `[n]`, without reading any data; bad records are not known in advance.
-    /// Fewer if the pass ends before.
+    /// The row numbers of this rank's next `n` examples, int64 `[n]`, without reading any data; bad records
+    /// are not known in advance. Fewer if the pass ends earlier.
     fn plan<'py>(
         &self,
         py: Python<'py>,
@@ -579,14 +615,16 @@ impl Loader {
         Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
     }
 
-    /// The pass of a finite loader, counted from 0: the one under way until `iter()` begins the next. An infinite loader's window
-    /// mixes neighbouring epochs; its epoch says how often as many examples as there are records were drawn.
+    /// The pass of a finite loader, counted from 0: the current one until `iter()` begins the next. The
+    /// window of an infinite loader mixes adjacent epochs; its epoch is the number of examples drawn, divided
+    /// by the number of records.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.face.with_engine(py, |engine| engine.epoch())
     }
 
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is infinite.
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is
+    /// infinite.
     fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
         let set = match u64::try_from(epoch) {
             Ok(number) if epoch < i64::MAX => self.face.with_engine(py, |engine| engine.set_epoch(number))?,
@@ -601,13 +639,14 @@ impl Loader {
         self.source.class_names().map(<[String]>::to_vec)
     }
 
-    /// The shards in the order given: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage` (None, or what is wrong with the file).
+    /// The shards in the order given: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage`
+    /// (None, or what is wrong with the file).
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         shards(py, self.source.shards())
     }
 
-    /// Pickles configuration and state; the copy reads the same paths and goes on where this loader stands.
+    /// Pickles configuration and state; the copy reads the same paths and resumes at this loader's position.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let keywords = to_dict(py, &this.config)?;
@@ -665,7 +704,7 @@ impl Loader {
     }
 }
 
-/// Plans the features and opens the source, in the default float mode, whatever the caller's is.
+/// Plans the features and opens the source, in the default float mode, for any float mode of the caller.
 fn open(
     py: Python<'_>,
     plan: AudioPlan,

@@ -1,7 +1,8 @@
 //! Log records of the core go to Python's `logging`, under the logger `forebay`.
 //!
-//! A thread of ours never attaches to Python: it queues its records here, and calls that are attached anyway (`next()`,
-//! `errors()`, `close()`) emit them. The queue is bounded; when it is full the oldest record makes room.
+//! A thread of forebay never attaches to Python: it queues its records here, and calls that are attached
+//! anyway (`next()`, `errors()`, `close()`) emit them. The queue is bounded; when it is full the oldest
+//! record is dropped.
 
 use std::{
     process, ptr,
@@ -22,11 +23,11 @@ struct Queue {
 
 static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(ptr::null_mut());
 
-/// The queue of this process. A child that was forked gets a new one: if a thread of the parent was about to put a record into the old
-/// one, that place stays half taken in the child, and whoever comes to it waits for ever.
+/// The queue of this process. A forked child gets a new one: if a thread of the parent was in the middle of a
+/// push at the fork, that entry stays incomplete in the child, and a reader would wait for it forever.
 fn queue() -> &'static Queue {
     let found = QUEUE.load(Ordering::Acquire);
-    // SAFETY: what is put there comes from a box that is never dropped.
+    // SAFETY: the pointer comes from a box that is never dropped.
     if let Some(queue) = unsafe { found.as_ref() }
         && queue.process == process::id()
     {
@@ -34,10 +35,10 @@ fn queue() -> &'static Queue {
     }
     let made = Box::into_raw(Box::new(Queue { records: ArrayQueue::new(QUEUED), process: process::id() }));
     match QUEUE.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: as above; the one that was there before stays, since somebody may be at it.
+        // SAFETY: as above; the previous one stays allocated, since another thread may be using it.
         Ok(_) => unsafe { &*made },
         Err(other) => {
-            // SAFETY: nobody else has seen this one. And the other one is in place, so that it is never dropped.
+            // SAFETY: no other thread has seen this one. The other one is in place, so it is never dropped.
             unsafe {
                 drop(Box::from_raw(made));
                 &*other
@@ -46,7 +47,7 @@ fn queue() -> &'static Queue {
     }
 }
 
-/// What the core logs to: the queue of the process that it runs in.
+/// The logger of the core: the queue of the current process.
 struct Sink;
 
 impl Log for Sink {
@@ -70,10 +71,12 @@ pub fn install() {
     }
 }
 
-/// What `body` gives, after the records that it queued were handed to Python, for they would otherwise wait for the next call.
+/// The result of `body`, after its queued records were passed to Python; otherwise they would wait for the
+/// next call.
 ///
 /// # Errors
-/// What `body` or a handler raises: as from a `finally`, a handler's exception comes with that of `body` as its context.
+/// The exception of `body` or of a handler: as from a `finally`, a handler's exception has that of `body` as
+/// its context.
 pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let made = body();
     match emit(py) {
@@ -90,7 +93,7 @@ pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResu
 /// Hands the queued records to Python.
 ///
 /// # Errors
-/// What a handler raises, a `KeyboardInterrupt` above all. The records behind that one wait for the next call.
+/// The exception of a handler, such as `KeyboardInterrupt`. Later records wait for the next call.
 pub fn emit(py: Python<'_>) -> PyResult<()> {
     let queue = &queue().records;
     if queue.is_empty() {

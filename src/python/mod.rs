@@ -1,7 +1,8 @@
-//! The Python face, and the only place that knows PyO3: it converts, detaches and maps errors.
+//! The Python interface, and the only place that knows PyO3: it converts, detaches and maps errors.
 //!
-//! Nothing here loops over data. Every wait is made of detached slices of [`SLICE`] with a look at pending signals between them;
-//! worker threads never attach to Python, so no lock of ours is ever awaited by a thread that holds the GIL.
+//! No code here loops over data. Every wait consists of detached slices of [`SLICE`], with a check of pending
+//! signals between them. Worker threads never attach to Python, so no thread waits for a lock of forebay
+//! while it holds the GIL.
 
 mod allow_paths;
 mod arrays;
@@ -43,10 +44,10 @@ use pyo3::prelude::*;
 
 use crate::pipeline;
 
-/// The longest that a wait goes without looking at pending signals.
+/// The longest time of a wait between checks of pending signals.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// What ends a loader of any kind.
+/// Ends a loader of any kind.
 trait Close: Send + Sync {
     fn close(&self);
 }
@@ -72,7 +73,7 @@ fn remember<E: Send + 'static>(control: &Arc<pipeline::Control<E>>) {
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
     py.detach(|| {
-        // After a fork the list may be locked for good, and the parent's loaders are none of ours.
+        // After a fork the list may stay locked forever, and its loaders belong to the parent.
         let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };
         let own = live.iter().filter(|(process, _)| *process == std::process::id());
         own.filter_map(|(_, control)| control.upgrade()).for_each(|control| control.close());
@@ -80,8 +81,8 @@ fn _close_all(py: Python<'_>) {
     });
 }
 
-/// Makes every worker of the passes that start from now on sleep per record: `fixed_ms` plus a random part of `random_ms`.
-/// For tests: timing must change nothing.
+/// Makes every worker of passes that start from now on sleep per record: `fixed_ms` plus a random part of
+/// `random_ms`. For tests that timing changes nothing.
 #[pyfunction]
 #[pyo3(signature = (fixed_ms=0.0, random_ms=0.0))]
 fn _inject_delays(fixed_ms: f64, random_ms: f64) {
@@ -89,20 +90,21 @@ fn _inject_delays(fixed_ms: f64, random_ms: f64) {
     pipeline::inject_delays(ms(fixed_ms), ms(random_ms));
 }
 
-/// For tests: a worker of a loader that starts from now on dies as it gets `row`, with all locks of the loader in its hands.
+/// For tests: a worker of a loader that starts from now on panics when it gets `row`, while it holds all
+/// locks of the loader.
 #[pyfunction]
 #[pyo3(signature = (row=None))]
 fn _inject_panic(row: Option<u64>) {
     pipeline::inject_panic_at(row);
 }
 
-/// For tests: logs so many records, as a thread of ours does, without the GIL.
+/// For tests: logs `n` records without the GIL, as forebay's threads do.
 #[pyfunction]
 fn _inject_records(py: Python<'_>, n: u64) {
     py.detach(|| (0..n).for_each(|number| log::debug!("record {number} of a test")));
 }
 
-/// The defaults of `Loader` and of its eval preset, as the core has them: a test compares them with the signature.
+/// The defaults of `Loader` and of its eval preset in the core: a test compares them with the signature.
 #[pyfunction]
 fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
     use crate::LoaderConfig;
@@ -116,10 +118,11 @@ fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    // Looks numpy's C interface up now: at the first batch, Ctrl-C would hit that import, which numpy answers with a panic.
+    // Imports numpy's C interface now: Ctrl-C during that import at the first batch would make the numpy
+    // binding panic.
     numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
     logging::install();
-    // From here on a child that is forked is told from this process.
+    // From here on a forked child can be distinguished from this process.
     crate::locks::is_forked();
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -146,7 +149,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// A panic on a thread of ours is delivered as an error; the default hook would print it as well.
+/// A panic on a thread of forebay is delivered as an error; the default hook would print it as well.
 fn quiet_own_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

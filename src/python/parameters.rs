@@ -25,7 +25,7 @@ pub fn preset<'py>(
     class.call((arrow_files,), Some(&parameters))
 }
 
-/// The parameters as keywords, but for files, mixture and columns.
+/// The parameters as keywords, except files, mixture and columns.
 pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
     let dict = positional(py, config)?;
     macro_rules! set {
@@ -59,7 +59,7 @@ pub fn positional<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound
     Ok(dict)
 }
 
-/// The number of a batch, as Python gave it.
+/// The number of a batch, as given in Python.
 pub fn batch_number(py: Python<'_>, batch: i64) -> PyResult<u64> {
     u64::try_from(batch).map_err(|_| {
         let message = format!("batch is {}, must be 0 or more", shown(batch));

@@ -15,7 +15,7 @@ use crate::{
     source::parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, list_files, split},
 };
 
-/// The files that `paths` stand for, those of one split: "train" or "val"; `val` names the ones for validation.
+/// The files of one split among `paths`: "train" or "val"; `val` names the files for validation.
 #[pyfunction]
 #[pyo3(signature = (paths, part, val=None))]
 pub fn _parquet_files(
@@ -61,7 +61,7 @@ impl _ParquetText {
         (0..self.source.shards().len()).map(|shard| self.source.row_groups_of(shard).len()).collect()
     }
 
-    /// The texts of a row group; those that are null are left out.
+    /// The texts of a row group; nulls are left out.
     fn texts<'py>(
         &self,
         py: Python<'py>,
@@ -84,7 +84,7 @@ impl _ParquetText {
 }
 
 impl _ParquetText {
-    /// Reads rows from `row` on for a while; returns where it stopped.
+    /// Reads some rows from `row` on; returns the row at which it stopped.
     fn read(&self, row: u64, end: u64, texts: &mut Vec<Bytes>) -> Result<u64> {
         let mut reader = locks::lock(&self.reader)?;
         let start = Instant::now();

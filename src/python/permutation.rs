@@ -7,7 +7,8 @@ use crate::{order::Bijection, seed::Purpose};
 
 /// The rows at the positions `start` to `stop` of the pass `epoch` over `n` rows: int64 `[stop - start]`.
 ///
-/// The order is that of `Loader(order="global")`. Nothing before `start` is computed, and nothing is kept.
+/// The order is that of `Loader(order="global")`. Positions before `start` are not computed, and nothing is
+/// cached.
 #[pyfunction]
 #[pyo3(signature = (seed, epoch, n, start=0, stop=None))]
 pub fn _permutation(

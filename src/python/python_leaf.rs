@@ -1,4 +1,4 @@
-//! A dataset that the user wrote in Python, as a leaf: its methods are called on whatever thread needs rows.
+//! A dataset that the user wrote in Python, as a leaf: its methods are called on the thread that needs rows.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -18,10 +18,10 @@ use crate::{
     dataset::{Field, Leaf, Length, Selection},
 };
 
-/// Between looks at a length that grows, at first and at most.
+/// Time between checks of a growing length, at first and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
-/// A subclass of `AsyncDataset` of the user's.
+/// A user's subclass of `AsyncDataset`.
 #[derive(Debug)]
 pub struct PythonLeaf {
     object: Py<PyAny>,
@@ -97,7 +97,7 @@ impl Leaf for PythonLeaf {
     }
 }
 
-/// A field of documents, one behind the other.
+/// A field of documents, concatenated.
 struct Values {
     values: Vec<u8>,
     shapes: Vec<u64>,

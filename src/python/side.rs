@@ -1,4 +1,4 @@
-//! Work on a thread of its own, while the caller's looks at signals.
+//! Work on a separate thread, while the caller's thread checks signals.
 
 use std::{
     sync::{
@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 use super::{SLICE, errors::to_python};
 use crate::{Error, ErrorKind, Result, float_mode};
 
-/// Works on a thread of its own, such that Ctrl-C works however slow the file system is: then `work` is told to stop.
+/// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow: then `work` gets a
+/// stop request.
 pub fn on_the_side<T: Send + 'static>(
     py: Python<'_>,
     name: &str,
@@ -26,7 +27,7 @@ pub fn on_the_side<T: Send + 'static>(
         let stop = stop.clone();
         move || {
             float_mode::set_default();
-            // Whoever asked may have been interrupted.
+            // The caller may have been interrupted.
             let _ = done_tx.send(work(&stop));
         }
     })?;

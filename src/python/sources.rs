@@ -1,4 +1,4 @@
-//! What `arrow_files` and `weights` may be: one source, or several by name.
+//! The values of `arrow_files` and `weights`: one source, or several by name.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ impl Sources {
         Ok(Self { names: Some(names), groups })
     }
 
-    /// Weights by name, or pairs of a batch and weights by name; none stand for the sizes of the sources.
+    /// Weights by name, or pairs of a batch and weights by name; without weights, the sizes of the sources.
     pub fn stages(&self, weights: Option<&Bound<'_, PyAny>>) -> PyResult<Stages> {
         let Some(weights) = weights else { return Ok(Vec::new()) };
         let Some(names) = &self.names else {
@@ -71,7 +71,7 @@ impl Sources {
 }
 
 impl Sources {
-    /// Adds what `arrow_files`, `weights` and the rest of a mixture were.
+    /// Adds the arguments `arrow_files`, `weights` and the others of a mixture.
     pub fn add_to(&self, keywords: &Bound<'_, PyDict>, mixture: Option<&MixtureConfig>) -> PyResult<()> {
         let py = keywords.py();
         let (Some(names), Some(MixtureConfig { stages, block, stop })) = (&self.names, mixture) else {
@@ -123,7 +123,7 @@ fn by_name(names: &[String], weights: &Bound<'_, PyMapping>) -> PyResult<Vec<f64
         .collect()
 }
 
-/// One path, or a sequence of paths; `name` is what they were given for.
+/// One path, or a sequence of paths; `name` is the parameter.
 fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     if let Ok(path) = files.extract() {
         return Ok(vec![path]);
@@ -145,7 +145,8 @@ fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
             "{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
         )));
     }
-    // What Path.glob() and os.scandir() return: it comes in the order in which the system lists a folder.
+    // An iterator as from Path.glob() or os.scandir(), whose order is that in which the system lists a
+    // folder.
     if files.hasattr("__next__")? {
         return Err(PyTypeError::new_err(format!(
             "{name} is an iterator ({}), of which nobody can tell whether its order stays: that of Path.glob() and os.scandir() \

@@ -20,28 +20,29 @@ type Positional = (u32, usize, usize, usize);
 
 /// Log-mel spectrograms, as `Loader` makes them.
 ///
-/// Equals torchaudio's `MelSpectrogram` with its defaults (periodic Hann window, centred with reflect padding, power 2, HTK mel
-/// scale without norm) followed by `log(max(mel, 1e-10))`; a frame with NaN or infinity is NaN in every band. The caller's
-/// floating-point mode (flush-to-zero) changes nothing. Immutable; may be shared by threads. If mel bands are so narrow that no
-/// frequency bin lies in some, a warning is logged, with their number: their values never change.
+/// Equals torchaudio's `MelSpectrogram` with its defaults (periodic Hann window, centred with reflect
+/// padding, power 2, HTK mel scale without norm) followed by `log(max(mel, 1e-10))`; a frame with NaN or
+/// infinity is NaN in every band. The caller's floating-point mode (flush-to-zero) changes nothing.
+/// Immutable; may be shared by threads. If some mel bands are so narrow that they contain no frequency bin, a
+/// warning is logged with their number: their values are constant.
 ///
 /// Parameters
 /// ----------
 /// sample_rate : int
-///     Hz; of the waveforms, which are not resampled.
+///     Rate of the waveforms in Hz; they are not resampled.
 /// n_fft, hop_length : int
-///     Samples of a Fourier transform, and from frame to frame.
+///     Samples of a Fourier transform, and samples between frames.
 /// n_mels : int
 ///     Mel bands.
 /// win_length : int, optional
-///     Samples of the window, which stands in the middle of a transform. None: `n_fft`.
+///     Samples of the window, which is centred in the transform. None: `n_fft`.
 /// f_min, f_max : float, float or None
 ///     Hz; the edges of the lowest and the highest band. None: half of `sample_rate`.
 ///
 /// Raises
 /// ------
 /// ConfigError
-///     Names every parameter that is out of range.
+///     Parameters are out of range; names each of them.
 #[pyclass(module = "forebay", name = "SpectrogramTransform", frozen)]
 pub struct SpectrogramTransform(transform::SpectrogramTransform);
 
@@ -62,7 +63,7 @@ impl SpectrogramTransform {
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let mut problems = Vec::new();
-            // What is out of range is replaced by a value that no other problem follows from.
+            // A value out of range is replaced by one that causes no other problem.
             let mut checked =
                 |name, value: i64, instead: usize| match SpectrogramConfig::out_of_range(name, value) {
                     None => value as usize,
@@ -98,12 +99,12 @@ impl SpectrogramTransform {
 
     /// The features of one waveform.
     ///
-    /// `waveform` is float32 `[n_samples]` at `sample_rate`, contiguous, longer than `n_fft // 2`. Returns float32
-    /// `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length` (of an odd `n_fft`,
-    /// `1 + (n_samples - 1) // hop_length`). Releases the GIL.
+    /// `waveform` is float32 `[n_samples]` at `sample_rate`, contiguous, longer than `n_fft // 2`. Returns
+    /// float32 `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length` (of an
+    /// odd `n_fft`, `1 + (n_samples - 1) // hop_length`). Releases the GIL.
     ///
-    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is anything else than described, `MemoryError` if the
-    /// system has no memory for the result.
+    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is not an array as described,
+    /// `MemoryError` if the allocation of the result failed.
     fn transform<'py>(
         &self,
         py: Python<'py>,
@@ -167,7 +168,7 @@ impl SpectrogramTransform {
 }
 
 impl SpectrogramTransform {
-    /// What it is without Python.
+    /// The transform of the core.
     pub fn core(&self) -> &transform::SpectrogramTransform {
         &self.0
     }

@@ -18,7 +18,7 @@ use crate::{
     state::{Identity, Share},
 };
 
-/// What fixes the batches of a loader of recordings.
+/// The parameters that define the batches of a loader of recordings.
 pub fn identity(
     config: &LoaderConfig,
     audio: &AudioPlan,
@@ -40,7 +40,7 @@ pub fn identity(
         put("era_length", config.era_length.into());
     }
     if let Some(mixture) = &config.mixture {
-        // Weights may be many; a number tells whether they are the same. They count by their shares.
+        // Weights may be many, so a hash of their shares tells whether they are the same.
         let shares = |weights: &[f64]| -> Vec<f64> {
             let sum: f64 = weights.iter().sum();
             weights.iter().map(|weight| (weight / sum * 1e9).round()).collect()
@@ -80,7 +80,7 @@ pub fn identity(
     Identity { kind: "forebay.Loader", config: parameters, data, share }
 }
 
-/// A number that tells texts apart.
+/// A hash of a text.
 fn digest(text: &str) -> Value {
     hex(text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte)))))
 }
@@ -98,7 +98,7 @@ pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyD
 pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
     let py = state.py();
     let text = py.import("json")?.call_method1("dumps", (state,)).map_err(|error| {
-        // Not a KeyboardInterrupt, say.
+        // Not a KeyboardInterrupt, for example.
         let is_about_the_state = error.is_instance_of::<PyTypeError>(py)
             || error.is_instance_of::<PyValueError>(py)
             || error.is_instance_of::<PyRecursionError>(py);
@@ -117,7 +117,7 @@ pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
         .map_err(|error| Error::new(ErrorKind::State, "the state is no JSON").because(error)))
 }
 
-/// Pairs of batch numbers, each from the first up to and without the second.
+/// Pairs of batch numbers, from the first up to, but without, the second.
 pub fn ranges(ranges: &Bound<'_, PyAny>) -> PyResult<Result<Vec<Range<u64>>>> {
     let expected =
         || PyTypeError::new_err("ranges are pairs (first, end) of batch numbers, end not included");

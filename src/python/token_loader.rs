@@ -44,85 +44,95 @@ use crate::{
 
 type TokenEngine = Engine<ParquetSource, TokenTask>;
 
-/// Packed batches of tokens of the documents in Parquet shards.
+/// Packed batches of tokens from documents in Parquet shards.
 ///
-/// One I/O thread reads documents, `n_workers` threads tokenise them, and best-fit packing fills rows of `seq_len + 1` tokens: each
-/// document begins with BOS, so does each row, and there is no padding. Iteration yields dicts of numpy arrays: `inputs` and
-/// `targets` `[batch, seq_len]` (the target of an input is the token behind it), views of one contiguous array `[2, batch, seq_len]`, such that
-/// one copy moves both. The GIL is released while waiting and while a batch is put together; threads start with the first batch.
+/// One I/O thread reads documents, `n_workers` threads tokenise them, and best-fit packing fills rows of
+/// `seq_len + 1` tokens. Each document and each row begins with BOS; there is no padding. Iteration yields
+/// dicts of numpy arrays: `inputs` and `targets` `[batch, seq_len]` (the target of an input is the next
+/// token), views of one contiguous array `[2, batch, seq_len]`, so that one copy moves both. The GIL is
+/// released during waits and while a batch is assembled; threads start with the first batch.
 ///
-/// Packing: before each pick a packer holds at least `buffer_size` documents; the longest that fits the rest of the row is taken (of
-/// equals the oldest); if none fits, the shortest is cropped to fill the row. Batches are a pure function of files and parameters,
-/// bit for bit, for any `n_workers`.
+/// Packing: before each pick a packer holds at least `buffer_size` documents. It takes the longest one that
+/// fits the rest of the row (the oldest of equals). If none fits, it crops the shortest to fill the row.
+/// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`.
 ///
 /// Parameters
 /// ----------
 /// parquet_files : path or sequence of paths
-///     A folder, a pattern, or files; taken in the order of their paths, without those that end in `.tmp`.
+///     A folder, a pattern, or files; read in the order of their paths, without those that end in `.tmp`.
 /// tokenizer : path or callable
-///     A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2 and cl100k_base are known by name, others need `pattern` and
-///     `special_tokens`), or a callable from a text to its ids (slower: it holds the GIL), which needs `bos_id`.
+///     A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2 and cl100k_base are known by name, others
+///     need `pattern` and `special_tokens`), or a callable from a text to its ids (slower: it holds the GIL),
+///     which needs `bos_id`.
 /// batch_size, seq_len : int
 ///     Rows of a batch on this rank, inputs of a row.
 /// split : str
-///     `"train"` or `"val"`. The last file is for validation, or those that `val` names.
+///     `"train"` or `"val"`. The last file is for validation, unless `val` names the files.
 /// val : str or sequence of str, optional
 ///     Names, paths or patterns of the files for validation.
 /// buffer_size, tokenizer_batch_size : int
-///     Documents that a packer holds before each pick, and by which it is refilled at once.
+///     Documents that a packer holds at least before each pick, and documents added per refill.
 /// n_workers : int or "auto"
-///     Threads that tokenise. `"auto"`: as many as the loop turns out to need, at most `cpu_budget`.
+///     Tokenising threads. `"auto"`: as many as the loop needs, at most `cpu_budget`.
 /// rank, world_size : int
-///     This process among those that share each batch of `batch_size * world_size` rows.
+///     Number of this process, and of all processes that share each batch of `batch_size * world_size` rows.
 /// seed : int, optional
-///     With it row groups come in a new order each epoch and documents are mixed; without, all come as stored.
+///     With a seed, row groups come in a new order each epoch and documents are mixed. None: storage order.
 /// infinite : bool
-///     Epoch after epoch without end; or one pass per `iter()`, which ends when what is left fills no row. Then ranks may differ by
-///     some batches. A pass without any batch is a ConfigError, and among several ranks a warning.
+///     True: epoch after epoch without end. False: one pass per `iter()`, which ends when the remaining
+///     documents fill no row; ranks may then differ by some batches. A pass without any batch raises
+///     ConfigError; with several ranks it logs a warning.
 /// text_column : str
 ///     The column of the documents.
 /// crop : str
-///     What becomes of the rest of a cropped document: `"drop"` (lost), or `"carry"` (a document of its own, with a BOS).
+///     The rest of a cropped document: `"drop"` discards it; `"carry"` makes it a new document, with its own
+///     BOS.
 /// n_streams : int, optional
-///     Packers, each with row groups of its own: the largest world size ever wanted, a multiple of `world_size`. None: `world_size`.
+///     Packers, each with its own row groups: a multiple of every world size of the run. None: `world_size`.
 /// stride : str, optional
-///     How packer v of V gets its row groups: `"file"`, v, v + V, ... of each file; or `"global"`, of all files together. None: by file,
-///     unless a file has fewer than there are packers.
+///     Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all files
+///     together. None: by file, unless a file has fewer row groups than there are packers.
 /// shuffle_min_size : int, optional
-///     Documents that each draw of a packer chooses from. None: `buffer_size` with a seed, else 0, which keeps their order.
+///     Documents that each draw of a packer chooses from. None: `buffer_size` with a seed, else 0, which
+///     keeps their order.
 /// drop_last : bool
-///     Leaves out a last batch that has fewer rows than the others.
+///     Leaves out a short last batch.
 /// dtype : str
-///     Of inputs and targets: `"int64"`, `"int32"`, or `"uint16"` for at most 65536 ids.
+///     Type of inputs and targets: `"int64"`, `"int32"`, or `"uint16"` for at most 65536 ids.
 /// extras : sequence of str
-///     `"doc_ids"`: int32 `[batch, seq_len]`, which document of its row an input belongs to. `"position_ids"`: int32 `[batch, seq_len]`,
-///     its place in it. `"cu_seqlens"`: int32 `[n + 1]`, where the documents begin, over the rows side by side. `"documents"`: int64 `[n, 6]`,
-///     a row of the batch, a column from 0 to seq_len, shard, row group, row in the shard, and first token there (1: from the beginning),
-///     for each part of a document.
+///     `"doc_ids"`: int32 `[batch, seq_len]`, which document of its row an input belongs to.
+///     `"position_ids"`: int32 `[batch, seq_len]`, its position in that document. `"cu_seqlens"`: int32
+///     `[n + 1]`, the starts of the documents in the concatenated rows. `"documents"`: int64 `[n, 6]`, a row
+///     of the batch, a column from 0 to seq_len, shard, row group, row in the shard, and first token there
+///     (1: from the beginning), for each part of a document.
 /// pattern, special_tokens, bos_id : str, dict, int, optional
-///     What the tokenizer's file does not say. BOS is `bos_id` if it is given, else `<|bos|>`, else `<|endoftext|>`.
+///     Settings that the tokenizer's file lacks. BOS is `bos_id` if it is given, else `<|bos|>`, else
+///     `<|endoftext|>`.
 /// prefetch_batches : int or "auto"
-///     Batches that are made ahead and lie ready.
+///     Batches made ahead of the loop.
 /// raw_channel_size, raw_channel_bytes : int
-///     Documents that may wait for the workers, and their bytes; one may always.
+///     Documents that may wait for the workers, and their bytes; one document is always admitted.
 /// cpu_budget : int, optional
-///     The most threads of `n_workers="auto"`. None: the cores that the process may use.
+///     Upper limit for `n_workers="auto"`. None: the cores that the process may use.
 /// on_error, on_io_error : str
-///     What becomes of a document that is bad, or that the system fails to read after retries: `"skip"` leaves it out, `"raise"` raises
-///     `DecodeError` or `OSError` in its turn. Nothing stands in for it.
+///     Policy for bad documents, and for those that the system fails to read after retries: `"skip"` leaves
+///     the document out without a substitute, `"raise"` raises `DecodeError` or `OSError` at its position.
 /// max_errors, max_consecutive_errors : int or float, int, optional
-///     How many different documents may fail on this rank, or one after another, before `DecodeError` is raised; see `Loader`.
+///     How many different documents, or how many consecutive ones, may fail on this rank before `DecodeError`
+///     is raised; see `Loader`.
 /// exclude : path or sequence of int, optional
-///     Rows that are never read, as if they were bad, but not counted as errors; see `Loader`.
+///     Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
 ///
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, a split is empty, a file is not Parquet or has no such column, no token begins documents.
+///     A parameter is out of range, a split is empty, a file is not Parquet or has no such column, or there
+///     is no BOS token.
 /// OSError
 ///     A file cannot be opened or read.
 ///
-/// A null, an empty text, text that is not UTF-8 and a damaged row group are left out, counted and listed by `errors()`.
+/// A null, an empty text, text that is not UTF-8 and a damaged row group are left out, counted and listed by
+/// `errors()`.
 #[pyclass(module = "forebay", name = "TokenLoader", frozen, weakref)]
 pub struct TokenLoader {
     face: Face<ParquetSource, TokenTask>,
@@ -133,7 +143,7 @@ pub struct TokenLoader {
     groups: Arc<Groups>,
     extras: Extras,
     bos: u32,
-    /// What the loader was made of, for pickling.
+    /// The loader's arguments, for pickling.
     arguments: Py<PyDict>,
 }
 
@@ -228,7 +238,7 @@ impl TokenLoader {
                 bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
             };
             let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(tokenizer, options)?;
-            // Before any file is opened: what is wrong in itself.
+            // Checks before any file is opened.
             config.check(vec![vec![0..1]], bos, n_vocab).map_err(raise)?;
             let source = Arc::new(open(py, paths.clone(), split, val_names, text_column)?);
             let groups = (0..source.shards().len()).map(|shard| {
@@ -272,8 +282,8 @@ impl TokenLoader {
         })
     }
 
-    /// Infinite: goes on with the next batch. Finite: begins the next pass, or the same one anew if it was left early; after
-    /// `load_state_dict` it goes on there.
+    /// Infinite: continues with the next batch. Finite: begins the next pass, or the same one again if it was
+    /// left early; after `load_state_dict` it continues there.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let TokenConfig { rank, world_size, .. } = slf.get().config;
         check_share(slf.py(), rank, world_size)?;
@@ -281,17 +291,18 @@ impl TokenLoader {
         Batches::of(slf)
     }
 
-    /// The next batch. Raises `ForebayError` if the loader is closed, also by another thread while this one waits.
+    /// The next batch. Raises `ForebayError` if the loader is closed, even if another thread closes it during
+    /// the wait.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.face.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
     }
 
-    /// Raises `TypeError`: how many rows documents fill is known only once they are packed.
+    /// Raises `TypeError`: the number of rows is known only after packing.
     fn __len__(&self) -> PyResult<usize> {
         Err(PyTypeError::new_err("how many batches packed documents make is known only once they are packed"))
     }
 
-    /// True: a loader without `len()` is one as well, and `if loader:` asks whether there is one.
+    /// Always True, also without `len()`, so that `if loader:` tests whether there is a loader.
     fn __bool__(&self) -> bool {
         true
     }
@@ -316,13 +327,15 @@ impl TokenLoader {
         self.face.control().is_closed()
     }
 
-    /// The bad documents met so far, each once, in row order: dicts as those of `Loader.errors`, whose `path` is None.
+    /// The bad documents met so far, each once, in row order: dicts as those of `Loader.errors`, whose `path`
+    /// is None.
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.face.errors(py, |_| None)
     }
 
-    /// What `Loader.stats` tells, and `packing`, as it was when the last batch was made, which may lie ready still: `documents` and `tokens` that the packers of
-    /// this rank hold, the `bytes` that this takes, and since construction the tokens `delivered` in rows and `dropped` where documents were cropped.
+    /// The figures of `Loader.stats`, and `packing`, as of the last batch made, which may not be returned
+    /// yet: `documents` and `tokens` that the packers of this rank hold, the `bytes` that they take, and
+    /// since construction the tokens `delivered` in rows and `dropped` where documents were cropped.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.face.stats(py)?;
         let Packing { documents, tokens, bytes, delivered, dropped } = self.task.packing();
@@ -336,13 +349,15 @@ impl TokenLoader {
         Ok(stats)
     }
 
-    /// How fast the loader is if the loop does nothing; see `Loader.headspace`. An example is a row.
+    /// Measures the loader's speed with a loop that does nothing; see `Loader.headspace`. An example is a
+    /// row.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
         self.face.headspace(py, seconds, |batch| batch.rows, |batch| self.to_dict(py, batch))
     }
 
-    /// Writes what the threads do during the next `seconds` to the file `path`; see `Loader.trace`.
+    /// Records the activity of the threads for the next `seconds` and writes it to `path`; see
+    /// `Loader.trace`.
     #[pyo3(signature = (path, seconds=5.0))]
     fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
         if !(0.0..=3600.0).contains(&seconds) {
@@ -352,7 +367,7 @@ impl TokenLoader {
         self.face.ask(py, |engine| engine.trace(&path, Duration::from_secs_f64(seconds)))
     }
 
-    /// Documents of all shards of the split.
+    /// The number of documents in all shards of the split.
     #[getter]
     fn num_documents(&self) -> u64 {
         self.source.n_rows()
@@ -364,13 +379,14 @@ impl TokenLoader {
         self.bos
     }
 
-    /// The number of the next batch that will come: of the pass if finite, of all since the first start if infinite.
+    /// The number of the next batch: within the pass if finite, since the first start if infinite.
     #[getter]
     fn batch(&self, py: Python<'_>) -> PyResult<u64> {
         self.face.with_engine(py, |engine| engine.batch())
     }
 
-    /// The pass of a finite loader, counted from 0; how often an infinite one has read all documents of its slowest packer.
+    /// The pass of a finite loader, counted from 0; for an infinite one, how often its slowest packer has
+    /// read all its documents.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         let (epoch, places) = self.face.ask(py, |engine| Ok((engine.epoch(), engine.places()?)))?;
@@ -380,7 +396,8 @@ impl TokenLoader {
         })
     }
 
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is infinite.
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is
+    /// infinite.
     fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
         match u64::try_from(epoch) {
             Ok(number) if epoch < i64::MAX => self.face.ask(py, |engine| engine.set_epoch(number)),
@@ -388,11 +405,13 @@ impl TokenLoader {
         }
     }
 
-    /// Where the loader stands: a dict that JSON can hold. It stands for what was returned, not for what was prefetched.
+    /// The loader's position: a dict that JSON can hold. It covers the returned batches, not the prefetched
+    /// ones.
     ///
-    /// `reading` tells people where the first packer of this rank reads: `shard`, `row_group`, `epoch` (from 0). `packers` is what exact
-    /// resume needs: which documents each packer of this rank holds, some kilobytes each. Every rank saves its own. Takes some tens of
-    /// microseconds, so that it can be had with every batch.
+    /// `reading` shows, for people, where the first packer of this rank reads: `shard`, `row_group`, `epoch`
+    /// (from 0). `packers` has the documents that each packer of this rank holds, for exact resume, some
+    /// kilobytes each. Every rank saves its own state. The call takes some tens of microseconds, so a state
+    /// may be taken with every batch.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (position, places) = self.face.ask(py, |engine| Ok((engine.position(), engine.places()?)))?;
         let mut state = self.identity.state(&position);
@@ -406,12 +425,13 @@ impl TokenLoader {
         state::to_python(py, &state)
     }
 
-    /// Goes on where the loader of `state` stood, bit for bit. A list of the states of all ranks, saved after the same batch, serves any
-    /// world size that divides their number of packers. The documents that packers held are read again, nothing else is.
+    /// Resumes at the position of `state`, bit for bit. A list of the states of all ranks, saved after the
+    /// same batch, serves any world size that divides their number of packers. Only the documents that
+    /// packers held are read again.
     ///
-    /// A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) is taken as the reference takes it: every packer goes on at its first row
-    /// group behind that one, which must be there, with nothing held, so some documents are lost. Raises `StateError` that names what
-    /// differs.
+    /// A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) has the same meaning as in nanochat: every packer
+    /// continues at its first row group after that one, which must exist, with an empty buffer, so some
+    /// documents are lost. Raises `StateError` that names the difference.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let is_list = state.is_instance_of::<PyList>() || state.is_instance_of::<PyTuple>();
         let found: Result<Value> = if is_list {
@@ -432,18 +452,19 @@ impl TokenLoader {
         self.face.ask(py, move |engine| engine.restore(position.clone()))
     }
 
-    /// Puts back the batch that was returned last, which nobody got: the next one is that one again, made anew.
+    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
     fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
         self.face.take_back(py)
     }
 
-    /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage`.
+    /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows`,
+    /// `num_bytes` and `damage`.
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         shards(py, self.source.shards())
     }
 
-    /// Pickles configuration and state; the copy reads the same paths and goes on where this loader stands.
+    /// Pickles configuration and state; the copy reads the same paths and resumes at this loader's position.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
@@ -511,7 +532,8 @@ impl TokenLoader {
         Ok(dict)
     }
 
-    /// That no packer of a state holds more documents than one of this loader does: all of them would be read at once.
+    /// Checks that no packer of a state holds more documents than a packer of this loader: all of them would
+    /// be read at once.
     fn check_held(&self, position: Position) -> Result<Position> {
         let most = self.config.buffer_size.saturating_add(self.config.tokenizer_batch_size) as usize;
         let held = position.standings.iter().flat_map(|at| at.iter()).map(|at| at.held.len()).max();
@@ -526,7 +548,7 @@ impl TokenLoader {
         }
     }
 
-    /// The position that a state of the reference's means.
+    /// The position of a nanochat state.
     fn like_the_reference(&self, state: &Value, now: &Position) -> Result<Position> {
         let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
         let whole = |name: &str| state.get(name).and_then(Value::as_u64);
@@ -579,7 +601,7 @@ impl TokenLoader {
     }
 }
 
-/// What fixes the batches of a loader of documents.
+/// The parameters that define the batches of a loader of documents.
 fn identity(
     config: &TokenConfig,
     text_column: &str,

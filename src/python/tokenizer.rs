@@ -21,16 +21,18 @@ const MAX_THREADS: i64 = 1024;
 
 /// Turns text into token ids, equal to those of the library that the file was written for.
 ///
-/// `path` is a Hugging Face `tokenizer.json` or a tiktoken rank file, told apart by content. A rank file holds tokens alone: those called
-/// `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with any ending) are known with pattern and special tokens, another
-/// takes `pattern`, the regular expression whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A
-/// `tokenizer.json` has its own.
+/// `path` is a Hugging Face `tokenizer.json` or a tiktoken rank file, recognised by content. A rank file
+/// holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with
+/// any ending) pattern and special tokens are known. Other rank files need `pattern`, the regular expression
+/// whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A `tokenizer.json`
+/// has its own.
 ///
-/// Text that looks like a special token is ordinary text. `bos_id` is the token that begins each document: the one given, or
-/// `<|bos|>`, or `<|endoftext|>`. Immutable; may be shared by threads, pickled (as its path and parameters) and sent to other processes.
+/// Text that looks like a special token is encoded as ordinary text. `bos_id` is the token that begins each
+/// document: the given one, else `<|bos|>`, else `<|endoftext|>`. Immutable; may be shared by threads,
+/// pickled (as its path and parameters) and sent to other processes.
 ///
-/// Raises `ConfigError` (a `ValueError`) if the file is neither or is damaged, if parameters do not fit it, or if no token begins
-/// documents, and `FileNotFoundError` and its like if it cannot be read.
+/// Raises `ConfigError` (a `ValueError`) if the file is neither or is damaged, if parameters do not fit it,
+/// or if there is no BOS token, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
 #[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
 pub struct Tokenizer {
     tokenizer: tokenizer::Tokenizer,
@@ -71,7 +73,8 @@ impl Tokenizer {
         Ok(PyArray1::from_vec(py, ids))
     }
 
-    /// The ids of each text, by up to `n_threads` threads: a list of uint32 `[n]`, in the order of `texts`. Releases the GIL.
+    /// The ids of each text, by up to `n_threads` threads: a list of uint32 `[n]`, in the order of `texts`.
+    /// Releases the GIL.
     ///
     /// Raises `UnicodeEncodeError` (a `ValueError`) if a text has surrogates, which are no characters.
     #[pyo3(signature = (texts, n_threads=1))]
@@ -99,7 +102,7 @@ impl Tokenizer {
         Ok(made.into_iter().map(|ids| PyArray1::from_vec(py, ids)).collect())
     }
 
-    /// The largest id and one.
+    /// The largest id plus one.
     #[getter]
     fn n_vocab(&self) -> usize {
         self.tokenizer.n_vocab()
@@ -143,7 +146,7 @@ pub fn ids_of(tokens: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, u32>> {
 }
 
 impl Tokenizer {
-    /// What it is without Python.
+    /// The tokenizer of the core.
     pub fn core(&self) -> &tokenizer::Tokenizer {
         &self.tokenizer
     }

@@ -1,4 +1,4 @@
-//! What turns text into ids: a file, or any callable of Python's.
+//! A tokenizer for the loader: a file, or any Python callable.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,13 +16,13 @@ use crate::{
     seed::mix,
 };
 
-/// A tokenizer as the user gave it.
+/// A tokenizer as given by the user.
 pub struct Given {
     pub vocabulary: Arc<dyn Vocabulary>,
     pub bos: u32,
-    /// Not known of a callable.
+    /// Unknown for a callable.
     pub n_vocab: Option<usize>,
-    /// What tells it from others, for states; a callable's is its name.
+    /// Its identity, for states; that of a callable is its name.
     pub fingerprint: u64,
 }
 
@@ -62,7 +62,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     })
 }
 
-/// A function of the user's, from a text to its ids.
+/// A user's function from a text to its ids.
 struct Callable(Arc<Py<PyAny>>);
 
 impl Vocabulary for Callable {
@@ -77,7 +77,7 @@ impl Encode for Callable {
             let found = self.0.bind(py).call1((text,))?;
             match found.extract::<Vec<u32>>() {
                 Ok(mut found) => ids.append(&mut found),
-                // Arrays, say, of which the items are numbers all the same.
+                // For example arrays, whose items are numbers too.
                 Err(_) => {
                     for id in found.try_iter()? {
                         ids.push(id?.extract()?);

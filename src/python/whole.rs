@@ -1,7 +1,9 @@
-//! Whole numbers of any size, so that one that is too large is a value out of range and not an `OverflowError` at the door.
+//! Whole numbers of any size, so that one that is too large is a value out of range and not an
+//! `OverflowError` of the conversion.
 //!
-//! To be named as `from_py_with`. Takes whatever has `__index__`, except bool, which is a slip where a number is meant; anything
-//! else is a TypeError. What does not fit becomes the nearest number that does, which [`crate::config::shown`] shows as such.
+//! For use as `from_py_with`. Accepts any object with `__index__`, except bool, which is a mistake where a
+//! number is expected; any other object is a TypeError. A number that does not fit becomes the nearest one
+//! that does, which [`crate::config::shown`] marks in messages.
 
 use pyo3::{
     IntoPyObjectExt,
@@ -35,7 +37,7 @@ pub fn int128(object: &Bound<'_, PyAny>) -> PyResult<i128> {
     }
 }
 
-/// Names the parameter that is of a wrong type, as pyo3 does where it is the argument itself.
+/// Names the parameter of a wrong type, as pyo3 does for a direct argument.
 pub fn named<T>(py: Python<'_>, name: &str, extracted: PyResult<T>) -> PyResult<T> {
     extracted.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
         true => PyTypeError::new_err(format!("argument '{name}': {}", error.value(py))),
@@ -43,10 +45,10 @@ pub fn named<T>(py: Python<'_>, name: &str, extracted: PyResult<T>) -> PyResult<
     })
 }
 
-/// What `"auto"` is between the signature, where a default must be a literal number, and [`chosen`].
+/// The value of `"auto"` between the signature, where a default must be a literal number, and [`chosen`].
 const AUTO: i64 = i64::MIN + 1;
 
-/// What [`n_workers`] or [`prefetch_batches`] found.
+/// The value that [`n_workers`] or [`prefetch_batches`] parsed.
 pub fn chosen(n: i64) -> Count {
     if n == AUTO { Count::Auto } else { Count::Exactly(n) }
 }

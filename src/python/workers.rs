@@ -5,9 +5,10 @@ use pyo3::prelude::*;
 use super::errors::to_python;
 use crate::{Error, ErrorKind};
 
-/// Raises `ConfigError` in one of several worker processes, unless each has a share of its own: every worker would yield all batches.
+/// Raises `ConfigError` in one of several worker processes, unless each has its own share: every worker would
+/// yield all batches.
 ///
-/// Looks at torch only if it is there: a lookup in `sys.modules`.
+/// Uses torch only if it is already imported: a lookup in `sys.modules`.
 pub fn check_share(py: Python<'_>, rank: i64, world_size: i64) -> PyResult<()> {
     let modules = py.import("sys")?.getattr("modules")?;
     let Ok(torch_data) = modules.get_item("torch.utils.data") else { return Ok(()) };
@@ -17,7 +18,7 @@ pub fn check_share(py: Python<'_>, rank: i64, world_size: i64) -> PyResult<()> {
     }
     let id: i64 = worker.getattr("id")?.extract()?;
     let n: i64 = worker.getattr("num_workers")?.extract()?;
-    // Of workers with one and the same rank, at most one passes.
+    // Of workers with the same rank, at most one passes.
     if n <= 1 || (world_size % n == 0 && rank % n == id) {
         return Ok(());
     }

@@ -1,13 +1,14 @@
 //! The [`ConcurrentShuffleBuffer`]: the one meeting point of workers and consumer.
 //!
-//! Workers push finished examples under their tickets, in whatever order they finish; the consumer pops them in the order that
-//! the seeded [`Window`] chose before any of them arrived. A pop waits for that ticket and only for it, so the order is a pure
-//! function of `(seed, min_size)` and never of timing. A failed record takes its turn like any other: the consumer gets its
-//! error at its place.
+//! Workers push finished examples under their tickets, in any order; the consumer pops them in the order that
+//! the seeded [`Window`] chose before any of them arrived. A pop waits for that ticket and only for it, so
+//! the order is a pure function of `(seed, min_size)` and never of timing. A failed record takes its turn
+//! like any other: the consumer gets its error at its place.
 //!
-//! Invariant: with every ticket pushed once, by producers that each push in rising order, and `capacity >= min_size`, nobody waits
-//! for ever. The ticket of draw `k` is at most `k + min_size - 1`, and a push of ticket `t` blocks only while
-//! `t >= draws + capacity`, hence never the push that the consumer waits for.
+//! Invariant: with every ticket pushed once, by producers that each push in rising order, and
+//! `capacity >= min_size`, no thread waits forever. The ticket of draw `k` is at most `k + min_size - 1`, and
+//! a push of ticket `t` blocks only while `t >= draws + capacity`, hence never the push that the consumer
+//! waits for.
 
 use std::{
     collections::HashMap,
@@ -143,7 +144,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
             if let Some(outcome) = state.inside.remove(&ticket) {
                 state.wanted = None;
                 state.draws += 1;
-                // Waking nobody is a system call as well.
+                // A wake-up without a waiting thread is a system call as well.
                 let wake = state.waiting > 0;
                 drop(state);
                 if wake {
@@ -167,7 +168,8 @@ impl<T> ConcurrentShuffleBuffer<T> {
         }
     }
 
-    /// Ends the input and wakes everybody: a push returns false, pops drain what is inside and then say [`Popped::Closed`].
+    /// Ends the input and wakes all threads: a push returns false, pops drain the content and then return
+    /// [`Popped::Closed`].
     pub fn close(&self) {
         let mut state = self.lock();
         if !state.closed {

@@ -1,8 +1,9 @@
 //! Blocks of memory that records are read into, used again when the last record in them is dropped.
 //!
-//! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a block that comes back
-//! costs nothing. Blocks come in powers of two, and what is kept is bounded. Large ones are mapped for themselves, so that their
-//! memory goes back to the system with them: what an allocator keeps of some threads' large blocks, nobody has counted.
+//! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a reused
+//! block costs nothing. Block sizes are powers of two, and the kept memory is bounded. Large blocks are
+//! mapped separately, so that their memory returns to the system with them: an allocator would keep an
+//! uncounted part of the threads' large blocks.
 
 use std::{
     mem,
@@ -34,7 +35,7 @@ const KEPT: usize = 64 << 20;
 #[derive(Debug)]
 enum Memory {
     Allocated(Box<[u8]>),
-    /// For itself; untouched, it takes nothing.
+    /// A separate mapping; untouched pages take no memory.
     Mapped(MmapMut),
 }
 
@@ -70,7 +71,7 @@ impl Memory {
         if size as u64 <= SMALL_READ {
             return room::zero_bytes(size).map(Self::Allocated);
         }
-        // Any number that is no length of memory is refused in here.
+        // A number that is not a valid length of memory is refused here.
         MmapMut::map_anon(size).map(Self::Mapped).map_err(|error| {
             let refused = room::refused(size);
             Error { kind: ErrorKind::Memory, ..refused.because(error) }
@@ -94,7 +95,7 @@ impl BlockPool {
         }
     }
 
-    /// How much of it is touched, if `used` bytes of it are, in a few places.
+    /// How many bytes of pages are touched, if `used` bytes are used, in a few places.
     pub(crate) fn size_of_part(len: usize, used: usize) -> usize {
         // A block that comes from the pool was touched before. Where assertions are on, all of it is filled.
         if len <= LARGEST || cfg!(debug_assertions) {
@@ -107,7 +108,7 @@ impl BlockPool {
     /// A block of `len` bytes whose content is arbitrary, and which holds `permit`.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the system refuses.
+    /// [`ErrorKind::Memory`] if the allocation failed.
     pub(crate) fn take(self: &Arc<Self>, len: usize, permit: Option<Permit>) -> Result<Block> {
         let size = Self::size_of(len);
         let data = if (SMALLEST..=LARGEST).contains(&size) {
@@ -148,7 +149,7 @@ pub(crate) struct Block {
     data: Memory,
     len: usize,
     pool: Arc<BlockPool>,
-    /// What it was granted by; goes after the memory.
+    /// Its permit; dropped after the memory.
     _permit: Option<Permit>,
 }
 
@@ -158,13 +159,13 @@ impl Block {
         &mut self.data[..self.len]
     }
 
-    /// Says that little of it will be touched: whole huge pages would be more.
+    /// Advises that little of it will be touched: whole huge pages would take more memory.
     pub(crate) fn is_sparse(&self) {
         #[cfg(target_os = "linux")]
         if let Memory::Mapped(data) = &self.data
             && self.len > LARGEST
         {
-            // Advice: what comes of it does not matter.
+            // Advice only: the result does not matter.
             let _ = data.advise(memmap2::Advice::NoHugePage);
         }
     }

@@ -73,7 +73,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
     room::reserve(&mut shards, files.len())?;
     for file in files {
         let name = file.get("filename").and_then(Value::as_str).ok_or_else(wrong)?;
-        // They lie in the folder: another place would be none of the dataset.
+        // They must be in the folder: a file elsewhere would not belong to the dataset.
         if name.is_empty() || !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
             let message = format!(
                 "{} names the shard {name:?}, which is not below its folder; pass the files themselves",

@@ -1,6 +1,6 @@
 //! Recordings that a row only names.
 //!
-//! A shard may be anybody's, so what its rows name is read only below the folder that the shard is in, once symbolic
+//! Shards are not trusted, so a path in a row is read only below the folder of its shard, after symbolic
 //! links and `..` are resolved, or below folders that the user allows.
 
 use std::{
@@ -25,12 +25,12 @@ const LONGEST_NAME: u64 = 1 << 16;
 /// Which files the rows of a shard may name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AllowPaths {
-    /// Those below the folder that the shard is in.
+    /// Files below the folder of the shard.
     #[default]
     BelowShard,
-    /// These, and those below any of these folders.
+    /// These, and files below any of these folders.
     Below(Vec<PathBuf>),
-    /// Any that the process can open.
+    /// Any file that the process can open.
     Any,
 }
 
@@ -38,7 +38,7 @@ pub enum AllowPaths {
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
     allowed: AllowPaths,
-    /// Where the folders lie that files may be below.
+    /// The resolved folders that files may be below.
     folders: Mutex<HashMap<PathBuf, Arc<Path>>>,
 }
 
@@ -50,7 +50,8 @@ impl Linked {
     /// Reads the file `name`, relative to the folder of `shard`, if it has at most `max_record_bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreadable`] if it cannot be opened or may not be, [`ErrorKind::TooLarge`], [`ErrorKind::Io`].
+    /// [`ErrorKind::Unreadable`] if it cannot be opened or may not be, [`ErrorKind::TooLarge`],
+    /// [`ErrorKind::Io`].
     pub(crate) fn read(
         &self,
         storage: &Arc<dyn Storage>,
@@ -70,7 +71,7 @@ impl Linked {
         Ok(Bytes::from_owner(block))
     }
 
-    /// The path of the file, which is what is opened: resolved, unless any is allowed.
+    /// The path to be opened: resolved, unless any file is allowed.
     fn path(&self, storage: &dyn Storage, shard: &Path, name: &str) -> Result<Arc<Path>> {
         let folder = shard.parent().unwrap_or(Path::new(""));
         let path = folder.join(name);
@@ -85,7 +86,7 @@ impl Linked {
             return Ok(path.into());
         }
         for folder in folders {
-            // One that is not there holds nothing.
+            // A missing folder contains no files.
             if self.folder(storage, folder).is_ok_and(|folder| path.starts_with(folder)) {
                 return Ok(path.into());
             }
@@ -100,7 +101,7 @@ impl Linked {
         Err(Error::new(ErrorKind::Unreadable, message))
     }
 
-    /// Where a folder lies.
+    /// The resolved path of a folder.
     fn folder(&self, storage: &dyn Storage, folder: &Path) -> Result<Arc<Path>> {
         let folders = || self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = folders().get(folder) {
@@ -116,7 +117,7 @@ impl Linked {
 /// Checks the length of a row's path before it is read.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] for more bytes than a path has.
+/// [`ErrorKind::Corrupt`] for more bytes than a path may have.
 pub(crate) fn check_name(len: u64) -> Result<()> {
     if len <= LONGEST_NAME {
         return Ok(());
@@ -128,7 +129,7 @@ pub(crate) fn check_name(len: u64) -> Result<()> {
 /// A row's path as text; None for an empty one.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if it is none.
+/// [`ErrorKind::Corrupt`] if it is not a path.
 pub(crate) fn name(bytes: &[u8]) -> Result<Option<String>> {
     check_name(bytes.len() as u64)?;
     match std::str::from_utf8(bytes) {

@@ -19,21 +19,22 @@ pub struct Shard {
     pub damage: Option<Error>,
 }
 
-/// The most rows that a loader counts, over all files. Nobody has as many recordings, and what is computed with them has bits to
-/// spare.
+/// The most rows that a loader counts, over all files. No dataset has as many recordings, and computations
+/// with row numbers cannot overflow.
 pub(crate) const MOST_ROWS: u64 = 1 << 40;
 
-/// Rows that a file of any size may have, as nulls take next to nothing where they are compressed.
+/// Rows that a file of any size may have, since compressed nulls take almost no bytes.
 const ROWS_AT_LEAST: u64 = 1 << 20;
 /// Rows beyond these for each byte of a file.
 const ROWS_PER_BYTE: u64 = 256;
 
 /// Checks the number of rows that a file of `n_bytes` claims.
 ///
-/// Buffers that are compressed, or have no width, back any number of rows, so the size of the file has to.
+/// Compressed buffers, and those without width, can hold any number of rows, so the size of the file is the
+/// bound.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] for more than are believed.
+/// [`ErrorKind::Corrupt`] for more than this bound.
 pub(crate) fn check_rows(n_rows: u64, n_bytes: u64) -> Result<()> {
     let most = n_bytes.saturating_mul(ROWS_PER_BYTE).saturating_add(ROWS_AT_LEAST).min(MOST_ROWS);
     if n_rows <= most {

@@ -33,10 +33,10 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// What the system says; `InvalidInput` for anything that is not a regular file.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
-    /// The path without symbolic links and `..`: where what it names lies.
+    /// The path with symbolic links and `..` resolved.
     ///
     /// # Errors
-    /// What the system says; `NotFound` if there is no such file or folder.
+    /// The error of the system; `NotFound` if there is no such file or folder.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         fs::canonicalize(path)
     }
@@ -45,7 +45,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn retried(&self) {}
 }
 
-/// Storage that counts what is tried again, for all who read from it.
+/// Storage that counts retries, for all its readers.
 #[derive(Debug)]
 pub(crate) struct Counted {
     storage: Arc<dyn Storage>,
@@ -129,7 +129,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
-/// Storage whose relative paths start from one folder for good. Messages keep the paths as given.
+/// Storage whose relative paths always start from one folder. Messages keep the paths as given.
 #[derive(Debug)]
 pub(crate) struct Rooted<S> {
     root: PathBuf,
@@ -182,14 +182,14 @@ impl ReadAt for LocalFile {
     fn will_need(&self, at: u64, len: u64) {
         use std::os::fd::AsRawFd;
         if let (Ok(at), Ok(len)) = (i64::try_from(at), i64::try_from(len)) {
-            // SAFETY: the descriptor is open as long as `self` lives; the call reads no memory of ours. It is advice, so
-            // its result does not matter.
+            // SAFETY: the descriptor is open as long as `self` lives; the call reads no memory of the
+            // process. It is advice, so its result does not matter.
             unsafe { libc::posix_fadvise(self.0.as_raw_fd(), at, len, libc::POSIX_FADV_WILLNEED) };
         }
     }
 }
 
-/// How much of a long read is asked of the system at once.
+/// The bytes of a long read per system call.
 const SLICE: usize = 8 << 20;
 
 /// The pauses before a transient failure is tried again.
@@ -209,7 +209,7 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), TimedOut | WouldBlock | StaleNetworkFileHandle)
 }
 
-/// Runs `attempt` until it succeeds, fails for good, or has used up the pauses.
+/// Runs `attempt` until it succeeds, fails permanently, or has used up the pauses.
 fn retry<T>(
     storage: &dyn Storage,
     path: &Path,
@@ -231,7 +231,7 @@ fn retry<T>(
     }
 }
 
-/// Where what `path` names lies.
+/// `path` with symbolic links and `..` resolved.
 ///
 /// # Errors
 /// As [`Storage::resolve`], after retries.
@@ -239,7 +239,7 @@ pub(crate) fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
     retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| Error::io(path, "open", error))
 }
 
-/// An open file with its path, its size and patience; shared by all who read it.
+/// An open file with its path, its size and its retry budget; shared by all its readers.
 pub(crate) struct StoredFile {
     path: Arc<Path>,
     storage: Arc<dyn Storage>,
@@ -311,7 +311,7 @@ impl StoredFile {
         if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }
     }
 
-    /// As [`Self::read_exact`], some MiB at a time, so that a run that is stopped leaves it soon.
+    /// As [`Self::read_exact`], some MiB at a time, so that it ends soon if the run is stopped.
     ///
     /// # Errors
     /// As there, and [`ErrorKind::Closed`].
@@ -327,7 +327,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`: some MiB at a time.
+    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`:
+    /// some MiB at a time.
     ///
     /// # Errors
     /// As [`Self::read_long`].

@@ -33,8 +33,9 @@ pub fn mel_to_hz(mel: f64) -> f64 {
 impl MelBank {
     /// Designs `n_mels` filters between `f_min` and `f_max` hertz over the `n_fft / 2 + 1` bins of an FFT.
     ///
-    /// The last bin stands at half the sample rate, as torchaudio has it. For an odd `n_fft` that bin's own frequency is half a
-    /// bin lower; torchaudio ignores that and rounds half an odd rate down, and so does this design where `n_fft` is odd.
+    /// The last bin is at half the sample rate, as in torchaudio. For an odd `n_fft` that bin's own frequency
+    /// is half a bin lower; torchaudio ignores that and rounds half an odd rate down, and so does this design
+    /// where `n_fft` is odd.
     ///
     /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter that is narrower
     /// than the distance of two bins may have no weight at all; its energy is then 0.
@@ -110,7 +111,7 @@ mod tests {
                     mel_to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64)
                 };
                 for bin in 0..=n_fft / 2 {
-                    // As `torch.linspace(0, sample_rate // 2, n_fft // 2 + 1)` has them.
+                    // The values of `torch.linspace(0, sample_rate // 2, n_fft // 2 + 1)`.
                     let hz = bin as f64 * f64::from(rate / 2) / (n_fft / 2) as f64;
                     let up = (hz - at(mel)) / (at(mel + 1) - at(mel));
                     let down = (at(mel + 2) - hz) / (at(mel + 2) - at(mel + 1));

@@ -320,7 +320,7 @@ impl Packer {
             self.compact(ids.len());
         }
         if self.tokens.capacity() - self.tokens.len() < ids.len() {
-            // bounded: by what is held, and a quarter.
+            // bounded: by the held documents, and a quarter.
             self.tokens.reserve_exact(ids.len().max(self.tokens.len() / 4));
         }
         let offset = self.tokens.len();

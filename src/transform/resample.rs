@@ -154,7 +154,8 @@ impl Resampler {
     /// thread first meets a plan of this size.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the positions overflow, [`ErrorKind::Memory`] if the system refuses the working memory.
+    /// [`ErrorKind::Shape`] if the positions overflow, [`ErrorKind::Memory`] if the allocation of the working
+    /// memory failed.
     pub fn resample(
         &self,
         source: &[f32],

@@ -1,11 +1,13 @@
 //! Log-mel spectrograms: window, FFT, mel filters and logarithm in one pass over eight frames at a time.
 //!
-//! In: a waveform `[n_samples]`. Out: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames stay in the first
-//! two cache levels from window to logarithm, one lane each (see `lanes`), and each output value is written once, in its final
-//! type and place, as part of a run of eight. Frames inside the waveform are read in place; only those that reach over an end are copied, with
-//! reflection. FFT sizes that are powers of two go through our own eight-frame transform, others through `realfft`, frame
-//! by frame. The definitions are torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding,
-//! HTK mel, no area norm, for odd `n_fft` its bin frequencies as well: see `mel`), then `ln(max(mel, 1e-10))`. A frame with NaN or infinity in it comes out as NaN, never as a number.
+//! In: a waveform `[n_samples]`. Out: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames stay
+//! in the first two cache levels from window to logarithm, one lane each (see `lanes`), and each output value
+//! is written once, in its final type and place, as part of a run of eight. Frames inside the waveform are
+//! read in place; only those that reach over an end are copied, with reflection. FFT sizes that are powers of
+//! two use forebay's eight-frame transform, others `realfft`, frame by frame. The definitions are
+//! torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding, HTK mel, no area
+//! norm, for odd `n_fft` its bin frequencies as well: see `mel`), then `ln(max(mel, 1e-10))`. A frame with
+//! NaN or infinity in it comes out as NaN, never as a number.
 
 use super::{
     fft::LaneFft,
@@ -43,8 +45,8 @@ pub struct SpectrogramConfig {
     pub n_mels: usize,
     /// Lower edge of the lowest band, hertz. From 0 to below `f_max`.
     pub f_min: f64,
-    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the most. (Where `n_fft` is odd,
-    /// torchaudio's half of an odd rate, which is rounded down.)
+    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the most.
+    /// (Where `n_fft` is odd, torchaudio's half of an odd rate, which is rounded down.)
     pub f_max: Option<f64>,
     /// 2 for energies, 1 for magnitudes.
     pub power: f32,
@@ -228,7 +230,8 @@ impl SpectrogramTransform {
         Ok(Self { config, engine, level, window, bank })
     }
 
-    /// Logs a warning if bands are narrower than the distance of two bins, so that some hold no bin and never change.
+    /// Logs a warning if bands are narrower than the distance of two bins, so that some contain no bin and
+    /// are constant.
     pub fn warn_of_empty_bands(&self) {
         let n_empty = self.bank.n_empty();
         if n_empty > 0 {
@@ -255,7 +258,8 @@ impl SpectrogramTransform {
         self.config.n_frames(n_samples)
     }
 
-    /// The fewest samples that [`Self::transform`] takes: reflection needs more than `n_fft / 2`; without centring, `n_fft`.
+    /// The fewest samples that [`Self::transform`] takes: reflection needs more than `n_fft / 2`; without
+    /// centring, `n_fft`.
     pub fn least_samples(&self) -> usize {
         if self.config.center { self.config.n_fft / 2 + 1 } else { self.config.n_fft }
     }
@@ -265,7 +269,7 @@ impl SpectrogramTransform {
         Scratch { plan: (self.config.n_fft, self.n_mels()), ..Scratch::default() }
     }
 
-    /// Allocates what this plan needs of `scratch`, which is empty.
+    /// Allocates this plan's working memory in `scratch`, which is empty.
     fn fill(&self, scratch: &mut Scratch) -> Result<()> {
         let n_fft = self.config.n_fft;
         match &self.engine {
@@ -281,19 +285,20 @@ impl SpectrogramTransform {
         }
         room::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
         room::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
-        // Last, because its length tells whether all is there.
+        // Last, because its length shows whether all is allocated.
         room::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
     }
 
     /// Writes the log-mel energies of one clip.
     ///
-    /// `waveform` is `[n_samples]` at the plan's rate; `out` is `[n_mels, n_frames]`, row-major, natural log. Allocates
-    /// nothing but, when it is first used, `scratch`. A frame that has a sample that is NaN or infinite is NaN in every band; so is a band whose energy overflows.
+    /// `waveform` is `[n_samples]` at the plan's rate; `out` is `[n_mels, n_frames]`, row-major, natural log.
+    /// Allocates nothing but, when it is first used, `scratch`. A frame that has a sample that is NaN or
+    /// infinite is NaN in every band; so is a band whose energy overflows.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short (reflection needs more
-    /// than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs to another plan. [`ErrorKind::Memory`] if the
-    /// system refuses that of `scratch`.
+    /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short
+    /// (reflection needs more than `n_fft / 2` samples; without centring, `n_fft`), or if `scratch` belongs
+    /// to another plan. [`ErrorKind::Memory`] if the allocation of `scratch` failed.
     pub fn transform(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut [f32]) -> Result<()> {
         self.transform_to(&Form::default(), waveform, scratch, Typed::Float32(out))
     }

@@ -20,8 +20,9 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// What `trial` found, of twenty times the first that is as `wanted`: of one in which the system halted a thread, times say nothing.
-/// The bounds are the same in each. Where other processes take the machine in half of them, nobody can tell; that is printed.
+/// What `trial` found, of twenty times the first that is as `wanted`: of one in which the system halted a
+/// thread, times say nothing. The bounds are the same in each. Where other processes take the machine in half
+/// of them, nobody can tell; that is printed.
 #[allow(clippy::print_stdout, reason = "who reads the log of a test should know")]
 pub fn undisturbed<T: Debug>(mut trial: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     const TRIALS: usize = 20;
@@ -53,7 +54,8 @@ impl Others {
         Self { begin: Instant::now(), before: Self::seconds() }
     }
 
-    /// Processor time of all others so far; 0 where nobody tells. The kernel counts in hundredths of a second for everybody.
+    /// Processor time of all others so far; 0 where nobody tells. The kernel counts in hundredths of a second
+    /// for everybody.
     fn seconds() -> f64 {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let (all, own) = (read("/proc/stat"), read("/proc/self/stat"));
@@ -61,7 +63,8 @@ impl Others {
             let numbers: Vec<f64> = text.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect();
             fields.iter().filter_map(|&field| numbers.get(field)).sum()
         };
-        // Behind `cpu`: user, nice, system, idle, waiting for I/O, two of interrupts, stolen. Behind the name: user, system, those of children.
+        // Behind `cpu`: user, nice, system, idle, waiting for I/O, two of interrupts, stolen. Behind the
+        // name: user, system, those of children.
         let busy = sum(all.lines().next().unwrap_or_default(), &[1, 2, 3, 6, 7, 8]);
         let own = sum(own.rsplit(')').next().unwrap_or_default(), &[11, 12, 13, 14]);
         (busy - own) / 100.0

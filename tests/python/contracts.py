@@ -8,8 +8,9 @@ from typing import Any
 def broken(contract: str, *modules: ModuleType) -> list[str]:
     """What of a contract does not hold, a line each.
 
-    A line is `Name(parameters)`, `Name.method(parameters)` or `Name.attribute`. A parameter may have a default that
-    the contract does not ask for, and there may be more of them, by keyword or behind the others, if they have one.
+    A line is `Name(parameters)`, `Name.method(parameters)` or `Name.attribute`. A parameter may have a
+    default that the contract does not ask for, and there may be more of them, by keyword or behind the
+    others, if they have one.
     """
     wrong = []
     for line in filter(None, map(str.strip, contract.splitlines())):

@@ -1,11 +1,12 @@
 """Scenes whose batches are pinned: every order, ranks, codecs, mixtures, packed tokens, datasets.
 
-`python tests/python/pinned.py` rewrites `tests/data/pinned.json` with the installed forebay. Run it only where batches
-are meant to change, and say so in the changelog.
+`python tests/python/pinned.py` rewrites `tests/data/pinned.json` with the installed forebay. Run it only
+where batches are meant to change, and say so in the changelog.
 
-The last bits of features may differ between instruction sets and C libraries, so a scene has three parts: `plain`
-(shapes, types, integers, text, states, errors: the same everywhere), `sums` (each float field projected on a fixed
-vector, compared within a tolerance) and `bits` (a digest of every float, one for each kind of machine).
+The last bits of features may differ between instruction sets and C libraries, so a scene has three parts:
+`plain` (shapes, types, integers, text, states, errors: the same everywhere), `sums` (each float field
+projected on a fixed vector, compared within a tolerance) and `bits` (a digest of every float, one for each
+kind of machine).
 """
 
 import hashlib

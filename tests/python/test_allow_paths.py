@@ -21,8 +21,8 @@ from recordings import TINY, Row, tiny_rows, write_shard
 def apart(tmp_path: Path) -> tuple[Path, Path]:
     """A shard in a folder, with recordings below it and beside it; and the folder beside it.
 
-    Rows: bytes, a file below the folder, one beside it by `..`, one by its absolute path, one by a link, and one by a
-    link of a folder.
+    Rows: bytes, a file below the folder, one beside it by `..`, one by its absolute path, one by a link, and
+    one by a link of a folder.
     """
     shards, other = tmp_path / "shards", tmp_path / "other"
     (shards / "clips").mkdir(parents=True)

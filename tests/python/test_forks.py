@@ -1,7 +1,7 @@
 """Forks while threads of the parent hold as many locks as they can: a child ends, and is told what it cannot have.
 
-What a loader's methods do in a child, one after the other; and that datasets, which have no threads, go on working
-there or say that they cannot.
+What a loader's methods do in a child, one after the other; and that datasets, which have no threads, go on
+working there or say that they cannot.
 """
 
 import pytest

@@ -1,7 +1,8 @@
 """Allocations whose size follows from data or arguments go through `src/room.rs`, which refuses where others abort.
 
-What asks the allocator without a way to say no ends the process when the system refuses. So each such call in `src/`
-either has a size that is written there, or a comment `// bounded: why` on its line or above it, or goes through `room`.
+What asks the allocator without a way to say no ends the process when the system refuses. So each such call in
+`src/` either has a size that is written there, or a comment `// bounded: why` on its line or above it, or
+goes through `room`.
 """
 
 import re

@@ -1,6 +1,7 @@
 """States that nobody wrote: any change of one loads as a place that a loader can stand at, or is a `StateError`.
 
-Never a panic, never a hang, never another error; and what was loaded is told by `state_dict()` and gone on from.
+Never a panic, never a hang, never another error; and what was loaded is told by `state_dict()` and gone on
+from.
 """
 
 import copy

@@ -1,9 +1,10 @@
 """Claims about time, on machines that may halt any thread for as long as they like.
 
-A claim that does not hold means that the loader is slow, which it then is each time, or that the machine was busy with
-something else. So a `timed` test is tried several times, until all of its claims hold at once. Their bounds are the
-same in each try, and what is not a claim about time must hold in every one. A try counts against the test if other
-processes left the machine alone meanwhile: where they never do, nobody can tell, and the test says so and is skipped.
+A claim that does not hold means that the loader is slow, which it then is each time, or that the machine was
+busy with something else. So a `timed` test is tried several times, until all of its claims hold at once.
+Their bounds are the same in each try, and what is not a claim about time must hold in every one. A try counts
+against the test if other processes left the machine alone meanwhile: where they never do, nobody can tell,
+and the test says so and is skipped.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Documents as users have them, and as the core takes them: field by field, the values of all documents in a row."""
+"""Conversion of users' documents to the form of the core: field by field, the concatenated values of all documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -50,7 +50,7 @@ def leaves(document: object, path: str = "") -> Iterator[tuple[str, Any]]:
 def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:
     """One field of some documents."""
     if isinstance(values, np.ndarray) and values.ndim:
-        # One array for all: a document is a row of it.
+        # One array for all documents: each is a row of it.
         n = len(values)
         shapes = np.tile(np.array(values.shape[1:], np.int64), n)
         lengths = np.full(n, int(np.prod(values.shape[1:])), np.int64)
@@ -59,7 +59,7 @@ def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:
     ranks = {array.ndim for array in arrays}
     if len(ranks) > 1:
         raise ValueError(f"field {name!r} has documents of {sorted(ranks)} axes, expected one number of them")
-    # An empty list is of no type: those with values decide.
+    # An empty list has no type: lists with values decide.
     typed = [array for array in arrays if array.size] or arrays
     dtypes = {array.dtype for array in typed}
     dtype = np.result_type(*dtypes) if typed else np.dtype(np.float64)

@@ -42,7 +42,7 @@ INTERRUPT_S = 2.0
 class Tokenize:
     """The processor of texts: `field` becomes the ids of `text_column`.
 
-    With `bos` they stand behind the token that begins a document. Ids are kept as uint16 where the vocabulary fits,
+    With `bos` the token that begins a document comes first. Ids are kept as uint16 where the vocabulary fits,
     else as uint32.
     """
 
@@ -56,7 +56,8 @@ class Tokenize:
 class Features:
     """The processor of recordings: `spectrogram`, float32 `[n_mels, n_frames]`, of the whole recording, and `label`.
 
-    Channels are averaged and resampled to the transform's rate. `audio_column` is the column; None is the usual one.
+    Channels are averaged and resampled to the transform's rate. `audio_column` is the column; None: the
+    schema's Audio feature or `audio`.
     """
 
     transform: SpectrogramTransform
@@ -68,7 +69,7 @@ Processor: TypeAlias = Tokenizer | SpectrogramTransform | Tokenize | Features | 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a build is."""
+    """The progress of a build."""
 
     documents: int
     """Documents that are written, those of earlier runs too; not all are committed."""
@@ -90,7 +91,7 @@ class Progress:
 
 
 class CacheBuild:
-    """A build that goes on, on threads of its own."""
+    """A running build, on its own threads."""
 
     def __init__(self, core: _CacheBuild, path: Path, split: str, release: Callable[[], None] | None = None) -> None:
         self._core = core
@@ -99,7 +100,7 @@ class CacheBuild:
         self._release = release
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """The progress of the build."""
         found = self._core.progress()
         seconds = max(found["seconds"], 1e-9)
         read = found["part"] - found["part_before"]
@@ -117,12 +118,11 @@ class CacheBuild:
         )
 
     def wait(self, timeout_s: float | None = None) -> TreeStore | None:
-        """The finished cache; None if it still goes on after `timeout_s`.
+        """Returns the finished cache; None if the build still runs after `timeout_s`.
 
-        Raises what ended the build: what a processor raised, with a note that says where, or the error of a shard or
-        the file system. What was committed is there,
-        and the same call to `build` goes on from it. `KeyboardInterrupt` cancels the build, and so does what a handler
-        of the log raises.
+        Raises the error that ended the build: the exception of a processor, with a note that says where, or
+        the error of a shard or the file system. Committed documents stay, and the same call to `build`
+        resumes after them. `KeyboardInterrupt` cancels the build, and so does an exception of a log handler.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
@@ -136,11 +136,11 @@ class CacheBuild:
         return TreeStore(self._path, self._split)
 
     def cancel(self) -> None:
-        """Ends the build after the batches that are under way, and commits what is written by then; waits up to 2 s."""
+        """Ends the build after the current batches, and commits the documents written by then; waits up to 2 s."""
         self._core.cancel()
         deadline = time.monotonic() + INTERRUPT_S
         try:
-            # It ends with the error that says so, or with one of its own, which `wait` raises each time.
+            # It ends with the error of the cancellation, or with its own one, which `wait` raises each time.
             with contextlib.suppress(Exception):
                 while self._core.wait(SLICE_S) is None and time.monotonic() < deadline:
                     pass
@@ -158,7 +158,7 @@ class CacheBuild:
 
 
 class _Options(TypedDict, total=False):
-    """The keywords of `build` but for `wait`, on which its type depends; meaning and defaults are there."""
+    """The keywords of `build` except `wait`, on which its return type depends; `build` documents them."""
 
     split: str
     fields: Sequence[str] | Mapping[str, Any] | None
@@ -207,42 +207,46 @@ def build(
     progress: bool | None = None,
     allow_paths: bool | _Path | Sequence[_Path] | None = None,
 ) -> TreeStore | CacheBuild:
-    """Builds a split of the cache in `path`, or goes on with one; gives the finished cache.
+    """Builds a split of the cache in `path`, or resumes a build; returns the finished cache.
 
-    `shards` are files (Parquet, Arrow, JSON lines, text; lines also as `.gz` and `.zst`) or a dict of iterables of
-    documents by name. `processor` is a `Tokenizer`, a `SpectrogramTransform`, `Tokenize` or `Features` with their
-    options, or a function from a list of up to `batch_size` documents to a list of dicts of arrays, nested as you like,
-    or to one dict of lists; it may give more or less documents than it got, and is called on several threads. None
-    keeps columns of numbers as they are. `columns` names the columns of tables that are read.
+    `shards` are files (Parquet, Arrow, JSON lines, text; lines also as `.gz` and `.zst`) or a dict of
+    iterables of documents by name. `processor` is a `Tokenizer`, a `SpectrogramTransform`, `Tokenize` or
+    `Features` with their options, or a function from a list of up to `batch_size` documents to a list of
+    dicts of arrays, nested to any depth, or to one dict of lists. It may return more or fewer documents than
+    it got, and is called on several threads. None keeps columns of numbers unchanged. `columns` names the
+    columns of tables that are read.
 
-    A function is known by its name, its source, and the values that it holds (defaults, a closure, arguments of a
-    `partial`, attributes of an object), or by a text of your own in its attribute `fingerprint`: what it calls beyond
-    that is yours to keep the same. Where no source can be had (`python -c`, a pipe), or several lambdas share a line, it
-    is known by its bytecode, which another version of Python changes.
+    A function is identified by its name, its source, and the values that it holds (defaults, a closure,
+    arguments of a `partial`, attributes of an object), or by your own text in its attribute `fingerprint`.
+    Changes in other code that it calls are not detected. Without source (`python -c`, a pipe), and where several
+    lambdas share a line, the bytecode identifies it, which another version of Python changes.
 
-    The order is that of the shards, whatever the workers do: `round_robin` takes a batch of each in turn, `concat` one
-    shard behind the other. `fields` names what is kept, as a list, or as a dict with types (`{"input_ids": "uint16"}`).
-    `compression` is "none", "zstd" or "zstd:LEVEL".
+    The order depends on the shards only, not on the workers: `round_robin` takes a batch of each in turn,
+    `concat` one shard after the other. `fields` names the fields to keep, as a list, or as a dict with types
+    (`{"input_ids": "uint16"}`). `compression` is "none", "zstd" or "zstd:LEVEL".
 
-    With `on_error="skip"` a document that cannot be had is left out: a line that is not JSON, a null, a recording that
-    cannot be decoded, and what makes the function raise. If it does, it is called for each document of the batch alone,
-    and then for those together that passed (so it must not change them). The same ones are left out in every run;
-    `errors()` of the cache lists them, and `max_errors` is how many there may be. What a system fails to read
-    (`OSError`), and a shard that is damaged beyond a document, end the build all the same.
+    With `on_error="skip"` a bad document is left out: a line that is not JSON, a null, a recording that
+    cannot be decoded, a document for which the function raises. If the function raises, it is called for each
+    document of the batch alone, and then for the good documents together (so it must not modify them). The
+    same documents are left out in every run; `errors()` of the cache lists them, and `max_errors` limits
+    their number. A read that the system fails (`OSError`), and damage of a shard beyond single documents,
+    still end the build.
 
-    A row may hold the path of a recording and no bytes. `allow_paths` says which files are read then: None or False
-    those below the folder of their shard, a folder or several those below these as well, True any that this process
-    may open. Symbolic links and `..` are resolved first. A build may go on with another one.
-    A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 - 1, and a recording of more than
-    `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a `Loader`; so is a
-    line of JSON whose values would take more than four times as much memory, and more than 64 MiB. A recording too
-    short for a frame is followed by zeros.
-    Batches of large documents are read and processed in pieces of some 64 MiB, which changes no byte of the cache, so
-    that a worker holds that and one document. A function gets its batch whole: lower `batch_size` for large documents.
+    A row may hold the path of a recording instead of its bytes. `allow_paths` says which files are read then:
+    None or False: files below the folder of their shard; one or more folders: also files below these; True:
+    any file that this process may open. Symbolic links and `..` are resolved first. A build may be resumed
+    with another value. A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 -
+    1, and a recording of more than `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind
+    `too_large`, as in a `Loader`; so is a line of JSON whose values would take more than four times as much
+    memory, and more than 64 MiB. A recording too short for a frame is padded with zeros at the end. Batches
+    of large documents are read and processed in pieces of some 64 MiB, so a worker holds one piece and one
+    document; this changes no byte of the cache. A function gets its whole batch: lower `batch_size` for large
+    documents.
 
-    A build that ended early, however it did, goes on where it last committed if it is called again with the same
-    arguments; with others it raises `StateError` and says what differs, unless `overwrite`. With `wait=False` it
-    returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar: None if stderr is a terminal.
+    A build that ended early for any reason resumes at its last commit if it is called again with the same
+    arguments. With other arguments it raises `StateError` that names the difference, unless `overwrite` is
+    set. With `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar;
+    None: only if stderr is a terminal.
     """
     folder = Path(path)
     workers = cores() if n_workers is None else n_workers
@@ -309,7 +313,7 @@ def cores() -> int:
 
 
 def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
-    """Looks at the parameters; one error names all that is wrong."""
+    """Checks the parameters; one error names every problem."""
     wrong = problems(batch_size=(batch_size, 1, 1 << 20), n_workers=(n_workers, 1, 1024))
     if order not in ("round_robin", "concat"):
         wrong.append(f'order is {order!r}, must be "round_robin" or "concat"')
@@ -332,7 +336,7 @@ def check_inputs(shards: Shards, folder: Path) -> None:
 
 
 def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
-    """Paths, or functions that open an iterable behind its first documents."""
+    """Paths, or functions that open an iterable after its first documents."""
     if isinstance(shards, Mapping):
         for name, documents in shards.items():
             if isinstance(documents, Iterator):
@@ -348,19 +352,19 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
 
 @dataclass(frozen=True)
 class Skipping:
-    """Opens an iterable behind its first documents."""
+    """Opens an iterable after its first documents."""
 
     documents: Iterable[Any]
 
     def __call__(self, skip: int) -> Iterable[Any]:
-        """An iterator over what follows the first `skip` documents."""
+        """An iterator over the documents after the first `skip`."""
         if skip and isinstance(self.documents, Sequence):
             return itertools.islice(self.documents, skip, None)
         return itertools.islice(iter(self.documents), skip, None)
 
 
 def described(processor: Processor, shards: Shards, names: Sequence[str] | None) -> dict[str, Any]:
-    """What the core needs to know of a processor; `name` is what tells it from others."""
+    """A processor's description for the core; `name` identifies it."""
     read = None if names is None else list(names)
     match processor:
         case Tokenizer():
@@ -393,9 +397,9 @@ def described(processor: Processor, shards: Shards, names: Sequence[str] | None)
 
 
 def fingerprint(function: Callable[..., Any]) -> str:
-    """What tells a function from another: its `fingerprint`, or else its name and a hash of its source and values.
+    """The identity of a function: its `fingerprint`, or else its name and a hash of its source and values.
 
-    Values are defaults, what a closure holds, the arguments of a `partial`, the attributes of an object that is called.
+    Values are defaults, closure variables, the arguments of a `partial`, the attributes of a callable object.
     """
     own = getattr(function, "fingerprint", None)
     if own is not None:
@@ -406,7 +410,7 @@ def fingerprint(function: Callable[..., Any]) -> str:
 
 
 def _told(function: Any, update: Callable[[bytes], None]) -> str:
-    """Hashes what a function does, as far as it can be told; its name."""
+    """Hashes a function's behaviour, as far as it can be determined; returns its name."""
     if isinstance(function, functools.partial):
         name = _told(function.func, update)
         _hash((function.args, sorted(function.keywords.items())), name, update)
@@ -451,7 +455,7 @@ def _hash_code(code: Any, update: Callable[[bytes], None]) -> None:
 
 
 def _hash(value: Any, name: str, update: Callable[[bytes], None]) -> None:
-    """Hashes a value that a function has; functions in it by what they do."""
+    """Hashes a value that a function holds; functions in it by their behaviour."""
     if inspect.isfunction(value) or inspect.ismethod(value) or isinstance(value, functools.partial):
         _told(value, update)
         return

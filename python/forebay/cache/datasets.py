@@ -1,7 +1,7 @@
 """Datasets with random access: lists, caches, windows over tokens, and orders over any of them.
 
-They compose: each takes a dataset and is one. What a position holds is arithmetic in the core, however deep the tree;
-a dataset of your own takes part as a leaf.
+They compose: an order takes a dataset and is one. Positions are mapped arithmetically in the core, at any
+depth of the tree; your own dataset is a leaf.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ __all__ = [
 Document = dict[str, Any]
 """Arrays by field; dicts may hold dicts. In batches the name of a nested field is a path, `prompt/input_ids`."""
 
-# How long a thread that waits for an asyncio task goes on after the task was cancelled.
+# How long a thread continues to wait for an asyncio task after the task was cancelled.
 _SLICE_S = 0.25
 
 _Field = tuple[str, str, int, list[int] | None]
 
 
 def _rows(indices: ArrayLike) -> NDArray[np.int64]:
-    """Indices as the core takes them."""
+    """Indices in the core's form."""
     given = np.asarray(indices)
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"indices are whole numbers, not {given.dtype}")
@@ -54,16 +54,17 @@ def _seed(seed: int) -> int:
 
 
 class AsyncDataset:
-    """Documents with random access, some of which may still be on their way.
+    """Documents with random access, some of which may not be written yet.
 
-    The length has three faces. `current_len()` is what can be read now; it never shrinks. `final_length_is_known()`
-    says whether that is all. `len()` waits for the final length. Reading past what is there waits as well; reading past
-    the final length is an `IndexError`, and so is a negative index. What makes the writer of a cache fail is raised by
-    readers that wait for it.
+    There are three calls for the length. `current_len()` is the number of documents that can be read now; it
+    never shrinks. `final_length_is_known()` says whether it is final. `len()` waits for the final length.
+    Reading beyond the current length waits as well; reading beyond the final length is an `IndexError`, and
+    so is a negative index. If the writer of a cache fails, readers that wait for it raise its error.
 
-    For a dataset of your own, derive from this class and define `get_batch` (or `async_get_batch`) and `__len__`; while
-    it grows define `current_len` and `final_length_is_known` as well. `get_batch` is called from several threads.
-    In a `DataLoader` a field of more dimensions than none is a `JaggedArray`, unless `fields` gives it a shape.
+    For your own dataset, derive from this class and define `get_batch` (or `async_get_batch`) and `__len__`;
+    if it grows, define `current_len` and `final_length_is_known` as well. `get_batch` is called from several
+    threads. In a `DataLoader` a field of one or more dimensions is a `JaggedArray`, unless `fields` gives it
+    a shape.
     """
 
     fields: Mapping[str, tuple[Sequence[int] | None, DTypeLike]] | None = None
@@ -74,7 +75,7 @@ class AsyncDataset:
 
     _known_fields: list[_Field] | None = None
 
-    # What a dataset of your own defines.
+    # Methods that your own dataset defines.
 
     def __len__(self) -> int:
         """The final length; waits for it."""
@@ -98,14 +99,14 @@ class AsyncDataset:
         """Whether there will be no more than `current_len()`."""
         return True
 
-    # What follows from it.
+    # Methods derived from these.
 
     def is_finite(self) -> bool:
         """Whether there is an end."""
         return self.current_len() is not None
 
     def wait_until_len_at_least(self, n: int) -> int:
-        """Waits until there are `n` documents, or all; how many there are then."""
+        """Waits until there are `n` documents, or all; returns their number."""
         length, _ = self._native().wait(max(operator.index(n), 0))
         return n if length is None else length
 
@@ -125,11 +126,11 @@ class AsyncDataset:
         return length
 
     def __getitem__(self, index: int) -> Document:
-        """One document. Many are much quicker together: `get_batch`."""
+        """One document; for many, `get_batch` is much faster."""
         return self.get_batch([operator.index(index)])[0]
 
     def __bool__(self) -> bool:
-        """True: it is one, whatever its length."""
+        """Always True, for any length."""
         return True
 
     def shuffle(self, seed: int = 0) -> "PermutationDataset":
@@ -140,14 +141,14 @@ class AsyncDataset:
         """`EraShufflingDataset(self, era_length, seed)`."""
         return EraShufflingDataset(self, era_length, seed)
 
-    # What the core asks for.
+    # Methods that the core calls.
 
     def _native(self) -> _Dataset:
         """The same in the core."""
         return _Dataset.python(self)
 
     def _length(self) -> tuple[int | None, bool]:
-        # In this order: what comes in between is missed, not promised.
+        # In this order: a change in between is missed, and no wrong length is promised.
         is_final = self.final_length_is_known()
         return self.current_len(), is_final
 
@@ -167,7 +168,7 @@ class AsyncDataset:
         return self._known_fields
 
     def _columns(self, indices: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-        """The documents, field by field: bytes one behind the other, and shapes."""
+        """The documents, field by field: concatenated bytes, and shapes."""
         documents = self.get_batch(indices)
         if len(documents) != len(indices):
             raise ValueError(f"get_batch returned {len(documents)} documents for {len(indices)} indices")
@@ -199,7 +200,7 @@ def _column(
 
 
 class _CoreDataset(AsyncDataset):
-    """A dataset of the core; `_arguments` make it again."""
+    """A dataset of the core; `_arguments` recreate it."""
 
     _core: _Dataset
     _arguments: tuple[Any, ...]
@@ -223,7 +224,7 @@ class _CoreDataset(AsyncDataset):
         return self._core.length(self._epoch)[1]
 
     def epoch(self, epoch: int) -> Self:
-        """The same in the order of another epoch; a `DataLoader` goes from one to the next by itself."""
+        """The same dataset in the order of another epoch; a `DataLoader` moves from one epoch to the next by itself."""
         check(epoch=(epoch, 0, 2**62))
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__, _epoch=operator.index(epoch))
@@ -236,7 +237,7 @@ class _CoreDataset(AsyncDataset):
     def get_batch(self, indices: ArrayLike) -> list[Document]:
         """The documents at `indices`, in that order; an index may come several times.
 
-        Documents that are read at once are views of common memory.
+        Documents read by one call are views of shared memory.
         """
         rows = _rows(indices)
         if not len(rows):
@@ -244,7 +245,7 @@ class _CoreDataset(AsyncDataset):
         own = self._core.leaves()
         if any(leaf is None for leaf in own):
             return _split(self._core.read(rows, self._epoch), len(rows))
-        # Documents of the user's need not be arrays, as long as no batch is made of them.
+        # The user's documents need not be arrays, as long as no batch is made of them.
         leaves, numbers = self._core.locate(rows, self._epoch)
         documents: list[Any] = [None] * len(rows)
         for number in np.unique(leaves).tolist():
@@ -288,10 +289,10 @@ def _split(columns: Mapping[str, NDArray[Any] | JaggedArray], n: int) -> list[Do
 
 
 class ListAsyncDataset(_CoreDataset):
-    """Documents in memory, copied; with `is_complete=False` more may be added while others read.
+    """Documents in memory, copied; with `is_complete=False` more may be added while other threads read.
 
-    A document is a dict of numbers or arrays, the same fields in each. A field of which all documents given have one
-    shape is taken to have that shape if the list is complete.
+    A document is a dict of numbers or arrays, with the same fields in each. If the list is complete and all
+    documents have one shape in a field, the field has that shape.
     """
 
     def __init__(self, documents: Sequence[Mapping[str, Any]], is_complete: bool = True) -> None:
@@ -315,7 +316,7 @@ class ListAsyncDataset(_CoreDataset):
             self.finalize()
 
     def append(self, document: Mapping[str, Any]) -> None:
-        """Adds a document; whoever waits for it goes on."""
+        """Adds a document, and wakes readers that wait for it."""
         arrays = {name: np.asarray(value) for name, value in leaves(document)}
         self._add(arrays)
         self._documents.append(arrays)
@@ -328,7 +329,7 @@ class ListAsyncDataset(_CoreDataset):
         self._list.append([(shape.tolist(), values) for values, shape in columns])
 
     def finalize(self) -> None:
-        """Says that no document comes any more."""
+        """Marks the list as complete: no document can be added."""
         self._list.finish()
         self._is_complete = True
 
@@ -337,10 +338,10 @@ class ListAsyncDataset(_CoreDataset):
 
 
 class CacheDataset(_CoreDataset):
-    """The documents of a cache, also of one that is still being built.
+    """The documents of a cache, even while it is being built.
 
-    Opening reads the ledger alone. A cache that is not there yet is a `FileNotFoundError`. Values of all documents in a
-    row, types, and what was left out are in `TreeStore`, which reads the same cache.
+    Opening reads only the ledger. A cache that does not exist yet is a `FileNotFoundError`. `TreeStore` reads
+    the same cache and has the concatenated values of all documents, the types, and the documents left out.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
@@ -349,22 +350,22 @@ class CacheDataset(_CoreDataset):
 
 
 class TokenSeqDataset(_CoreDataset):
-    """Windows of `max_seq_len` tokens over the documents of a cache or list, one behind the other.
+    """Windows of `max_seq_len` tokens over the concatenated documents of a cache or list.
 
-    Window i is `tokens[i * max_seq_len : (i + 1) * max_seq_len]`: boundaries are passed over, windows do not overlap,
-    the tail is left out, and there is no target: shift inside the loss.
+    Window i is `tokens[i * max_seq_len : (i + 1) * max_seq_len]`: boundaries of documents are ignored,
+    windows do not overlap, and the tail is left out. There is no target: shift inside the loss.
 
     Parameters
     ----------
     cache : CacheDataset or ListAsyncDataset
-        Whose documents.
+        The source of the documents.
     max_seq_len : int
         Tokens of a window.
     field : str
         The field of the tokens, of one dimension.
     doc_ids : bool
-        A field `doc_ids`, int32 `[max_seq_len]`: which document of its window a token belongs to, from 0. Attention
-        that must not look across documents compares them.
+        A field `doc_ids`, int32 `[max_seq_len]`: which document of its window a token belongs to, from 0.
+        Compare them to keep attention within a document.
 
     """
 
@@ -386,8 +387,9 @@ def _token_windows(cache: AsyncDataset, max_seq_len: int, field: str, doc_ids: b
 class PermutationDataset(_CoreDataset):
     """All documents in a new order each epoch, a function of `(seed, epoch)`; O(1) time and memory for each index.
 
-    Where a document goes depends on how many there are, so it has none before the final length is known: then
-    `current_len()` is 0, and reading waits. While a cache is built, `EraShufflingDataset` begins at once.
+    The position of a document depends on the number of documents. Until the final length is known,
+    `current_len()` is 0, and reading waits. While a cache is being built, use `EraShufflingDataset`, which
+    begins at once.
     """
 
     def __init__(self, ds: AsyncDataset, seed: int = 0) -> None:
@@ -396,10 +398,10 @@ class PermutationDataset(_CoreDataset):
 
 
 class EraShufflingDataset(_CoreDataset):
-    """The documents of each era of `era_length` in an order of their own, new in each epoch.
+    """The documents, shuffled within each era of `era_length`, in a new order each epoch.
 
-    While documents are still added it serves full eras only: the current length rounds down, waiting rounds up. The
-    last era may be shorter. A negative index is a `ValueError`.
+    While documents are still added it has full eras only: the current length is rounded down, a wait is
+    rounded up. The last era may be shorter. A negative index is a `ValueError`.
     """
 
     def __init__(self, ds: AsyncDataset, era_length: int = 8192, seed: int = 0) -> None:
@@ -426,32 +428,32 @@ _Weights = Mapping[str, float]
 
 
 class MixtureDataset(_CoreDataset):
-    """Several datasets by weight: fixed counts in each block of positions, in an order of the block's own.
+    """Several datasets mixed by weight: fixed counts in each block of positions, in a new order for each block.
 
-    Counts are the weights' shares of the block by largest remainder (of equal ones the first source). A source gives
-    its documents one after the other, none twice before it is through; shuffle it for another order.
+    Counts are the weights' shares of the block by largest remainder (ties go to the first source). A source
+    yields its documents one after the other, each once per epoch; shuffle it for another order.
 
     Parameters
     ----------
     datasets : dict of str to AsyncDataset
         The sources; all have the same fields.
     weights : dict of str to float, or sequence of pairs (position, dict)
-        In any unit, 0 to leave a source out. Pairs say from which position on weights hold: the first from 0, the
-        others where a block begins. Sources go on where they were.
+        In any unit, 0 to leave a source out. Pairs give the position from which weights hold: 0 for the
+        first, the start of a block for the others. Sources continue where they were.
     block_size : int, optional
         Positions in which the counts are exact, 1 to 65536. None: the global batch of the `DataLoader`.
     seed : int
-        What the order in the blocks comes from.
+        Seed of the order in the blocks.
     stop : str
-        `"restart"`: without end, a source that is through begins anew, in the order of its next epoch.
-        `"first_exhausted"`, `"all_exhausted"`: ends with the last document of the source that is through first, or
-        last.
+        `"restart"`: without end; an exhausted source begins again, in the order of its next epoch.
+        `"first_exhausted"`, `"all_exhausted"`: stops with the last document of the source that is exhausted
+        first, or last.
 
     Raises
     ------
     ConfigError
-        A weight is negative, all are 0, or a source of positive weight is empty or gets no place in a block; then the
-        smallest block that does is named.
+        A weight is negative, all are 0, or a source of positive weight is empty or gets no place in a block;
+        then the error names the smallest block that gives it one.
 
     """
 

@@ -1,9 +1,9 @@
-"""Shards that are read and processed by Ray, on as many machines as there are; the one that asked writes, in order.
+"""Shards that are read and processed by Ray, on all its machines; the calling process writes, in order.
 
-The writer, the order and the bound on what waits are those of `engine="threads"`; here is only what reads a shard: an
-actor, which runs the same core. Shards are dealt to actors in turn, so that different ones are processed at the same
-time. An actor keeps what it has open, but that is no state: whoever asks names the batch, and a new actor opens the
-shard there if one dies.
+The writer, the order and the backpressure are those of `engine="threads"`; this module has only the reader of
+a shard: an actor, which runs the same core. Shards are assigned to actors in turn, so that different ones are
+processed at the same time. An actor keeps its shards open, but has no other state: each request names the
+batch, and if an actor dies, a new one opens the shard there.
 """
 
 import threading
@@ -26,7 +26,7 @@ class Worker:
         self._open: dict[str, tuple[int, _ShardWork]] = {}
 
     def batch(self, name: str, shard: list[Any], number: int) -> Any:
-        """A batch of a shard and what was left out of it, or None behind the last."""
+        """A batch of a shard and its documents that were left out, or None after the last."""
         at, work = self._open.pop(name, (-1, None))
         if work is None or at != number:
             work = _ShardWork(shard, self._kind, number, self._batch_size, self._on_error)
@@ -55,11 +55,11 @@ class RayShards:
         self._actors: list[Any] = [None] * min(n_workers, max(len(given), 1))
 
     def shards(self) -> list[tuple[str, Callable[[int], Iterator[Any]]]]:
-        """For each shard its name and a function that opens it behind its first batches."""
+        """For each shard its name and a function that opens it after its first batches."""
         return [(self._name(at), self._opener(at)) for at in range(len(self._given))]
 
     def close(self) -> None:
-        """Ends the actors, and lets none begin after that: workers may be calling one now, and would replace it."""
+        """Ends the actors, and lets no new one start: workers may be calling one now, and would replace it."""
         with self._lock:
             self._is_closed = True
             for actor in self._actors:

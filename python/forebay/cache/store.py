@@ -1,4 +1,4 @@
-"""A cache that is read."""
+"""Reading a cache."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -13,16 +13,17 @@ from forebay._core import _CacheReader
 
 
 class TreeStore:
-    """Documents by number: `store[7]` is a dict of arrays, nested as it was built.
+    """Access to documents by number: `store[7]` is a dict of arrays, nested as when it was built.
 
-    This is the storage: it tells what is committed, and never waits unless it is asked to. `CacheDataset` is the same
-    cache as a dataset, which waits for what is not there yet, and which others are made of.
+    This is the storage: it has the committed documents, and only `wait` waits. `CacheDataset` is the same
+    cache as a dataset: it waits for documents that are not committed yet, and other datasets take it as their
+    source.
 
-    `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with the same
-    layout. `len` is what was committed when it was last looked at; `refresh` looks again, `wait` waits. `folder` is the
-    absolute path of the split.
+    `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with
+    the same layout. `len` is the number of documents committed at the last check; `refresh` checks again,
+    `wait` waits. `folder` is the absolute path of the split.
 
-    Raises `FileNotFoundError` if there is no cache there (yet), `StateError` if its writer failed.
+    Raises `FileNotFoundError` if there is no cache (yet), `StateError` if its writer failed.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
@@ -43,33 +44,34 @@ class TreeStore:
         return self._reader.length()[0]
 
     def errors(self) -> list[dict[str, Any]]:
-        """The documents that a build with `on_error="skip"` left out of what is committed: at most the first 10000.
+        """The documents that a build with `on_error="skip"` left out, up to the last commit: at most the first 10000.
 
-        In the order of documents, with `shard`, `row` in it, `kind` and `reason`, as `Loader.errors` has them.
+        In the order of documents, with `shard`, `row` in it, `kind` and `reason`, as `Loader.errors` has
+        them.
         """
         names = ("shard", "row", "kind", "reason")
         return [dict(zip(names, one, strict=True)) for one in self._reader.errors()]
 
     @property
     def n_errors(self) -> int:
-        """How many documents were left out of what is committed."""
+        """How many documents were left out, up to the last commit."""
         return self._reader.n_errors()
 
     def refresh(self) -> int:
-        """Looks at the ledger, which costs a `stat`, and a small read if it has changed; the number of documents."""
+        """Checks the ledger (a `stat`, and a small read if it has changed); returns the number of documents."""
         return self._reader.refresh()[0]
 
     def wait(self, n_documents: int | None = None) -> int:
-        """Waits until there are so many documents, or no more will come; how many there are.
+        """Waits until there are that many documents, or the cache is complete; returns their number.
 
-        None waits for the end. Raises `StateError` if the writer fails.
+        None waits for the complete cache. Raises `StateError` if the writer fails.
         """
         return self._reader.wait(2**63 if n_documents is None else n_documents)[0]
 
     def get_batch(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """The documents with these numbers, in this order. Neighbours are read together.
+        """The documents with these numbers, in this order. Adjacent ones are read together.
 
-        Raises `IndexError` for a number beyond what is committed, or below 0.
+        Raises `IndexError` for a number beyond the committed documents, or below 0.
         """
         numbers = [int(index) for index in indices]
         if any(number < 0 for number in numbers):
@@ -90,16 +92,16 @@ class TreeStore:
         return documents
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One document, from the end if `index` is negative. Many are much quicker together: `get_batch`."""
+        """One document, from the end if `index` is negative; for many, `get_batch` is much faster."""
         number, n = whole("index", index), len(self)
         if not -n <= number < n:
             raise IndexError(f"document {number} is asked for, and there are {n}")
         return self.get_batch([number % n])[0]
 
     def flat(self, field: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """The values `start` to `stop` of a field over all documents, one behind the other.
+        """The values `start` to `stop` of a field, over all documents concatenated.
 
-        Raises `IndexError` beyond what is committed, `KeyError` if there is no such field.
+        Raises `IndexError` beyond the committed values, `KeyError` if there is no such field.
         """
         fields = self._reader.fields()
         names = [name for name, _, _ in fields]

@@ -1,4 +1,4 @@
-"""`forebay build`: a cache of processed documents out of shards."""
+"""`forebay build`: builds a cache of processed documents from shards."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def watch(handle: CacheBuild, stream: TextIO | None = None) -> None:
-    """Draws a line that is written over until the build ends, however it does."""
+    """Draws a progress line and overwrites it until the build ends, for any reason."""
     stream = sys.stderr if stream is None else stream
     try:
         while handle.wait(REDRAW_S) is None:
@@ -28,7 +28,7 @@ def watch(handle: CacheBuild, stream: TextIO | None = None) -> None:
 
 
 def line(handle: CacheBuild) -> str:
-    """The bar: how much is done, how fast it goes, what is left."""
+    """The bar: share done, speed, time left."""
     progress = handle.progress()
     filled = int(WIDTH * progress.part)
     parts = [

@@ -1,13 +1,14 @@
 """`forebay check`: decodes every recording of the shards from end to end, and reports what it found.
 
-The rows of the report are written as they come, in order, to `REPORT.csv.tmp`; an interrupted run leaves them, and the
-next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and `REPORT.json` the
-shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes. Files of these
-names are replaced if they are of an earlier report; others stay, and are an error.
+The rows of the report are written in order to `REPORT.csv.tmp`. An interrupted run leaves them, and the next
+one continues after the last. When all are written, `REPORT.csv` has a line for every recording, and
+`REPORT.json` has the shards, a summary and the bad recordings: `Loader(exclude=...)` takes that file. Files
+of these names are replaced if they are of an earlier report; other files stay, and are an error.
 
-A recording that ends before its container says decodes to what is there, as in a loader. The column `declared_seconds`
-has the container's length where it tells one, and `warnings` says what contradicts the end; `--truncated error` counts
-such a recording as bad, of kind `truncated`. Warnings are separated by `; `.
+A recording that ends before its container's declared length decodes to its existing samples, as in a loader.
+The column `declared_seconds` has the container's length if it declares one, and `warnings` says what
+contradicts the end; `--truncated error` counts such a recording as bad, of kind `truncated`. Warnings are
+separated by `; `.
 """
 
 import argparse
@@ -51,7 +52,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Summary:
-    """What is counted over all recordings."""
+    """Counts over all recordings."""
 
     records: int = 0
     seconds: float = 0.0
@@ -83,11 +84,11 @@ class Summary:
 
     @property
     def bad(self) -> int:
-        """How many cannot be decoded."""
+        """The number of recordings that cannot be decoded."""
         return self.kinds.total()
 
     def as_dict(self) -> dict[str, Any]:
-        """What the JSON file has; durations by the seconds that a class begins with."""
+        """The content of the JSON file; durations by the first second of each class."""
         return {
             "records": self.records,
             "bad": self.bad,
@@ -104,7 +105,7 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people; histograms of what could be decoded."""
+        """The summary for people, with histograms of the decoded recordings."""
         yield f"{self.records} recordings, {clock(self.seconds)} in all; {self.bad} are bad"
         for kind, count in self.kinds.most_common():
             yield f"  {kind:<12} {count}"
@@ -125,7 +126,7 @@ class Summary:
 
 
 def histogram(title: str, counts: Mapping[str, int]) -> Iterator[str]:
-    """A line for each class that has any."""
+    """A line for each class that is not empty."""
     yield f"{title}:"
     most = max(counts.values(), default=0)
     for name, count in counts.items():
@@ -135,7 +136,7 @@ def histogram(title: str, counts: Mapping[str, int]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a report, partial and whole."""
+    """The files of a report, partial and complete."""
 
     stem: Path
 
@@ -144,9 +145,9 @@ class Files:
         return self.stem.with_name(self.stem.name + ending)
 
     def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> list[Row]:
-        """The rows that an earlier run over the same shards left, a multiple of `step`; what else it left is cut off.
+        """The rows left by an earlier run over the same shards, a multiple of `step`; the rest of its file is cut off.
 
-        Raises `ConfigError` if it was over other shards, or with another `truncated`.
+        Raises `ConfigError` if that run had other shards, or another `truncated`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
         self.check_free()
@@ -177,7 +178,7 @@ class Files:
         return rows
 
     def finish(self, shards: Sequence[Row], summary: Summary, bad: Sequence[Row]) -> None:
-        """Writes the report, and gives both files their names."""
+        """Writes the report, and renames both files to their final names."""
         report = {
             "report": "forebay check",
             "version": VERSION,
@@ -188,7 +189,7 @@ class Files:
         }
         origin, whole = self.named(".json.tmp"), self.named(".json.whole.tmp")
         self.check_free()
-        # Not over the origin, without which an interrupted run would not be gone on with.
+        # Not over the origin: without it an interrupted run could not be continued.
         with whole.open("w") as file:
             json.dump(report, file, indent=1)
             file.flush()
@@ -198,7 +199,7 @@ class Files:
         origin.replace(self.named(".json"))
 
     def check_free(self) -> None:
-        """Raises `ConfigError` if a file lies where one of the report goes, and is none of an earlier report."""
+        """Raises `ConfigError` if a file that is not of an earlier report has the name of one of the report."""
         table = f"{COLUMNS[0]},{COLUMNS[1]},".encode()
         begins = {".csv": table, ".csv.tmp": table, ".json": b"{", ".json.tmp": b"{", ".json.whole.tmp": b"{"}
         for ending, start in begins.items():
@@ -219,7 +220,7 @@ class Files:
                 raise ConfigError(f"{path} is there and is no report of forebay check; name another one with -o")
 
     def undo_half_a_finish(self, shards: Sequence[Row]) -> None:
-        """Where a run ended between the two renames of `finish`, its rows are partial again: the next one goes on."""
+        """Undoes the first rename of `finish` if a run ended before the second, so that the next run continues."""
         origin, partial, table = self.named(".json.tmp"), self.named(".csv.tmp"), self.named(".csv")
         if partial.exists() or not origin.exists() or not table.exists():
             return
@@ -232,7 +233,7 @@ class Files:
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; None if that is no JSON."""
+    """The content of a file; None if it is not JSON."""
     try:
         return json.loads(path.read_text())
     except ValueError:
@@ -240,7 +241,7 @@ def read_json(path: Path) -> Any:
 
 
 def difference(found: Any, shards: Sequence[Row]) -> str | None:
-    """How the shards of an earlier run differ, if they do."""
+    """How the shards of an earlier run differ; None if they do not."""
     before = found.get("shards") if isinstance(found, dict) else None
     if not isinstance(before, list):
         return "it does not say which"
@@ -254,7 +255,7 @@ def difference(found: Any, shards: Sequence[Row]) -> str | None:
 
 
 def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
-    """The rows of a CSV file as far as they are whole and in order, a multiple of `step`, and where they end."""
+    """The complete rows of a CSV file, in order, a multiple of `step`, and the offset of their end."""
     lines = data.split(b"\n")[:-1]
     header = ",".join(COLUMNS).encode()
     if not lines or lines[0] != header:
@@ -272,7 +273,7 @@ def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
 
 
 def parsed(fields: Mapping[str, str]) -> Row:
-    """A row of the CSV file as the core gives it."""
+    """A row of the CSV file in the core's form."""
     counts = ("bytes", "rate", "channels", "repaired")
     whole = {name: int(fields[name]) if fields[name] else None for name in counts}
     reals = ("seconds", "declared_seconds", "peak", "clipping", "silence")
@@ -285,7 +286,7 @@ def parsed(fields: Mapping[str, str]) -> Row:
 
 
 def settled(row: Row, truncated: str) -> Row:
-    """A row of the core as the report has it: warnings as one text, and what ends too early good or bad."""
+    """A row of the core in the report's form: warnings as one text, and truncated recordings good or bad."""
     early = row["truncated"]
     warnings = list(row["warnings"])
     kind, reason = row["kind"], row["reason"]
@@ -297,19 +298,19 @@ def settled(row: Row, truncated: str) -> Row:
 
 
 def one_line(value: object) -> object:
-    """Texts without line breaks, so that a line of the file is a row."""
+    """Texts without line breaks, so that each line of the file is a row."""
     return value.replace("\r", "\\r").replace("\n", "\\n") if isinstance(value, str) else value
 
 
 class ToProgress(logging.Handler):
-    """Shows what the core logs above the bar."""
+    """Shows log records of the core above the bar."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)
         self.progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes the message as a line of its own."""
+        """Writes the message as a separate line."""
         self.progress.say(record.getMessage())
 
 
@@ -323,12 +324,13 @@ def check(
     restart: bool = False,
     stream: TextIO | None = None,
 ) -> Summary:
-    """Checks every recording of the shards, and writes the report; goes on where an earlier call was interrupted.
+    """Checks every recording of the shards, and writes the report; continues an interrupted call.
 
-    With `truncated="error"`, a recording that ends before its container says is bad, of kind `truncated`; with "warn"
-    it is good.
+    With `truncated="error"`, a recording that ends before its container's declared length is bad, of kind
+    `truncated`; with "warn" it is good.
 
-    Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: what was written stays.
+    Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: rows written so
+    far stay.
     """
     opened = _Check(files, audio_column=audio_column, allow_paths=allow_paths)
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
@@ -369,13 +371,13 @@ def check(
 
 
 def entry(row: Row, shards: Sequence[Row]) -> Row:
-    """A bad recording as the JSON file has it, with the number of its shard."""
+    """The entry of a bad recording in the JSON file, with the number of its shard."""
     number = max(n for n, shard in enumerate(shards) if shard["first_row"] <= row["index"] and shard["num_rows"])
     return {"shard_number": number, **{name: one_line(row[name]) for name in COLUMNS}}
 
 
 def write(file: TextIO, rows: Iterable[Row]) -> None:
-    """Writes whole lines, at once: an interrupt comes before or after."""
+    """Writes whole lines in one call: an interrupt comes before or after."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerows([one_line(row[name]) for name in COLUMNS] for row in rows)
@@ -415,7 +417,7 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks what the arguments name; the exit code is 1 if anything is bad, or the report cannot be written."""
+    """Checks the shards of the arguments; exit code 1 if any recording is bad, or the report cannot be written."""
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     try:
         allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
@@ -445,7 +447,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def kept(stem: Path) -> str:
-    """What a run that did not end left behind."""
+    """The rows left by an unfinished run."""
     if Files(stem).named(".csv.tmp").exists():
         return "What was checked so far is kept; run the same command to go on."
     return "Nothing was checked."

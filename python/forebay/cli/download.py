@@ -1,10 +1,11 @@
-"""`forebay download`: shards over HTTP into a folder, whole or not at all.
+"""`forebay download`: downloads shards over HTTP into a folder, each complete or not at all.
 
-A shard arrives as `NAME.tmp` and is renamed once it is complete, so that a file without that ending is a whole one;
-loaders leave `.tmp` out. What is complete is told by its size, by its SHA-256 where that is known (huggingface.co tells
-it in `X-Linked-ETag`, or `--checksums`), and by the marks at both ends of a Parquet file. `NAME.tmp.json` remembers
-which content a partial file is the beginning of; it is continued by a range request if the server names its contents,
-with `If-Range`, so that the server tells whether it still has that. Files that this command did not begin stay.
+A shard is written to `NAME.tmp` and renamed once it is complete, so a file without that ending is complete;
+loaders ignore `.tmp` files. A complete file is recognised by its size, by its SHA-256 where that is known
+(from huggingface.co in `X-Linked-ETag`, or from `--checksums`), and by the magic bytes at both ends of a
+Parquet file. `NAME.tmp.json` records the content that a partial file belongs to. The file is continued by a
+range request if the server sends an ETag, with `If-Range`, so that the server confirms that the content is
+unchanged. Files that this command did not begin stay.
 """
 
 import argparse
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 ATTEMPTS = 5
-"""How often a shard is asked for."""
+"""How often a shard is requested."""
 TIMEOUT_S = 30.0
 """How long a server may say nothing."""
 CHUNK_BYTES = 1 << 20
@@ -67,7 +68,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Shard:
-    """A file to fetch, and where to."""
+    """A file to fetch, and its destination."""
 
     url: str
     path: Path
@@ -75,7 +76,7 @@ class Shard:
 
 
 class DownloadError(Exception):
-    """A shard that did not arrive; `final` if asking again is of no use."""
+    """A shard that could not be downloaded; `final` if another attempt is useless."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -84,7 +85,7 @@ class DownloadError(Exception):
 
 @dataclass(frozen=True)
 class Origin:
-    """Which content a partial file is the beginning of."""
+    """The content that a partial file belongs to."""
 
     tag: str
     """What names the content, by the server's last answer: one that redirects has tags of its own."""
@@ -93,7 +94,7 @@ class Origin:
 
     @classmethod
     def read(cls, path: Path) -> "Origin | None":
-        """What was written, if it says enough to go on: without a tag nothing tells a file from another one."""
+        """The record, if it suffices to continue: without a tag a changed file cannot be detected."""
         try:
             found = json.loads(path.read_text())
             tag, size = found["tag"], found["size"]
@@ -104,7 +105,7 @@ class Origin:
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but none that gives up TLS, and takes the SHA-256 that huggingface.co tells on the way."""
+    """Follows redirects, except from https to http, and takes the SHA-256 from huggingface.co's redirects."""
 
     sha256: str | None = None
 
@@ -130,7 +131,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Download:
-    """How shards are fetched. What tests replace are the waits and the timeout."""
+    """How shards are fetched. Tests replace the waits and the timeout."""
 
     progress: Progress
     timeout_s: float = TIMEOUT_S
@@ -138,9 +139,10 @@ class Download:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def shard(self, shard: Shard) -> bool:
-        """Fetches one shard; whether there was anything to fetch.
+        """Fetches one shard; returns whether there was anything to fetch.
 
-        Raises `DownloadError` after the last attempt, with what happened in it. What arrived stays, to be continued.
+        Raises `DownloadError` after the last attempt, with its error. The partial file stays, to be
+        continued.
         """
         if shard.path.exists():
             return False
@@ -163,7 +165,7 @@ class Download:
                 return True
 
     def _attempt(self, shard: Shard) -> None:
-        """Fetches what is missing of a shard, checks it and gives it its name."""
+        """Fetches the missing part of a shard, checks the file and renames it."""
         partial = shard.path.with_name(shard.path.name + ".tmp")
         record = shard.path.with_name(shard.path.name + ".tmp.json")
         if shard.path.exists():  # another process was quicker
@@ -182,7 +184,7 @@ class Download:
             discard(partial, record)
 
     def _fetch(self, url: str, file: IO[bytes], record: Path) -> tuple[int | None, str | None]:
-        """Appends what is missing, or writes all anew; the size of the whole and its SHA-256, as far as known."""
+        """Appends the missing part, or restarts; returns the size of the whole and its SHA-256, as far as known."""
         have = length(file)
         origin = Origin.read(record) if have else None
         headers = {"User-Agent": "forebay", "Accept-Encoding": "identity"}
@@ -223,7 +225,7 @@ class Download:
             if self.stop.is_set():
                 raise DownloadError("interrupted", final=True)
             try:
-                # What one receive gives: a server that sends little but steadily does not time out.
+                # One receive at a time: a server that sends slowly but steadily does not time out.
                 chunk = response.read1(CHUNK_BYTES)
             except http.client.IncompleteRead as error:
                 file.write(error.partial)
@@ -236,7 +238,7 @@ class Download:
 
 @contextlib.contextmanager
 def begun(partial: Path, record: Path) -> Iterator[IO[bytes]]:
-    """The partial file, for this process alone, to be appended to; one that is empty in the end is removed."""
+    """Opens the partial file for this process only, to append to it; it is removed if it is empty at the end."""
     if partial.exists() and partial.stat().st_size and not record.exists():
         raise DownloadError(f"{partial} is there, and forebay download did not begin it; move or remove it", final=True)
     with partial.open("ab") as file:
@@ -265,7 +267,7 @@ def length(file: IO[bytes]) -> int:
 
 
 def span(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
-    """Where the body begins in the file, and the size of the whole file if the server tells."""
+    """The offset of the body in the file, and the size of the whole file if the server sends it."""
     length = response.headers.get("Content-Length")
     if response.status == 206:
         found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
@@ -276,13 +278,13 @@ def span(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None
 
 
 def content_tag(response: http.client.HTTPResponse) -> str | None:
-    """What names exactly this content, for `If-Range`."""
+    """The tag that identifies exactly this content, for `If-Range`."""
     tag = response.headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
 def defect(path: Path, size: int | None, sha256: str | None) -> str | None:
-    """Why a file that arrived is not the one asked for."""
+    """Why a downloaded file is not the requested one."""
     arrived = path.stat().st_size
     if size is not None and arrived != size:
         return f"{arrived} bytes arrived, the server told of {size}"
@@ -311,7 +313,7 @@ def digest(path: Path) -> str:
 
 
 def describe(error: Exception) -> str:
-    """What happened, in a few words."""
+    """The error, in a few words."""
     match error:
         case urllib.error.HTTPError():
             return f"the server says {error.code} {error.reason}"
@@ -324,7 +326,7 @@ def describe(error: Exception) -> str:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether asking again is of no use: no such file, no permission, a full disk."""
+    """Whether another attempt is useless: no such file, no permission, a full disk."""
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500 and error.code not in (408, 425, 429)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
@@ -365,7 +367,7 @@ def check_paths(shards: Sequence[Shard]) -> None:
 
 
 def numbers(total: int | None, wanted: int | None) -> list[int]:
-    """The first `wanted` shards, and the last if it is known: it is the validation split."""
+    """The numbers of the first `wanted` shards, and the last if it is known: it is the validation split."""
     if total is None:
         return list(range(wanted or 0))
     first = total - 1 if wanted is None else min(wanted, total - 1)
@@ -386,9 +388,9 @@ def fetch(
     waits: Callable[[], Iterator[float]] = waits,
     stream: TextIO | None = None,
 ) -> dict[Shard, str]:
-    """Fetches shards, several at a time; returns those that did not arrive, each with the reason.
+    """Fetches shards, several at a time; returns those that failed, each with the reason.
 
-    Raises `ConfigError` if two of them would be one file.
+    Raises `ConfigError` if two of them would be the same file.
     """
     check_paths(shards)
     progress = Progress(len(shards), "shards", stream or sys.stderr)
@@ -470,7 +472,7 @@ def positive(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fetches what the arguments name; the exit code is 1 if any shard failed."""
+    """Fetches the shards of the arguments; the exit code is 1 if any shard failed."""
     parser: argparse.ArgumentParser = options.parser
     if options.preset:
         if options.total is not None:
@@ -501,7 +503,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """What a pattern of shards lacks."""
+    """What is wrong with a pattern of shards."""
     try:
         return "no field for the shard's number" if pattern.format(0) == pattern.format(1) else None
     except (ValueError, LookupError):

@@ -1,4 +1,4 @@
-"""How far a command has come: one line on a terminal that is written over, and lines of their own between."""
+"""Progress of a command: one line on a terminal that is overwritten, and separate lines above it."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ REDRAW_S = 0.1
 
 @dataclass
 class Progress:
-    """Counts of what is done. The bar is for terminals; elsewhere only `say` writes."""
+    """Counts of finished items. The bar is for terminals; elsewhere only `say` writes."""
 
     total: int
     unit: str
@@ -34,7 +34,7 @@ class Progress:
         self.done += self.already
 
     def add(self, *, n_bytes: int = 0, done: int = 0, errors: int = 0) -> None:
-        """Counts what came in since the last call, and draws the bar if it is time."""
+        """Adds the items since the last call, and draws the bar if it is due."""
         with self.lock:
             self.n_bytes += n_bytes
             self.done += done
@@ -46,7 +46,7 @@ class Progress:
                 self.stream.flush()
 
     def line(self, now: float) -> str:
-        """The bar: how many are done, how fast it goes, what is left, what went wrong."""
+        """The bar: items done, speed, time left, errors."""
         filled = WIDTH * self.done // max(self.total, 1)
         seconds = max(now - self.started, 1e-3)
         rate = (self.done - self.already) / seconds
@@ -62,13 +62,13 @@ class Progress:
         return ", ".join(parts)
 
     def say(self, message: str) -> None:
-        """Writes a line of its own."""
+        """Writes a separate line."""
         with self.lock:
             self.stream.write(("\r\x1b[K" if self.shown else "") + message + "\n")
             self.stream.flush()
 
     def close(self) -> None:
-        """Leaves the bar's line."""
+        """Ends the bar's line."""
         if self.shown:
             self.stream.write("\n")
 

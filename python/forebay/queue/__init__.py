@@ -1,4 +1,4 @@
-"""A producer process and a trainer joined by a directory, with backpressure, for any Python sampler.
+"""A producer process and a trainer connected through a directory, with backpressure, for any Python sampler.
 
 >>> class Words(forebay.queue.DataProviderBase):  # doctest: +SKIP
 ...     def build_meta(self): ...
@@ -7,7 +7,7 @@
 >>> consumer = forebay.queue.DatasetConsumer("data/words")  # doctest: +SKIP
 >>> x, y = consumer.get_batch("train", "cuda")  # doctest: +SKIP
 
-Needs torch. docs/queue.md has the layout and what is promised.
+Needs torch. docs/queue.md has the layout and the guarantees.
 """
 
 from forebay.queue.consumer import DatasetConsumer

@@ -1,8 +1,8 @@
-"""A thread that reads files ahead of the trainer, and does what would stall it.
+"""A thread that reads files ahead of the trainer, and does the work that would stall it.
 
-It is the only one that asks a feed for files. What the trainer's thread tells it goes through queues whose operations
-are atomic, and so do its answers: there is no lock that Ctrl-C could leave locked. The thread knows nothing of the
-consumer, so that dropping this ends it.
+Only this thread requests files from a feed. Messages of the trainer's thread go through queues whose
+operations are atomic, and so do the answers: there is no lock that Ctrl-C could leave locked. The thread has
+no reference to the consumer, so dropping the consumer ends it.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class _Retry:
 
 
 class Ahead:
-    """Keeps `depth` files loaded. For one thread, that of the trainer."""
+    """Keeps `depth` files loaded. To be used by one thread, the trainer's."""
 
     def __init__(self, feed: Feed, depth: int, name: str) -> None:
         self.feed = feed
@@ -56,8 +56,8 @@ class Ahead:
     def first(self, timeout: float | None) -> Loaded | None:
         """The next file, which stays the next one until it is dropped; None if there was none for `timeout` seconds.
 
-        One that is there is waited for, however long reading it takes. An error of the feed is raised in its turn, and
-        after it the feed is asked again.
+        A file that exists is waited for, however long reading takes. An error of the feed is raised at its
+        position, and after it the next file is requested again.
         """
         if not self._ready and not self._wait(timeout):
             return None
@@ -69,9 +69,9 @@ class Ahead:
         return item
 
     def drop(self, file: Loaded | None) -> None:
-        """Makes room for another file, if this is still the next one."""
+        """Removes this file to make room for another, if it is still the next one."""
         if file and self._ready and self._ready[0] is file:
-            # In this order: after Ctrl-C in between, there is one more file in memory and not none ever after.
+            # In this order: Ctrl-C in between leaves one more file in memory, and not none forever.
             self._inbox.put("more")
             self._ready.popleft()
 
@@ -90,11 +90,11 @@ class Ahead:
         return True
 
     def do(self, task: Task) -> None:
-        """Has a task done soon, on the thread; again and again, ever later, until it says that it is done."""
+        """Runs a task on the thread soon, and repeats it with growing pauses until it reports that it is done."""
         self._inbox.put(task)
 
     def stop(self) -> None:
-        """Ends the thread after what it does now and the tasks before this. Doesn't wait."""
+        """Ends the thread after its current work and all earlier tasks. Does not wait."""
         if os.getpid() == self._process:
             self._inbox.put("end")
 
@@ -149,7 +149,7 @@ class Ahead:
 
 
 def _attempted(retries: list[_Retry]) -> list[_Retry]:
-    """Does what is due; those that are not done."""
+    """Runs the tasks that are due; returns those that are not done."""
     left = []
     for retry in retries:
         if retry.due <= time.monotonic():
@@ -169,5 +169,5 @@ def _stop_all() -> None:
         ahead.stop()
 
 
-# As `concurrent.futures` does: functions of `atexit` are called after threads were waited for, which is too late.
+# As in `concurrent.futures`: functions of `atexit` are called after threads were joined, which is too late.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

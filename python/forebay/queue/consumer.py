@@ -1,7 +1,7 @@
 """The training side: hands out the batches of a queue, one file after the other, and removes what was consumed.
 
-The trainer's thread takes slices of a file in memory, and renames at a file's end. Reading, removing and notes on the
-disk are up to the thread of `Ahead`. What is known of a split is in `Split`.
+The trainer's thread takes slices of a file in memory, and renames at a file's end. The thread of `Ahead`
+reads, removes, and writes the records on disk. The position in a split is in `Split`.
 """
 
 import copy
@@ -31,29 +31,29 @@ _KIND = "forebay.queue.DatasetConsumer"
 class DatasetConsumer:
     """Hands out the batches that a provider writes into `data_dir`, and removes files when they are consumed.
 
-    For one thread. A queue has one consumer; a second raises `StateError`. Batches are views of a file's tensors, which
-    stay in memory as long as one of them is kept. The last batch of a file may be short if the batch size was changed:
-    then its own rows are repeated, from its first on.
+    For one thread. A queue has one consumer; a second raises `StateError`. Batches are views of a file's
+    tensors, which stay in memory as long as one of them is kept. If the batch size was changed, the last
+    batch of a file may be short: then its own rows are repeated, from its first on.
 
-    With `delete="consumed"` a file goes when the call after its last batch shows that the batch was used; one that was
-    interrupted starts again: every batch comes at least once. With `delete="on_state"` files go at the call after a
-    `state_dict()` that was taken behind them. Save a state before that call, load the last one after a crash, and every
-    batch comes exactly once.
+    With `delete="consumed"` a file is removed at the call after its last batch, which shows that the batch
+    was used. An interrupted file starts again: every batch is returned at least once. With
+    `delete="on_state"` files are removed at the call after a `state_dict()` that was taken after them. Save a
+    state before that call and load the last one after a crash: every batch is then returned exactly once.
 
     Parameters
     ----------
     device_type : str
-        "cuda" reads files into pinned memory, for copies that the training step overlaps; "cpu" doesn't.
+        "cuda" reads files into pinned memory, for copies that overlap with the training step; "cpu" does not.
     prefer_queue : bool
         False reads `{split}_batches_*.pt` even if there is a queue; without a queue they are read anyway.
     cache_files : int
-        Files of a split in memory ahead of the one being used, at least 1.
+        Files of a split in memory ahead of the current one, at least 1.
     high_watermark, low_watermark : int
-        A line is logged when the backlog has reached the one, and next when it has fallen to the other.
+        A line is logged when the backlog rises to the first, and when it then falls to the second.
     delete : str
         "consumed" or "on_state".
     archive : bool
-        Moves consumed files to `archives/` and removes none.
+        Moves consumed files to `archives/` instead of removing them.
     rank : int, optional
         Reads the queue of this rank, `queue/{split}_rank{rank}`.
 
@@ -117,7 +117,7 @@ class DatasetConsumer:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the provider says about the data: the content of `meta.pkl`, yours to change."""
+        """The provider's description of the data: the content of `meta.pkl`, as a copy that may be modified."""
         return copy.deepcopy(self._meta)
 
     def schema(self, split: str) -> list[dict[str, Any]]:
@@ -142,12 +142,13 @@ class DatasetConsumer:
             target = self._devices[device] = self._checked(device)
         if target is not None:
             batch = _moved(batch, target)
-        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or comes next.
+        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or comes
+        # next.
         at.number = number + 1
         return batch
 
     def wait_for_data(self, split: str, timeout: float | None = None) -> bool:
-        """Waits until `get_batch` need not wait; False if that takes longer than `timeout` seconds.
+        """Waits until `get_batch` would not wait; False if that takes longer than `timeout` seconds.
 
         Raises what `get_batch` would.
         """
@@ -158,7 +159,7 @@ class DatasetConsumer:
         return at.ahead.first(timeout) is not None
 
     def set_batch_size(self, new_bs: int) -> None:
-        """Changes the batch size from the next batch on; warns if files are made for another."""
+        """Changes the batch size from the next batch on; warns if files are made for another size."""
         if not isinstance(new_bs, int) or isinstance(new_bs, bool) or new_bs < 1:
             raise ConfigError(f"new_bs is {new_bs!r}, must be a number above 0")
         made = self._meta.get("batch_size", new_bs)
@@ -174,7 +175,7 @@ class DatasetConsumer:
                 self._cut(at, at.file, at.row())
 
     def reset_state(self, split: str | None = None) -> None:
-        """Forgets what was read: the next batch is the first of the oldest file. For one split, or for all."""
+        """Discards the position: the next batch is the first of the oldest file. For one split, or for all."""
         for name in [split] if split is not None else list(self._splits):
             if name in self._splits:
                 self._restart(name, None)
@@ -182,14 +183,16 @@ class DatasetConsumer:
     def stats(self) -> dict[str, dict[str, Any]]:
         """By split: `batches`, `files`, `quarantined` since the start; files in `backlog`, `held`; `file` and `batch`.
 
-        Files that are held were consumed and wait for a state; `batch` counts those taken of the current `file`.
+        Held files were consumed and wait for a state; `batch` counts the batches taken from the current
+        `file`.
         """
         return {name: at.stats() for name, at in self._splits.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the consumer stands, as a dict that JSON can hold: behind the last batch that was returned.
+        """The consumer's position after the last returned batch, as a dict that JSON can hold.
 
-        With `delete="on_state"` save it before the next `get_batch`, which removes the files that it no longer needs.
+        With `delete="on_state"` save it before the next `get_batch`, which removes the files that it no
+        longer needs.
         """
         places = {name: at.place() for name, at in self._splits.items()}
         for name, place in places.items():
@@ -197,9 +200,9 @@ class DatasetConsumer:
         return {**self._identity(), "batch_size": self._batch_size, "splits": places}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on behind the last batch that the consumer of `state` returned.
+        """Resumes after the last batch that the consumer of `state` returned.
 
-        Raises `StateError` if a file that this needs is gone, or the state is not one of this queue.
+        Raises `StateError` if a required file was removed, or the state is not one of this queue.
         """
         check_identity(state, self._identity(), "consumer")
         batch_size, splits = state.get("batch_size"), state.get("splits")
@@ -212,7 +215,7 @@ class DatasetConsumer:
             self._restart(name, splits.get(name))
 
     def close(self) -> None:
-        """Ends the threads and lets go of the queue. Removes nothing: the last batch may not have been used."""
+        """Ends the threads and releases the queue. Removes no file: the last batch may not have been used."""
         self._closed = True
         for at in self._splits.values():
             at.ahead.stop()
@@ -249,12 +252,12 @@ class DatasetConsumer:
         return None if found.type == "cpu" else found
 
     def _open(self, split: str) -> Split:
-        """A split that wasn't read before, at its beginning."""
+        """Opens a split that was not read before, at its beginning."""
         self._restart(split, None)
         return self._splits[split]
 
     def _restart(self, name: str, place: Place | None) -> None:
-        """A split at its beginning, or where a state has it."""
+        """Opens a split at its beginning, or at the position of a state."""
         if self._closed:
             raise ForebayError("this consumer is closed")
         if before := self._splits.pop(name, None):
@@ -302,7 +305,7 @@ class DatasetConsumer:
         at.begin(file, row, self._batch_size)
 
     def _advance(self, at: Split, timeout: float | None) -> None:
-        """Leaves a file that is through, removes what may go, and takes the next file if there is need."""
+        """Leaves a consumed file, removes files that may be removed, and takes the next file if necessary."""
         if self._process != os.getpid():
             raise ForebayError("this consumer was made before a fork: make one in each process, with rank=")
         through = at.number >= at.end
@@ -318,7 +321,7 @@ class DatasetConsumer:
 
 
 def _moved(batch: Any, device: Any) -> Any:
-    """A batch on another device; copies out of pinned memory are waited for by what uses them, not here."""
+    """A batch on another device; its users, not this function, wait for copies from pinned memory."""
     if isinstance(batch, tuple):
         return tuple(tensor.to(device, non_blocking=True) for tensor in batch)
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

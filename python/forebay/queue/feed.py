@@ -31,21 +31,21 @@ class Loaded:
     _whole: tuple[int, list[Any]] | None = None
 
     def cut(self, first_row: int, batch_size: int) -> list[Any]:
-        """Its batches from a row on; those from the first on may be there from `cut_ahead`, once."""
+        """The file's batches from a row on; those from the first row may have been cut by `cut_ahead`, once."""
         whole, self._whole = self._whole, None
         if whole and whole[0] == batch_size and not first_row:
             return whole[1]
         return cut(self.tensors, first_row, self.rows, batch_size, self.pinned)
 
     def cut_ahead(self, batch_size: int | None) -> Self:
-        """Cuts before the trainer asks; a file without a batch size is cut when there is one."""
+        """Cuts before the trainer's request; a file without a batch size is cut when there is one."""
         if size := batch_size or self.batch_size:
             self._whole = size, cut(self.tensors, 0, self.rows, size, self.pinned)
         return self
 
 
 class Feed(Protocol):
-    """What `Ahead` asks for files."""
+    """The source of files for `Ahead`."""
 
     folder: Path
     batch_size: int | None
@@ -77,7 +77,7 @@ class QueueFeed:
         self._backlog = 0
 
     def next_file(self) -> Loaded | None:
-        """Raises `ConfigError` if the next file doesn't have the schema of meta; it stays, and so does the error."""
+        """Raises `ConfigError` if the next file does not have the schema of meta; file and error stay."""
         names = list_files(self.folder)
         self.taken.intersection_update(names)
         self._observe(sum(name not in self.done for name in names))
@@ -167,7 +167,7 @@ class Watermarks:
         self._is_high = False
 
     def __call__(self, backlog: int) -> None:
-        """Is told of each change."""
+        """Called at each change."""
         if not self._is_high and backlog >= self._high:
             self._is_high = True
             _log.info("%s: backlog has reached the high watermark, %d files", self._name, self._high)

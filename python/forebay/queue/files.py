@@ -1,7 +1,8 @@
-"""Where a queue keeps what, the names of its files, and how they come and go.
+"""The folders of a queue, the names of its files, and how files appear and are removed.
 
-A file appears under its final name whole or not at all: it is written under another name, synchronised, and renamed.
-Names have digits and hyphens only, so that they hold on any file system; order is that of their numbers, not of text.
+A file appears under its final name complete or not at all: it is written under another name, synced, and
+renamed. Names have digits and hyphens only, so that they are valid on any file system; they are ordered by
+their numbers, not as text.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ Result = TypeVar("Result")
 
 
 class FileName(NamedTuple):
-    """The final name of a file; compares as files are to be read."""
+    """The final name of a file; compares in reading order."""
 
     timestamp: int
     """Milliseconds since 1970, UTC."""
@@ -49,13 +50,13 @@ class FileName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> "FileName | None":
-        """The numbers in a name, or None if a queue file isn't called so."""
+        """The numbers in a name, or None if it is not the name of a queue file."""
         found = _FINAL.fullmatch(name)
         return cls(*map(int, found.groups())) if found else None
 
     @classmethod
     def is_temporary(cls, name: str) -> bool:
-        """Whether an unfinished file is called so."""
+        """Whether this is the name of an unfinished file."""
         return bool(_TEMPORARY.fullmatch(name))
 
     @property
@@ -79,7 +80,7 @@ class Layout:
             raise ConfigError(f"rank is {self.rank}, must be None or at least 0")
 
     def name(self, split: str) -> str:
-        """What the folders of a split are called."""
+        """The name of a split's folders."""
         if not _SPLIT.fullmatch(split) or split.lower() in {*_DEVICES, "quarantine"} or re.search(r"_rank\d+$", split):
             raise ConfigError(
                 f"{split!r} cannot name a split: letters, digits, '_' and '-' can, but not 'quarantine', "
@@ -89,19 +90,19 @@ class Layout:
 
     @property
     def queue(self) -> Path:
-        """What `queue/` is."""
+        """The folder `queue/`."""
         return self.data_dir / "queue"
 
     def files(self, split: str) -> Path:
-        """Where files wait to be read."""
+        """The folder of files that wait to be read."""
         return self.queue / self.name(split)
 
     def quarantine(self, split: str) -> Path:
-        """Where files go that cannot be read."""
+        """The folder for files that cannot be read."""
         return self.queue / "quarantine" / self.name(split)
 
     def archive(self, split: str) -> Path:
-        """Where consumed files go if they are kept."""
+        """The folder for consumed files if they are kept."""
         return self.data_dir / "archives" / self.name(split)
 
     def state(self, split: str, what: str) -> Path:
@@ -113,7 +114,7 @@ class Layout:
         return [path for path in self.queue.glob(".state/*.lock") if _LOCK.fullmatch(path.name)]
 
     def remove_files(self) -> list[Path]:
-        """Removes all files of the queue but its locks; what lies among them, is not of the queue, and stays."""
+        """Removes all files of the queue except its locks; returns other files among them, which stay."""
         owned: list[Path] = []
         left: list[Path] = []
         folders = [self.queue] if self.queue.is_dir() else []
@@ -174,7 +175,7 @@ def list_files(folder: Path) -> list[str]:
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """Again for a moment after errors that pass: of network file systems, and of files open elsewhere on Windows."""
+    """Retries for a short time after transient errors of network file systems, and of open files on Windows."""
     pause = _FIRST_PAUSE_S
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -189,12 +190,12 @@ def patiently(action: Callable[[], Result]) -> Result:
 
 
 def move(source: Path, target: Path) -> None:
-    """Renames, over what is there."""
+    """Renames, and replaces an existing file."""
     patiently(lambda: source.replace(target))
 
 
 def free(path: Path) -> Path:
-    """A path where nothing is: this one, or with a number behind its name."""
+    """A free path: this one, or one with a number after its name."""
     found, number = path, 0
     while found.is_symlink() or found.exists():
         number += 1
@@ -203,7 +204,7 @@ def free(path: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder last; Windows neither needs nor allows it."""
+    """Makes renames in a folder durable; Windows neither needs nor allows it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -228,7 +229,7 @@ def synced(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, data: bytes, replace: bool = True) -> bool:
-    """A file that others see with its old content or with this; without `replace` nothing if there is one: False."""
+    """Writes a file, seen with old or new content only; without `replace` an existing one stays: False."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{threading.get_ident()}")
     with synced(temporary) as file:
         file.write(data)
@@ -241,7 +242,7 @@ def write_atomically(path: Path, data: bytes, replace: bool = True) -> bool:
 
 
 def _appeared(temporary: Path, path: Path) -> bool:
-    """Gives a file its final name unless there is such a file: of several processes at once, one succeeds."""
+    """Gives a file its final name unless such a file exists: of several processes at once, one succeeds."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
@@ -257,7 +258,7 @@ def _appeared(temporary: Path, path: Path) -> bool:
 
 
 def is_record(state: Any) -> bool:
-    """Whether this is what a consumer's record says."""
+    """Whether this is a valid consumer's record."""
     return (
         isinstance(state, dict)
         and isinstance(state.get("queue"), str)
@@ -270,7 +271,7 @@ def is_record(state: Any) -> bool:
 
 
 def remove_stale(path: Path) -> None:
-    """Removes what writers of `path` that were killed left behind; a minute is more than one needs."""
+    """Removes temporary files of killed writers of `path`; a writer never needs a minute."""
     for temporary in temporaries(path):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.stat().st_mtime > _STALE_S:
@@ -278,19 +279,19 @@ def remove_stale(path: Path) -> None:
 
 
 def temporaries(path: Path) -> Iterator[Path]:
-    """What `write_atomically` writes before it is `path`, by processes and threads."""
+    """The temporary files of `write_atomically` for `path`, by processes and threads."""
     name = re.compile(re.escape(f"{TEMPORARY}{path.name}") + r"-\d+-\d+", re.ASCII)
     return (found for found in path.parent.glob(f"{TEMPORARY}*") if name.fullmatch(found.name))
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """A small JSON object, atomically."""
+    """Writes a small JSON object atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(state).encode())
 
 
 def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | None:
-    """What `write_state` wrote, or None if there is nothing."""
+    """Reads the object of `write_state`, or None if there is none."""
     try:
         data = patiently(path.read_bytes)
     except FileNotFoundError:

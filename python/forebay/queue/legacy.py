@@ -1,7 +1,7 @@
-"""Files of the time before the queue: `{data_dir}/{split}_batches_####.pt`, read round and round, never removed.
+"""Files from before the queue: `{data_dir}/{split}_batches_####.pt`, read in a cycle, never removed.
 
-A file is a dict of tensors, usually x and y, with all rows of its batches, and small metadata. Its schema is what it
-holds.
+A file is a dict of tensors, usually x and y, with all rows of its batches, and small metadata. Its schema
+follows from its tensors.
 """
 
 import logging
@@ -34,7 +34,7 @@ def list_legacy_files(data_dir: Path, split: str | None = None) -> list[str]:
 
 
 class LegacyFeed:
-    """The files of a split in a circle; corrupt ones are passed over."""
+    """The files of a split in a cycle; corrupt ones are skipped."""
 
     def __init__(self, data_dir: Path, split: str, pin: bool) -> None:
         self.schema = legacy_schema(data_dir, split)
@@ -83,7 +83,7 @@ class LegacyFeed:
 
 
 def legacy_schema(data_dir: Path, split: str) -> list[Field]:
-    """What the first readable file of a split holds."""
+    """The schema of the first readable file of a split."""
     for name in list_legacy_files(data_dir, split):
         try:
             tensors = _tensors_of(read(data_dir / name))
@@ -103,7 +103,7 @@ def _tensors_of(content: Any) -> Tensors:
 def write_legacy_file(
     data_dir: str | Path, split: str, number: int, tensors: Tensors, metadata: Mapping[str, Any]
 ) -> Path:
-    """Writes `{split}_batches_{number:04d}.pt`, atomically, in place of one that is there."""
+    """Writes `{split}_batches_{number:04d}.pt`, atomically, and replaces an existing one."""
     Layout(Path(data_dir)).name(split)
     path = Path(data_dir) / f"{split}_batches_{number:04d}.pt"
     temporary = path.with_name(f".tmp-{path.name}")

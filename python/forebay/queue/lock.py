@@ -1,4 +1,4 @@
-"""One holder at a time for a queue; the system lets go of it when the process ends, however that happens."""
+"""A lock with one holder at a time for a queue; the system releases it when the process ends for any reason."""
 
 import contextlib
 import logging
@@ -30,12 +30,12 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(file: IO[str]) -> None:
-        """Also for children of a fork, which would hold it as long as they live."""
+        """Unlocks for children of a fork too, which would hold the lock as long as they live."""
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class QueueLock:
-    """Held from the start until `release()`; `who` names the holders in the error of those who come second."""
+    """Held from the start until `release()`; `who` names the holder in the error of a second one."""
 
     def __init__(self, path: Path, who: str) -> None:
         self._process = os.getpid()
@@ -67,14 +67,14 @@ class QueueLock:
             _log.warning("%s cannot be locked (%s): nothing keeps a second %s away", path, error, who)
 
     def _is_there(self) -> bool:
-        """Whether the file that is open still has its name; Windows removes none that is open."""
+        """Whether the open file still has its name; Windows does not remove open files."""
         try:
             return sys.platform == "win32" or os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
             return False
 
     def remove(self) -> None:
-        """Removes the file, and lets go of it: who is about to lock it finds that it is gone, and makes another one."""
+        """Removes the file, and releases it: another process about to lock it finds it removed, and makes a new one."""
         if sys.platform == "win32":
             self.release()
         with contextlib.suppress(FileNotFoundError):
@@ -88,7 +88,7 @@ class QueueLock:
         self.release()
 
     def release(self) -> None:
-        """Lets go, but for a parent if this is a child; the file stays, for another would be another lock."""
+        """Releases the lock, except in a forked child; the file stays, since a new file would be another lock."""
         if not self._file.closed and os.getpid() == self._process:
             with contextlib.suppress(OSError):  # of a file system without locks
                 _unlock(self._file)

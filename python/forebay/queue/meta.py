@@ -1,8 +1,8 @@
-"""`meta.pkl`: what a data set is, written by its provider and checked by both sides.
+"""`meta.pkl`: the description of a data set, written by its provider and checked by both sides.
 
-The pickle is untrusted: it may hold dicts, lists, tuples, sets, str, bytes, numbers, bool and None, and nothing that
-would have to be looked up or called; `plain` bounds what they come to. `meta.json` beside it says the same, for people
-and other programs.
+The pickle is untrusted: it may hold dicts, lists, tuples, sets, str, bytes, numbers, bool and None, and no
+object that would have to be imported or called; `plain` bounds their total size. `meta.json` beside it has
+the same content, for people and other programs.
 """
 
 import base64
@@ -37,7 +37,7 @@ _MOST_NAMED = 10
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it, in at most 200 characters, whatever its size."""
+    """A value for an error message, in at most 200 characters, for any size."""
     text = _shorten.repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -50,7 +50,7 @@ def few(texts: Iterable[Any], separator: str = "; ") -> str:
 
 
 def read_meta(data_dir: str | Path) -> Meta:
-    """The content of `meta.pkl`, unchecked but for being a dict."""
+    """The content of `meta.pkl`, checked only to be a dict."""
     path = Path(data_dir) / "meta.pkl"
     try:
         meta = plain_loads(patiently(lambda: _read(path)))
@@ -71,7 +71,7 @@ def _read(path: Path) -> bytes:
 
 
 def is_ours(data_dir: Path, name: str) -> bool:
-    """Whether `meta.pkl` or `meta.json` is one that a provider wrote, as far as its content tells."""
+    """Whether a provider wrote this `meta.pkl` or `meta.json`, judging by its content."""
     try:
         data = patiently(lambda: _read(data_dir / name))
         found = plain_loads(data) if name.endswith(".pkl") else json.loads(data)
@@ -81,7 +81,7 @@ def is_ours(data_dir: Path, name: str) -> bool:
 
 
 def write_meta(data_dir: Path, meta: Meta, replace: bool = True) -> bool:
-    """Writes `meta.pkl` and then `meta.json`, each atomically; without `replace` nothing if there is one: False."""
+    """Writes `meta.pkl` and then `meta.json`, each atomically; without `replace` an existing one stays: False."""
     if strange := next(_not_plain(meta, "meta"), None):
         raise ConfigError(f"{strange}; meta may hold {PLAIN}")
     data = pickle.dumps(meta, protocol=4)
@@ -173,7 +173,7 @@ def check_schema(schema: Any) -> list[str]:
 
 
 def _check_sizes(meta: Mapping[str, Any], schema: Sequence[Field]) -> list[str]:
-    """Whether sizes are there where they apply: to tokens, and to targets of a length of their own."""
+    """Checks that sizes are given where they apply: for tokens, and for targets with another length."""
     problems = []
     inputs = [field for field in schema if _has_role(field, "input", ("x", "input_ids"))]
     if meta.get("training_type") in _OF_TOKENS or any(
@@ -216,7 +216,7 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[s
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal, a tuple being the same as a list."""
+    """Whether two values are equal; a tuple equals a list."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):

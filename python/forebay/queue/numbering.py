@@ -1,7 +1,7 @@
 """The number of a split's next file, which survives restarts and kills: no file is lost, and none made twice.
 
-Before a file appears under its final name, the number that comes after it is on the disk, with the name under which the
-finished file lies until then. Whoever comes next looks there: a finished file is published, an unfinished one made
+Before a file appears under its final name, the next number is on disk, with the temporary name of the
+finished file. The next provider reads this note: a finished file is published, an unfinished one is made
 again.
 """
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("forebay.queue")
 
 
 class Numbering:
-    """Of one split; for one provider at a time."""
+    """The numbering of one split; for one provider at a time."""
 
     def __init__(self, layout: Layout, split: str) -> None:
         self._split = split
@@ -39,7 +39,7 @@ class Numbering:
         return max(int(self._read()["next"]), self._next)
 
     def name(self, seq: int, num_batches: int, now_ms: int) -> FileName:
-        """What file `seq` is to be called; timestamps never fall, whatever the clock does."""
+        """The name for file `seq`; timestamps never decrease, even if the clock does."""
         return FileName(max(now_ms, self._read()["timestamp"]), seq, num_batches)
 
     def publish(self, name: FileName) -> Path:
@@ -53,7 +53,7 @@ class Numbering:
         return self._folder / str(name)
 
     def recover(self) -> None:
-        """Publishes the file that was finished when the last provider died; removes what was not."""
+        """Publishes the file that was finished when the last provider died; removes unfinished ones."""
         remove_stale(self._path)
         if final := self._finish(self._read()):
             _log.info("%s: wrote %s, which the last provider had finished", self._split, final)
@@ -64,7 +64,7 @@ class Numbering:
             _log.info("%s: removed %s, which the last provider had not finished", self._split, path.name)
 
     def _finish(self, state: dict[str, Any]) -> str | None:
-        """Publishes the file of a note, unless that was done; its final name."""
+        """Publishes the file of a note, unless that was done; returns its final name."""
         if "temporary" not in state or not (temporary := self._folder / state["temporary"]).exists():
             return None
         move(temporary, self._folder / state["final"])
@@ -72,7 +72,7 @@ class Numbering:
         return str(state["final"])
 
     def _read(self) -> dict[str, Any]:
-        """The note; if there is none, what files say that are there."""
+        """The note; if there is none, one derived from the existing files."""
         state = read_state(self._path, _is_note)
         if state is not None:
             return state
@@ -84,7 +84,7 @@ class Numbering:
 
 
 def _is_note(state: Any) -> bool:
-    """Whether this is what `publish` wrote, with names that lead nowhere else."""
+    """Whether this is a note of `publish`, with names that lead to no other folder."""
     are_numbers = all(type(state.get(key)) is int and 0 <= state[key] < 2**63 for key in ("next", "timestamp"))
     if not are_numbers or "temporary" not in state:
         return are_numbers

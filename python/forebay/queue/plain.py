@@ -1,8 +1,8 @@
-"""Pickles of plain values, read without trust by a machine that knows no objects, and counts what it is asked for.
+"""Untrusted pickles of plain values, read by an interpreter that knows no objects and counts all resources.
 
-A pickle is a program. A few bytes of it can refer to one value again and again, so that what it makes has a billion
-parts when it is shown, compared, hashed or written as JSON. So bytes, steps, parts and nesting are bounded here, once,
-and whoever gets the value may go through it.
+A pickle is a program. A few bytes of it can refer to one value many times, so that the result has a billion
+parts when it is shown, compared, hashed or written as JSON. So bytes, steps, parts and nesting are bounded
+here, once, and the caller may traverse the value safely.
 """
 
 import pickle
@@ -44,7 +44,8 @@ _Item = tuple[Any, int]
 def plain_loads(data: bytes) -> Any:
     """Unpickles plain containers and scalars.
 
-    Raises `pickle.UnpicklingError` for anything else, and for more than the limits of this module, before it is made.
+    Raises `pickle.UnpicklingError` for any other object, and beyond the limits of this module, before it is
+    created.
     """
     if len(data) > MOST_BYTES:
         raise pickle.UnpicklingError(f"it has {len(data)} bytes, at most {MOST_BYTES} are read")
@@ -59,7 +60,7 @@ def plain_loads(data: bytes) -> Any:
 
 
 class _Machine:
-    """Runs one pickle."""
+    """Interprets one pickle."""
 
     def __init__(self) -> None:
         self._stack: list[_Item] = []
@@ -135,7 +136,7 @@ class _Machine:
             raise pickle.UnpicklingError(f"it holds an object {what}({name}), where only {PLAIN} may be")
 
     def _taken(self, start: int) -> list[_Item]:
-        """What is on the stack from there on, which must be above the last mark."""
+        """The values on the stack from there on, which must be above the last mark."""
         if start < (self._marks[-1] if self._marks else 0):
             raise pickle.UnpicklingError("it is damaged: its stack has too few values")
         items = self._stack[start:]
@@ -186,7 +187,7 @@ class _Machine:
 
 
 def _check_extent(value: Any) -> None:
-    """Goes through a value as whoever shows it would, each part as often as it is met; a list may hold itself."""
+    """Traverses a value as printing it would, each part as often as it is met; a list may contain itself."""
     left = MOST_PARTS
     todo: list[Iterator[Any]] = [iter((value,))]
     while todo:

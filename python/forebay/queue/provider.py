@@ -1,6 +1,6 @@
 """The producing side: draws batches from a sampler and writes them as files, a few ahead of the trainer.
 
-File n of a split is a function of (seed, split, n), and `Numbering` sees to it that each n is made once.
+File n of a split is a function of (seed, split, n), and `Numbering` ensures that each n is made once.
 """
 
 import contextlib
@@ -29,30 +29,31 @@ _log = logging.getLogger("forebay.queue")
 
 
 class _StopError(Exception):
-    """The provider was told to stop in the middle of a file."""
+    """The provider was stopped in the middle of a file."""
 
 
 class DataProviderBase(ABC):
     """Writes batches into `data_dir/queue/` until stopped, never more than `max_backlog_files` files ahead.
 
-    A provider says what its data is (`build_meta`) and how to draw a batch (`sample_batch`). Random numbers must come
-    from the generator that `sample_batch` gets: file n of a split then holds the same wherever and whenever it is made.
+    A provider describes its data (`build_meta`) and draws batches (`sample_batch`). Random numbers must come
+    from the generator passed to `sample_batch`: file n of a split then has the same content wherever and
+    whenever it is made.
 
     Parameters
     ----------
     batch_size : int
         Rows of a batch.
     block_size, target_size : int, optional
-        Tokens of a row, and of its target if that has another length; for the provider's own use, and checked against
-        `meta`.
+        Tokens of a row, and of its target if that has another length; for use in the provider, and checked
+        against `meta`.
     batches_per_file : int
-        Batches that are written together.
+        Batches of a file.
     max_backlog_files : int
-        Files of a split that may wait, the one being read included.
+        Files of a split that may wait, including the one being read.
     sleep_seconds : float
-        How often to look again while every split is full.
+        Seconds between checks while every split is full.
     seed : int
-        What all randomness comes from, 0 to 2**64 - 1.
+        Seed of all random numbers, 0 to 2**64 - 1.
     verbose : bool
         Sets the logger `forebay.queue` to DEBUG.
     rank : int, optional
@@ -107,13 +108,13 @@ class DataProviderBase(ABC):
 
     @abstractmethod
     def build_meta(self) -> dict[str, Any]:
-        """What the data is; docs/queue.md lists the keys. Called once."""
+        """Returns the description of the data; docs/queue.md lists the keys. Called once."""
 
     @abstractmethod
     def sample_batch(self, split: str, rng: torch.Generator) -> Tensors:
-        """One batch: tensors `[batch_size, *shape]` by name, as `batch_schema` says."""
+        """Returns one batch: tensors `[batch_size, *shape]` by name, matching `batch_schema`."""
 
-    # Hooks that most providers have no use for.
+    # Hooks that most providers do not need.
     def on_start(self) -> None:  # noqa: B027
         """Called by `run()` before the first file."""
 
@@ -121,9 +122,9 @@ class DataProviderBase(ABC):
         """Called by `run()` at its end, also after an error."""
 
     def run(self, splits: Sequence[str] = ("train", "val")) -> None:
-        """Produces until SIGINT, SIGTERM or `stop()`, each of which ends it between two batches.
+        """Writes files until SIGINT, SIGTERM or `stop()`, each of which ends it between two batches.
 
-        A second signal interrupts at once. In a thread other than the main one signals are not looked at.
+        A second signal interrupts at once. Signals are handled in the main thread only.
         """
         if isinstance(splits, str) or not splits:
             raise ConfigError(f"splits is {splits!r}, must be a list of names like ('train', 'val')")
@@ -157,7 +158,7 @@ class DataProviderBase(ABC):
         self._stop.ask()
 
     def produce_one_file(self, split: str, seq: int) -> Path:
-        """Makes file `seq` of a split and returns where it is. Files made later come after it."""
+        """Makes file `seq` of a split and returns its path. Files made later come after it."""
         batches = self._draw(split, seq)
         rows = self.batches_per_file * self.batch_size
         numbering = self._numbering(split)
@@ -184,7 +185,7 @@ class DataProviderBase(ABC):
         return final
 
     def backlog_size(self, split: str) -> int:
-        """Files of a split that wait or are being read; not those that the consumer only keeps for its next state."""
+        """The number of files that wait or are being read, without those kept only for the consumer's next state."""
         names = set(list_files(self._layout.files(split)))
         if names:
             state = read_state(self._layout.state(split, "consumer.json"), is_record) or {}
@@ -198,9 +199,10 @@ class DataProviderBase(ABC):
             self._layout.state(split, "x").parent.mkdir(exist_ok=True)
 
     def write_meta(self, meta: Mapping[str, Any] | None = None) -> None:
-        """Writes `meta.pkl` and `meta.json`, or checks that they say what this provider says.
+        """Writes `meta.pkl` and `meta.json`, or checks that they agree with this provider.
 
-        `meta` is what it says from now on; without it that is what `build_meta` returned. `run()` gives that.
+        `meta` is the provider's meta from now on; without it, the result of `build_meta` is used. `run()`
+        passes that.
         """
         if meta is not None and meta is not self._meta:
             self._take_meta(dict(meta))
@@ -229,8 +231,8 @@ class DataProviderBase(ABC):
     def purge(self) -> None:
         """Removes all files of the queue, of all splits and ranks, and meta: the next run begins with file 0.
 
-        What no provider or consumer of ours made stays, and a line is logged. Raises `StateError` while a provider or a
-        consumer runs.
+        Files that no provider or consumer of forebay made stay, and a line is logged. Raises `StateError`
+        while a provider or a consumer runs.
         """
         with contextlib.ExitStack() as held:
             locks = [held.enter_context(QueueLock(path, "provider or consumer")) for path in self._layout.locks()]

@@ -1,7 +1,8 @@
-"""A split of a queue: which of its files are done, which of these may go, and what of this is on the disk.
+"""A split of a queue: which files are consumed, which may be removed, and the record of this on disk.
 
-`consumer.json` says which file is open, which are held for a state, and how many are gone. The provider reads it, so
-as not to count what is held; a consumer that starts reads it, so as to know what its predecessor was at.
+`consumer.json` says which file is open, which are held for a state, and how many were removed. The provider
+reads it, to leave held files out of its count; a new consumer reads it, to find the position of its
+predecessor.
 """
 
 import logging
@@ -29,7 +30,7 @@ _log = logging.getLogger("forebay.queue")
 
 
 class QueueSplit(Split):
-    """Where the consumer of a queue is."""
+    """The consumer's position in a split of a queue."""
 
     feed: QueueFeed
 
@@ -52,12 +53,13 @@ class QueueSplit(Split):
                 raise ConfigError(f"{self._archive} is on another file system than the queue, and files are renamed")
 
     def resume(self, place: Place | None) -> Loaded | None:
-        """`StateError` also if other files are gone that came after the state."""
+        """`StateError` also if files after the state were removed."""
         record = self._recorded()
         present = set(list_files(self.folder))
         self._queue = record["queue"]
         if place is None:
-            # Held for a state that was not loaded: they come again. Held because they could not be removed: they go.
+            # Files held for a state that was not loaded are read again. Files that could not be removed are
+            # removed now.
             if not record["on_state"] and not self._on_state:
                 self.done.update({name: None for name in record["held"] if name in present})
             self._finished = record["released"] + len(self.done)
@@ -79,7 +81,7 @@ class QueueSplit(Split):
         return file
 
     def start(self) -> None:
-        """Also ends the removals that a predecessor had begun."""
+        """Also completes the removals that a predecessor had begun."""
         super().start()
         self.ahead.do(self.note)
         for path in self._record.parent.glob(f"{self.folder.name}.*.gone"):
@@ -88,7 +90,7 @@ class QueueSplit(Split):
             self.ahead.do(lambda path=path: _is_unlinked(path))  # type: ignore[misc]
 
     def opened(self, file: Loaded) -> None:
-        """Says so if a predecessor was at it."""
+        """Logs a line if a predecessor had opened this file."""
         super().opened(file)
         if file.name in self._interrupted:
             self._interrupted.discard(file.name)
@@ -96,7 +98,7 @@ class QueueSplit(Split):
         self.ahead.do(self.note)
 
     def finish(self) -> None:
-        """It is done, and may go unless it waits for a state."""
+        """The file is consumed, and may be removed unless it waits for a state."""
         super().finish()
         if self.file:
             self.done[self.file.name] = None
@@ -108,7 +110,7 @@ class QueueSplit(Split):
             self.covered.update(self.done)
 
     def release(self) -> None:
-        """Removes files, or moves them to the archive: the quick part now, the rest on the thread."""
+        """Removes files, or moves them to the archive: the fast part now, the rest on the thread."""
         names, self.covered = sorted(self.covered), set()
 
         def are_let_go() -> bool:
@@ -125,7 +127,7 @@ class QueueSplit(Split):
             self.ahead.do(are_let_go)
 
     def place(self) -> dict[str, Any]:
-        """With the files that are done, also the current one if it is through."""
+        """With the consumed files, including the current one if all its batches were returned."""
         place, done, finished = super().place(), list(self.done), self._finished
         if self.file and self.number >= self.end:
             done, finished = [*done, self.file.name], finished + 1
@@ -133,7 +135,7 @@ class QueueSplit(Split):
         return place | {"queue": self._queue, "done": done, "finished": finished}
 
     def cover(self, place: Place) -> None:
-        """What is done may go."""
+        """Consumed files may be removed."""
         if self._on_state:
             self.covered = set(place["done"])
 
@@ -147,7 +149,7 @@ class QueueSplit(Split):
         }
 
     def note(self, leaving: Iterable[str] = ()) -> bool:
-        """Writes the record, as if the files `leaving` were gone already; whether that went well."""
+        """Writes the record as if the files `leaving` were removed already; returns whether that succeeded."""
         with self._noting:  # or an older record could follow a newer one
             file, held = self.file, [name for name in list(self.done) if name not in leaving]
             record = {
@@ -173,19 +175,19 @@ class QueueSplit(Split):
         return record
 
     def out_of(self, name: str) -> Path:
-        """Where a file goes; in the archive nothing is replaced."""
+        """The destination of a file; in the archive no file is replaced."""
         if self._archive:
             return free(self._archive / name)
         return self._record.with_name(f"{self.folder.name}.{name}.gone")
 
     @property
     def keeps(self) -> bool:
-        """Whether it stays there."""
+        """Whether the file stays there."""
         return self._archive is not None
 
 
 class _Removal:
-    """A file on its way out: renamed at once, which is quick; removed by the thread, as that takes longer."""
+    """A file being removed: renamed at once, which is fast; removed by the thread, as that takes longer."""
 
     def __init__(self, split: QueueSplit, name: str) -> None:
         self._split = split
@@ -195,7 +197,7 @@ class _Removal:
         self._out = False
 
     def is_out(self) -> bool:
-        """Whether the file is out of its folder, by now."""
+        """Whether the file is out of its folder now."""
         if not self._out:
             try:
                 if not self._target.parent.exists():
@@ -211,7 +213,7 @@ class _Removal:
         return True
 
     def __call__(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the removal is done."""
         return self.is_out() and (self._split.keeps or _is_unlinked(self._target))
 
 

@@ -1,8 +1,9 @@
 """The random numbers of a file: a function of seed, split and sequence number, the same in every process.
 
-`torch.Generator` (CPU) uses only the low 32 bits of a seed. So the sequence number goes through a bijection of 32 bits
-that seed and split key, and no two of the first 2^32 files of a split share their numbers, as random seeds would from
-about 65 000 files on. The mixer is the finaliser of MurmurHash3 (public domain), each step of which can be undone.
+`torch.Generator` (CPU) uses only the low 32 bits of a seed. So the sequence number goes through a bijection
+of 32 bits, keyed by seed and split. No two of the first 2^32 files of a split share their numbers, while
+random seeds would collide from about 65 000 files on. The mixer is the finaliser of MurmurHash3 (public
+domain), each step of which is invertible.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ def _mix(value: int) -> int:
 
 
 def file_seed(seed: int, name: str, seq: int) -> int:
-    """What the generator of file `seq` is seeded with; `name` is the split, with its rank if it has one."""
+    """The seed of the generator of file `seq`; `name` is the split, with its rank if it has one."""
     key = hashlib.blake2b(seed.to_bytes(8, "little") + name.encode(), digest_size=16, person=b"forebay.queue").digest()
     low = seq & _MASK
     for start in range(0, 16, 4):

@@ -1,4 +1,4 @@
-"""Where a consumer is in a split: the file in hand, and which of its batches comes next."""
+"""The position of a consumer in a split: the current file, and its next batch."""
 
 import logging
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Place = Mapping[str, Any]
 
 
 class Split:
-    """Of files that stay, and of which no account is kept: those of the time before the queue."""
+    """A split whose files stay, without a record: files from before the queue."""
 
     def __init__(self, name: str, feed: Feed, cache_files: int) -> None:
         self.name = name
@@ -34,11 +34,11 @@ class Split:
         self._before = 0  # batches that were returned out of other files
 
     def resume(self, place: Place | None) -> Loaded | None:
-        """Before the start: takes up what a state says; the file that it stands in. `StateError` if that is gone."""
+        """Before the start: takes a state's position; returns its current file. `StateError` if that was removed."""
         return self.file_of(place)
 
     def start(self) -> None:
-        """Files are read from now on."""
+        """Starts reading files."""
         self.ahead.start()
 
     def begin(self, file: Loaded, row: int, batch_size: int) -> None:
@@ -51,17 +51,17 @@ class Split:
         self.ahead.do(used)
 
     def opened(self, file: Loaded) -> None:
-        """The current file is a new one."""
+        """Called when the current file is a new one."""
         self.ahead.drop(file)
         self._files += 1
         _log.info("%s: opened %s, %d rows", self.name, file.name, file.rows)
 
     def finish(self) -> None:
-        """The current file is through, if there is one."""
+        """Marks the current file as consumed, if there is one."""
         self.ahead.drop(self.file)  # if Ctrl-C came before that was done
 
     def release(self) -> None:
-        """Files that may go do."""
+        """Removes the files that may be removed."""
 
     def row(self) -> int:
         """The row of the current file that the next batch begins with."""
@@ -69,15 +69,15 @@ class Split:
         return min(self._first_row + self.number * self._batch_size, rows)
 
     def place(self) -> dict[str, Any]:
-        """Behind the last batch that was returned, for `resume`."""
+        """The position after the last returned batch, for `resume`."""
         file = self.file.name if self.file else None
         return {"queue": None, "file": file, "row": self.row(), "done": [], "finished": 0}
 
     def cover(self, place: Place) -> None:
-        """Is told of each state that is taken."""
+        """Called for each state that is taken."""
 
     def stats(self) -> dict[str, Any]:
-        """For the user."""
+        """Figures for the user."""
         return {
             "batches": self._before + self.number,
             "files": self._files,
@@ -89,7 +89,7 @@ class Split:
         }
 
     def file_of(self, place: Place | None) -> Loaded | None:
-        """The file in which a state stands, read."""
+        """Reads the file of a state's position."""
         if not place or place["file"] is None:
             return None
         try:
@@ -108,7 +108,7 @@ class Split:
 
 
 class _Used(list[Any]):
-    """What is to be freed: views by the hundred and a file's memory, which the trainer need not wait for."""
+    """Objects to be freed: hundreds of views and a file's memory, which the trainer need not wait for."""
 
     def __call__(self) -> bool:
         self.clear()
@@ -116,7 +116,7 @@ class _Used(list[Any]):
 
 
 def check_place(place: Any) -> None:
-    """Raises `StateError` unless this is what `place()` says."""
+    """Raises `StateError` unless this is a result of `place()`."""
     right = (
         isinstance(place, dict)
         and {"queue", "file", "row", "done", "finished"} <= place.keys()

@@ -1,4 +1,4 @@
-"""How a provider is told to stop: from any thread, or by a signal."""
+"""Stop requests for a provider: from any thread, or by a signal."""
 
 import contextlib
 import signal
@@ -9,25 +9,25 @@ from typing import Any
 
 
 class Stop:
-    """Asked for once, and waited for. Without locks, as one could be held by the thread that a signal interrupts."""
+    """A stop request that can be waited for. It has no lock: a signal could interrupt the lock's holder."""
 
     def __init__(self) -> None:
         self.is_asked = False
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def ask(self) -> None:
-        """Ends a wait, and those to come."""
+        """Ends the current wait and all later ones."""
         self.is_asked = True
         self._bell.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Returns after some seconds, or when asked."""
+        """Returns after some seconds, or at a stop request."""
         if not self.is_asked:
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=seconds)
 
     def reset(self) -> None:
-        """Forgets that it was asked for."""
+        """Withdraws the request."""
         self.is_asked = False
         with contextlib.suppress(Empty):
             while True:
@@ -35,7 +35,7 @@ class Stop:
 
     @contextlib.contextmanager
     def at_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for it, the second time do what they did before. In the main thread only."""
+        """SIGINT and SIGTERM request the stop; a second one does what it did before. In the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

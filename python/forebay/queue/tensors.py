@@ -1,8 +1,9 @@
-"""One file of tensors: written, and read into memory of our own.
+"""Files of tensors: writing, and reading into owned memory.
 
-Reading trusts nothing. The archive's checksums are verified, since torch doesn't; the pickle inside goes through
-`weights_only=True`; and no tensor may be larger than the file that holds it. The bytes are mapped and copied once, by
-numpy, which lets go of the GIL and, unlike torch, starts no threads: these would take the cores from the training step.
+Files are not trusted. The archive's checksums are verified, since torch does not; the pickle inside goes
+through `weights_only=True`; and no tensor may be larger than the file that holds it. The bytes are mapped and
+copied once, by numpy, which releases the GIL and, unlike torch, starts no threads that would take cores from
+the training step.
 """
 
 import errno
@@ -17,11 +18,11 @@ Tensors = dict[str, Any]
 
 
 class CorruptFileError(Exception):
-    """The file is none, or a damaged one; says why."""
+    """The file is not a file of tensors, or is damaged; the message says why."""
 
 
 def save(file: Any, content: Mapping[str, Any]) -> None:
-    """Writes with checksums, whatever torch was told."""
+    """Writes with checksums, regardless of torch's settings."""
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(True)
     try:
@@ -31,7 +32,7 @@ def save(file: Any, content: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> Any:
-    """What the file holds; tensors are a map of it. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
+    """The content of the file, with mapped tensors. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
@@ -49,7 +50,7 @@ def read(path: Path) -> Any:
 
 
 def check_tensors(tensors: Any, path: Path) -> int:
-    """The rows of plain tensors, if they are plain, equally many, and no larger than their file."""
+    """The number of rows, if all tensors are plain, equally long, and no larger than their file."""
     if not isinstance(tensors, dict) or not tensors:
         raise CorruptFileError("it holds no tensors")
     rows = set()
@@ -89,7 +90,7 @@ def describe(name: str, tensor: Any) -> dict[str, Any]:
 
 
 def cut(tensors: Tensors, first_row: int, rows: int, batch_size: int, pin: bool) -> list[Any]:
-    """Batches from a row on: views, but for a short last one, which its own rows fill, repeated from its first.
+    """Batches from a row on: views, except a short last one, which is filled by repeating its rows from the first.
 
     A tuple (x, y) if these are the fields, else a dict.
     """

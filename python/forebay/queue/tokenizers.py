@@ -1,4 +1,4 @@
-"""Text to numbers and back: what a provider asks of a tokenizer, one by characters, and a cache."""
+"""Text to numbers and back: the protocol of a provider's tokenizer, a tokenizer by characters, and a cache."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from forebay._core import ConfigError
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Anything with these two."""
+    """Any object with these two methods."""
 
     def encode(self, text: str, /) -> Sequence[int]:
         """A number per token."""
@@ -19,7 +19,7 @@ class Tokenizer(Protocol):
 
 
 class CharTokenizer:
-    """A number per character, in the order of code points; `stoi` and `itos` are what `meta` takes."""
+    """A number per character, in the order of code points; `stoi` and `itos` can be stored in `meta`."""
 
     def __init__(self, characters: Iterable[str]) -> None:
         self.itos = dict(enumerate(sorted(set(characters))))
@@ -39,7 +39,7 @@ class CharTokenizer:
         return len(self.stoi)
 
     def encode(self, text: str, /) -> list[int]:
-        """A number per character; `ConfigError` names one that has none."""
+        """A number per character; `ConfigError` names a character without a number."""
         try:
             return [self.stoi[character] for character in text]
         except KeyError as error:
@@ -51,7 +51,7 @@ class CharTokenizer:
 
 
 class CachedTokenizer:
-    """A tokenizer that remembers the last `max_texts` texts that it encoded; ids come as tuples."""
+    """A tokenizer that caches the last `max_texts` encoded texts; ids are tuples."""
 
     def __init__(self, tokenizer: Tokenizer, max_texts: int = 1024) -> None:
         if max_texts < 1:
@@ -61,7 +61,7 @@ class CachedTokenizer:
         self._cache: OrderedDict[str, tuple[int, ...]] = OrderedDict()
 
     def encode(self, text: str, /) -> tuple[int, ...]:
-        """As the tokenizer does, once."""
+        """Encodes a text with the tokenizer, once."""
         if (ids := self._cache.get(text)) is None:
             ids = self._cache[text] = tuple(self.tokenizer.encode(text))
             if len(self._cache) > self.max_texts:
@@ -71,5 +71,5 @@ class CachedTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], /) -> str:
-        """As the tokenizer does, each time."""
+        """Decodes with the tokenizer, each time."""
         return self.tokenizer.decode(ids)

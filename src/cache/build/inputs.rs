@@ -1,11 +1,13 @@
 //! Shards in files: Parquet, Arrow, JSON lines and text, plain or (lines) as `.gz` and `.zst`.
 //!
-//! In go paths, out come batches of rows: as tables, as JSON objects, as lines, or as recordings. The kind is told by the ending,
-//! or by the first bytes of a file without one. Recordings are read by the sources that a loader has, tables by their siblings, behind
-//! the same looks at what a file claims (`source/arrow/table.rs`, `source/parquet/table.rs`).
+//! Input: paths. Output: batches of rows: as tables, as JSON objects, as lines, or as recordings. The kind
+//! follows from the ending, or from the first bytes of a file without one. Recordings are read by a loader's
+//! sources, tables by similar readers, after the same checks of a file's claims (`source/arrow/table.rs`,
+//! `source/parquet/table.rs`).
 //!
-//! A batch is read in pieces of some [`PIECE_BYTES`] where what makes documents of it looks at each alone. Nothing is held by a number in a
-//! file: a record, a line and what a line would come to are bounded by [`Limits`].
+//! A batch is read in pieces of some [`PIECE_BYTES`] if the processor handles each document alone. No
+//! allocation depends on a number in a file alone: a record, a line and the parsed values of a line are
+//! bounded by [`Limits`].
 
 use std::{
     fs,
@@ -39,22 +41,23 @@ pub(crate) mod fuzz;
 /// Bytes at each end of a file that its fingerprint is made of.
 const ENDS: u64 = 64 << 10;
 
-/// Bytes of records, and of what is made of them, after which a batch goes on in another piece.
+/// Bytes of records, and of their results, after which a batch continues in another piece.
 pub const PIECE_BYTES: u64 = 64 << 20;
-/// A line that is longer is none, and what follows it is not looked for; so are as many bytes of blank lines.
+/// A longer line ends the reading with an error, and so do as many bytes of blank lines.
 const LONGEST_LINE: u64 = 1 << 31;
-/// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than [`PIECE_BYTES`].
+/// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than
+/// [`PIECE_BYTES`].
 const JSON_FACTOR: u64 = 4;
 
-/// What one record may have, and what is read at a time.
+/// The limits of one record, and of one read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// The most bytes of a record: of a recording, of a line. Of a compressed buffer or a page too, unless it is compressed to less
-    /// than a 64th.
+    /// The most bytes of a record: of a recording, of a line. Also of a compressed buffer or a page, unless
+    /// its compressed size is a 64th of it or more.
     pub max_record_bytes: u64,
-    /// A batch goes on in another piece after so many bytes; `u64::MAX` where it is wanted whole.
+    /// A batch continues in another piece after this many bytes; `u64::MAX` for whole batches.
     pub piece_bytes: u64,
-    /// Bytes that a second of a recording becomes.
+    /// Bytes of the features of a second of a recording.
     pub second_bytes: f64,
 }
 
@@ -86,7 +89,7 @@ pub enum Want {
     Columns(Vec<String>),
     /// Recordings.
     Recordings {
-        /// Their column; None for the usual one.
+        /// Their column; None for the default one.
         column: Option<String>,
         /// Which files rows may name.
         allow_paths: AllowPaths,
@@ -145,7 +148,7 @@ impl Shards for Files {
 
     fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Rows>>> {
         let path = &self.paths[shard];
-        // What a ledger tells may be beyond any file.
+        // A ledger's number may be beyond the end of any file.
         let skip = skip.saturating_mul(size);
         let at = Place { size, row: 0, limits: self.limits };
         let wrong = |what: &str| {
@@ -211,12 +214,12 @@ impl Files {
     }
 }
 
-/// Where a reader is in its batch, and what it may read at a time.
+/// The position of a reader in its batch, and the limit of one read.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// Rows of a batch.
     size: u64,
-    /// Rows of it that were read.
+    /// Rows of the batch that were read.
     row: u64,
     limits: Limits,
 }
@@ -227,7 +230,7 @@ impl Place {
         self.size.saturating_sub(self.row)
     }
 
-    /// A piece of so many rows; the last one of its batch if that is full, or if there are no more.
+    /// A piece of `n` rows; the last one of its batch if that is full, or if there are no more rows.
     fn piece(&mut self, documents: Rows, rows: u64, is_last: bool) -> Piece<Rows> {
         self.row += rows;
         let ends_batch = is_last || self.row >= self.size;
@@ -294,7 +297,7 @@ fn fingerprint(path: &Path) -> Result<String> {
     Ok(format!("{size} bytes, {hash:016x}"))
 }
 
-/// The batches of a table as its file has them.
+/// The batches of a table in its file.
 enum Batches {
     Parquet(Box<ParquetTable>),
     Arrow(Box<ArrowTable>),
@@ -354,7 +357,7 @@ impl Table {
     }
 }
 
-/// The most rows of a table, of `n` from `from` on, that hold `bytes` at most; one at least.
+/// The largest number of rows of a table, of `n` from `from` on, that hold at most `bytes`; at least one.
 fn rows_within(table: &RecordBatch, from: usize, n: usize, bytes: u64) -> usize {
     let held = |n: usize| -> u64 {
         table.columns().iter().map(|column| bytes_of(&column.slice(from, n))).fold(0, u64::saturating_add)
@@ -375,7 +378,7 @@ fn rows_within(table: &RecordBatch, from: usize, n: usize, bytes: u64) -> usize 
     low
 }
 
-/// What the values of an array come to, those of a view each for itself.
+/// The bytes of an array's values; shared values of a view count each time.
 fn bytes_of(array: &ArrayRef) -> u64 {
     match array.data_type() {
         DataType::Utf8View => {
@@ -429,7 +432,7 @@ impl ReadShard<Rows> for Table {
                 rows += n as u64;
             }
         }
-        // Where a batch was cut and the file ends there is a piece without rows: it ends the batch.
+        // If a batch was cut and the file ends there, a piece without rows ends the batch.
         let goes_on = !piece.is_empty() || self.at.row > 0;
         Ok(goes_on.then(|| self.at.piece(Rows::Table(piece), rows, is_last)))
     }
@@ -497,10 +500,10 @@ impl Lines {
         }
     }
 
-    /// Reads to the end of a line: of one within the limit all of it but its end, of any other a byte more than that; how many bytes
-    /// there were, the end included.
+    /// Reads to the end of a line. A line within the limit is read whole, without its end; of any other, one
+    /// byte more than the limit. Returns the number of bytes in the file, the line's end included.
     fn read_line(&mut self, line: &mut Vec<u8>) -> Result<u64> {
-        // A line of just the limit may be followed by its end.
+        // A line of exactly the limit may be followed by its end.
         let most = self.at.limits.max_record_bytes.saturating_add(2);
         let mut n = 0u64;
         loop {
@@ -509,7 +512,7 @@ impl Lines {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(self.unreadable(error)),
             };
-            // A slice reads itself, and finds a byte quicker than we would.
+            // `BufRead` of a slice finds a byte faster than a loop here.
             let part = (&found[..]).skip_until(b'\n').unwrap_or(found.len());
             let has_end = found[..part].ends_with(b"\n");
             let kept = part.min(most.saturating_sub(line.len() as u64) as usize);
@@ -605,7 +608,7 @@ struct Recordings<R> {
     next: u64,
     rows: u64,
     at: Place,
-    /// Tells how long a recording is, before others are read.
+    /// Reports the length of a recording, before others are read.
     decoder: AudioDecoder,
 }
 
@@ -625,7 +628,7 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
             match self.reader.read(self.next, self.rows - self.next, &|_, _| None) {
                 Ok(record) => {
                     held = held.saturating_add(record.bytes.len() as u64);
-                    // What cannot be decoded takes nothing; whoever decodes it says why.
+                    // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
                         && let Ok(recording) = self.decoder.open(&record.bytes)
                     {

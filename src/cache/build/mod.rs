@@ -12,9 +12,9 @@
 //! follows from the shards alone. So number and speed of workers change no byte. Readers are held back when three commits
 //! of documents, or `BACKLOG_BYTES`, wait to be written; only the batch that the writer waits for is always read.
 //!
-//! What is read and processed at a time is a [`Piece`]: a batch, or a part of one where its documents are large and the processor
-//! looks at each alone. So memory follows from bytes, while order, and what a build that goes on passes over, follow from batches: there
-//! is no commit within one.
+//! The unit of reading and processing is a [`Piece`]: a batch, or a part of one if its documents are large
+//! and the processor handles each alone. So memory is bounded in bytes, while order and resume are defined by
+//! batches: no commit falls inside a batch.
 
 pub mod inputs;
 pub mod keep;
@@ -76,9 +76,9 @@ pub trait Shards: Send + Sync + 'static {
 pub struct Piece<B> {
     /// The documents.
     pub documents: B,
-    /// How many there are, with those that the reader left out.
+    /// Their number, including those that the reader left out.
     pub rows: u64,
-    /// Whether it is the last one of its batch.
+    /// Whether this is the last piece of its batch.
     pub ends_batch: bool,
 }
 
@@ -91,8 +91,8 @@ impl<B> Piece<B> {
 
 /// Reads a shard from front to back.
 pub trait ReadShard<B>: Send {
-    /// The next documents. The pieces of a batch have together as many rows as were asked for, less at the end of the shard; None behind
-    /// it. Where a batch is cut changes no document.
+    /// The next documents. The pieces of a batch have together the requested number of rows, fewer at the end
+    /// of the shard; None after it. The cuts of a batch change no document.
     ///
     /// # Errors
     /// As [`Shards::open`].
@@ -165,7 +165,7 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// A build that goes on, on threads of its own. Dropping it ends it; what is written by then is committed.
+/// A running build, on its own threads. Dropping it ends it; documents written by then are committed.
 pub struct Build {
     shared: Arc<dyn Running>,
     _threads: Threads,
@@ -299,7 +299,8 @@ impl Build {
         self.shared.progress()
     }
 
-    /// Waits for the end, but not longer than `at_most`; the number of documents, or None if it goes on.
+    /// Waits for the end, at most `at_most`; returns the number of documents, or None if the build still
+    /// runs.
     ///
     /// # Errors
     /// What ended the build; [`ErrorKind::Closed`] if it was cancelled. What was committed is there, and a build with the same
@@ -414,7 +415,7 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
         && error.kind != ErrorKind::Closed
         && let Err(untold) = writer.fail(&error.to_string())
     {
-        // Where the disk is full this may fail as well; the error is told all the same.
+        // If the disk is full this may fail as well; the error is reported all the same.
         log::warn!("cannot tell readers that the build failed: {untold}");
     }
     result
@@ -424,7 +425,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
     let mut committed = (writer.documents(), Instant::now());
     let (mut account, before) = (Account::new(0, LISTED), writer.ledger().skipped.documents);
     let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
-    // Whether there is a part of a batch behind the last commit, of which a build that goes on would know nothing.
+    // Whether there is a part of a batch after the last commit, which a resumed build would not know.
     let mut is_torn = false;
     loop {
         let is_new = !is_torn && writer.documents() > committed.0;
@@ -461,7 +462,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
                     return Err(too_many);
                 }
                 if !is_torn && !ends_batch {
-                    // What comes before the batch; the next commit is behind all of it.
+                    // The documents before the batch; the next commit comes after all of it.
                     writer.commit()?;
                     committed = (writer.documents(), Instant::now());
                 }

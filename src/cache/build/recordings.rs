@@ -1,8 +1,9 @@
 //! The processor of recordings: features of the whole recording, made once.
 //!
-//! Channels are averaged, then resampled to the transform's rate, as in a loader's pipeline; the spectrogram is of the whole
-//! recording, `[n_mels, n_frames]`. As in a loader, a recording longer than `max_decoded_seconds` is refused before a sample is decoded, and
-//! one that is too short for a frame is followed by zeros.
+//! Channels are averaged, then resampled to the transform's rate, as in a loader's pipeline; the spectrogram
+//! is of the whole recording, `[n_mels, n_frames]`. As in a loader, a recording longer than
+//! `max_decoded_seconds` is refused before a sample is decoded, and one that is too short for a frame is
+//! padded with zeros at the end.
 
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ pub struct Features {
     pub max_decoded_seconds: f64,
 }
 
-/// Recordings that become longer than this by resampling, and more than [`MOST_STRETCHED`] times as long, are not believed: their
-/// header tells a rate at which nobody records.
+/// Recordings that resampling makes longer than this, and more than [`MOST_STRETCHED`] times as long, are
+/// refused: the sample rate in their header is implausible.
 const LONGEST_STRETCHED: u64 = 1 << 28;
 const MOST_STRETCHED: u64 = 32;
 
@@ -40,7 +41,7 @@ impl Features {
         Self { transform: Arc::new(transform), resamplers, max_decoded_seconds }
     }
 
-    /// Bytes that a second of a recording becomes.
+    /// Bytes of the features of a second of a recording.
     pub fn second_bytes(&self) -> f64 {
         let config = self.transform.config();
         let frames = f64::from(config.sample_rate) / config.hop_length as f64;

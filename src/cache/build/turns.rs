@@ -1,14 +1,15 @@
 //! Whose turn it is: which shard a worker reads next, and which batch the writer takes next.
 //!
-//! The order of batches is a pure function of the shards. *Round robin*: the shards in the order given, a batch of each, and again;
-//! who has no more drops out. *Concat*: one shard behind the other. A worker takes what the writer will need soonest of those
-//! shards that nobody reads at the moment, so that several are read at a time. A batch may come in pieces; then the writer stays with its
-//! shard until the last one.
+//! The order of batches is a pure function of the shards. *Round robin*: one batch of each shard in the given
+//! order, repeatedly; an exhausted shard drops out. *Concat*: one shard after the other. Of the shards that
+//! no worker is reading, a worker takes the one that the writer will need first, so that several are read at
+//! a time. A batch may come in pieces; then the writer stays with its shard until the last piece.
 //!
-//! Nothing can deadlock: the batch that the writer waits for is read whatever waits already, and it waits for nothing else.
+//! No deadlock is possible: the batch that the writer waits for is read however many batches wait already,
+//! and the writer waits for nothing else.
 //!
-//! The turns of the pipeline are simpler, and others: errands that were numbered when they were asked for go on by number. Here nobody
-//! knows a batch's place among all before the shards that come before it have ended.
+//! The turns of the pipeline differ, and are simpler: errands are numbered when they are requested, and
+//! handed over by number. Here a batch's place in the order is unknown until the earlier shards have ended.
 
 use std::{
     collections::BTreeMap,
@@ -32,15 +33,15 @@ pub enum Order {
     Concat,
 }
 
-/// What became of a piece of a batch.
+/// The result of a piece of a batch.
 #[derive(Debug)]
 pub enum Outcome {
     /// Documents.
     Done {
         processed: Processed,
-        /// Why others were left out.
+        /// The reasons why others were left out.
         left_out: Vec<Error>,
-        /// Whether it is the last piece of its batch.
+        /// Whether this is the last piece of its batch.
         ends_batch: bool,
     },
     /// There is no such piece: the shard has no more.
@@ -49,7 +50,7 @@ pub enum Outcome {
     Failed(Error),
 }
 
-/// A shard's reader, lent to a worker, and what it reads next.
+/// A shard's reader, lent to a worker, and its next read.
 pub struct Turn<B> {
     pub shard: usize,
     pub batch: u64,
@@ -90,7 +91,7 @@ struct State<B> {
 struct Shard<B> {
     reader: Option<Box<dyn ReadShard<B>>>,
     is_taken: bool,
-    /// The batch that is read next, the row of it, and the number of the piece.
+    /// The batch to be read next, the row in it, and the number of the piece.
     next: u64,
     next_row: u64,
     next_piece: u64,
@@ -178,7 +179,8 @@ impl<B> Turns<B> {
         }
     }
 
-    /// Gives a reader back that read so many rows, and whether they end a batch; None if there were no more.
+    /// Gives a reader back with the number of rows read, and whether they end a batch; None at the end of the
+    /// shard.
     pub fn give_back(&self, turn: Turn<B>, read: Option<(u64, bool)>) {
         let goes_on = read.is_some();
         let part = turn.reader.as_ref().and_then(|reader| reader.part());
@@ -198,7 +200,7 @@ impl<B> Turns<B> {
         self.free.notify_all();
     }
 
-    /// Hands over what became of a piece.
+    /// Hands over the result of a piece.
     pub fn answer(&self, shard: usize, piece: u64, outcome: Outcome) {
         let mut state = self.lock();
         state.bytes += bytes(&outcome);
@@ -207,7 +209,8 @@ impl<B> Turns<B> {
         self.ready.notify_all();
     }
 
-    /// The next piece of the order, and its shard; waits for it, until `due`. None then, when stopped, or when all is done.
+    /// The next piece of the order, and its shard; waits for it, until `due`. None then, when stopped, or
+    /// when all is done.
     pub fn next(&self, due: Option<Instant>) -> Option<(usize, Outcome)> {
         let mut state = self.lock();
         loop {
@@ -311,12 +314,13 @@ mod tests {
         Outcome::Done { processed, left_out: Vec::new(), ends_batch: true }
     }
 
-    /// In how many pieces a batch is read.
+    /// The number of pieces of a batch.
     fn pieces(shard: usize, batch: u64) -> u64 {
         1 + (shard as u64 + batch) % 3
     }
 
-    /// What a worker does: takes turns until there are none, and answers them; a shard has `batches`, each of some pieces of 5 rows.
+    /// A worker: takes turns until there are none, and answers them; a shard has `batches`, each of some
+    /// pieces of 5 rows.
     fn work(turns: &Turns<()>, batches: &[u64]) {
         while let Some(turn) = turns.take() {
             let Turn { shard, batch, row, piece, .. } = turn;

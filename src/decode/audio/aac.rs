@@ -1,12 +1,14 @@
-//! What an AAC stream says of itself: the setup of its decoder, the frames of ADTS, and whether it is HE-AAC.
+//! Headers of an AAC stream: the setup of its decoder, the frames of ADTS, and whether it is HE-AAC.
 //!
-//! Of HE-AAC the decoder used here knows the core alone: half the rate, without the upper half of the spectrum. Such a recording is
-//! refused rather than decoded to what it is not. It tells what it is in its setup (explicitly, or in an extension that older
-//! decoders pass over), or in nothing but its packets: spectral band replication (SBR) lies in a fill element behind the
-//! core's. Where the core's elements end only a decoder knows, so places where a fill element would lead exactly to the end of the
-//! packet are looked for, and the decoder must be content with a packet that ends there ([`has_sbr`]).
+//! Of HE-AAC the decoder used here decodes only the core: half the rate, without the upper half of the
+//! spectrum. Such a recording is refused rather than decoded wrongly. It is recognised by its setup
+//! (explicitly, or by an extension that older decoders skip), or only by its packets: spectral band
+//! replication (SBR) is in a fill element after those of the core. Only a decoder knows where the core's
+//! elements end. So the search looks for places from which a fill element would lead exactly to the end of
+//! the packet, and the decoder must accept a packet that ends there ([`has_sbr`]).
 //!
-//! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2 (elements).
+//! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2
+//! (elements).
 
 use super::{corrupt, demux::Packet, unsupported};
 use crate::{Result, room};
@@ -14,7 +16,7 @@ use crate::{Result, room};
 /// Samples of a packet.
 const FRAME: u32 = 1024;
 
-/// Numbers of elements in a packet: fill, and the end of all.
+/// Ids of elements in a packet: fill, and end of packet.
 const FILL: u64 = 6;
 const END: u64 = 7;
 
@@ -47,7 +49,7 @@ impl Bits<'_> {
     }
 }
 
-/// Refuses a setup (`AudioSpecificConfig`) whose stream would not be decoded to what it is.
+/// Refuses a setup (`AudioSpecificConfig`) whose stream would be decoded wrongly.
 ///
 /// # Errors
 /// `Unsupported` for anything but low complexity in one or two channels, `Corrupt` if it is cut short.
@@ -110,7 +112,8 @@ fn sampling_frequency(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// Behind the core's setup: whether the extension of SBR says that it is there, and then whether parametric stereo is too.
+/// After the core's setup: whether the extension signals SBR, and then whether it signals parametric stereo
+/// too.
 fn extension(bits: &mut Bits<'_>) -> Option<bool> {
     if bits.read(1)? == 1 {
         bits.read(14)?;
@@ -140,7 +143,7 @@ pub(super) fn he_aac(has_ps: bool) -> crate::Error {
     ))
 }
 
-/// Whether an AAC-LC packet carries SBR; `decodes` tells whether the core's decoder is content with a packet.
+/// Whether an AAC-LC packet carries SBR; `decodes` returns whether the core's decoder accepts a packet.
 pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> bool {
     let bits = Bits { bytes: packet, at: 0 };
     let Some(&last) = packet.last() else { return false };
@@ -165,7 +168,7 @@ pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> 
     })
 }
 
-/// If fill elements lead from bit `at` to `end`: what the first of them holds.
+/// If fill elements lead from bit `at` to `end`: the content of the first of them.
 fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
     bits.at = at;
     let mut first = None;
@@ -183,9 +186,9 @@ fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
     first.filter(|_| bits.at == end)
 }
 
-/// The frames of an ADTS stream: the setup that their headers make, and where the packets lie.
+/// The frames of an ADTS stream: the setup from their headers, and the positions of the packets.
 ///
-/// Ends with the last whole frame, and at a header that is none.
+/// Ends with the last complete frame, and at an invalid header.
 ///
 /// # Errors
 /// `Corrupt` without a frame, `Unsupported` for several packets a frame.
@@ -225,7 +228,7 @@ mod tests {
     fn setups_say_what_they_are() {
         // AAC-LC of 44.1 kHz in stereo, alone and with what follows it.
         assert!(check_setup(&[0x12, 0x10]).is_ok());
-        // An extension that says that SBR is not there.
+        // An extension that signals the absence of SBR.
         assert!(check_setup(&[0x12, 0x10, 0x56, 0xe5, 0x00]).is_ok());
         for (setup, name) in [
             (&[0x13, 0x90, 0x56, 0xe5, 0xa0][..], "HE-AAC (SBR"),

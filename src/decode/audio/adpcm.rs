@@ -1,7 +1,7 @@
 //! Microsoft and IMA ADPCM in WAV blocks.
 //!
-//! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches. Blocks are
-//! little-endian also in RIFX, whose byte order is that of the container's fields.
+//! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches.
+//! Blocks are little-endian also in RIFX, whose byte order is that of the container's fields.
 //!
 //! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA ADPCM".
 //! Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in use do, where the text
@@ -59,8 +59,8 @@ impl Blocks {
         Self::new(Kind::Ima, own, endian, channels, block_bytes, bits)
     }
 
-    /// Format tag 0x0002. `own` is what the `fmt ` chunk has for this codec alone: samples per block, number of coefficient
-    /// pairs, the pairs.
+    /// Format tag 0x0002. `own` is what the `fmt ` chunk has for this codec alone: samples per block, number
+    /// of coefficient pairs, the pairs.
     pub(super) fn ms(own: &[u8], endian: Endian, channels: u16, block_bytes: u16, bits: u16) -> Result<Self> {
         let n = u16_at(own, 2, endian).unwrap_or(0);
         let coefficient = |at| u16_at(own, at, endian).map(|x| x as i16);
@@ -83,7 +83,7 @@ impl Blocks {
         block_bytes: u16,
         bits: u16,
     ) -> Result<Self> {
-        // Writers that leave it 0 mean the usual.
+        // A 0 from some writers means the usual number.
         if !matches!(bits, 0 | 4) {
             return Err(unsupported(format!("ADPCM of {bits} bits a sample is not decoded, only of 4")));
         }

@@ -1,7 +1,8 @@
 //! Core Audio Format: linear PCM, A-law and mu-law directly, Apple Lossless in packets.
 //!
-//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here. Where the table counts a
-//! last packet that is used in part in full, as ffmpeg does, the packet itself tells its length ([`super::demux`]).
+//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here. If the
+//! table counts a partial last packet in full, as ffmpeg's does, the packet itself gives its length
+//! ([`super::demux`]).
 //!
 //! Source: Apple "Core Audio Format Specification" 1.0.
 

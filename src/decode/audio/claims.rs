@@ -1,7 +1,8 @@
-//! What a container says that its bytes do not keep: a length, an end.
+//! Declarations of a container that its bytes do not fulfil: a length, an end.
 //!
-//! In go an opened recording and its bytes, out comes what `forebay check` tells beside the samples. Nothing here changes a sample:
-//! a recording that was cut short decodes to what is there, and only its container knows that there was more.
+//! Input: an opened recording and its bytes. Output: what `forebay check` reports besides the samples.
+//! Nothing here changes a sample: a recording that was cut short decodes to its existing samples, and only
+//! its container shows that there were more.
 //!
 //! | format | declared length | cut short if |
 //! |---|---|---|
@@ -15,18 +16,18 @@
 
 use super::{Codec, Info, Recording, ogg::Pages};
 
-/// What a container says beyond the samples that it holds; see the module.
+/// A container's declarations beyond its samples; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// Samples per channel that the container says; None if it does not.
+    /// Samples per channel that the container declares; None if it declares none.
     pub declared: Option<u64>,
-    /// How the container contradicts the end of the bytes, in a sentence; None if it does not.
+    /// How the container contradicts the end of the bytes, in a sentence; None if it agrees.
     pub cut_short: Option<String>,
-    /// What else there is to say of a recording that decodes, a sentence each.
+    /// Other warnings about a recording that decodes, a sentence each.
     pub notices: Vec<String>,
 }
 
-/// What the container of `recording` says, whose bytes are `bytes`.
+/// The declarations of the container of `recording`, whose bytes are `bytes`.
 pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
     let Info { n_samples, codec, .. } = recording.info();
     let mut claims = Claims::default();

@@ -1,12 +1,14 @@
-//! AAC and ALAC: packets come from [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), spans from the library's decoders.
+//! AAC and ALAC: packets come from [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), spans from the
+//! library's decoders.
 //!
-//! Where the packets lie is found once and kept with the recording; a span starts its decoder a fixed number of packets
-//! early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets, and its decoder draws noise (PNS)
-//! from a generator that only a new decoder resets: that, and the fixed pre-roll, make a span a pure function of bytes and
-//! span.
+//! The positions of the packets are found once and kept with the recording; a span starts its decoder a fixed
+//! number of packets early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets,
+//! and its decoder draws noise (PNS) from a generator that only a new decoder resets: that, and the fixed
+//! pre-roll, make a span a pure function of bytes and span.
 //!
-//! The timeline is the sample table's, cut by the edit; ADTS has neither, so there each packet counts in full. Of ALAC's last
-//! packet, which may be a short one, the packet itself is asked: some containers count it in full.
+//! The timeline is the sample table's, cut by the edit; ADTS has neither, so there each packet counts in
+//! full. ALAC's last packet may be short; its length is read from the packet itself, since some containers
+//! count it in full.
 //!
 //! Source: own; ISO/IEC 14496-3 for the overlap; Apple's "ALAC" (frame headers).
 
@@ -40,14 +42,15 @@ const AAC_PREROLL: usize = 2;
 /// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight channels.
 const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
-/// AAC packets that are looked at for what the setup does not tell: how many of those must carry SBR, so that chance cannot.
+/// AAC packets searched for SBR that the setup does not signal, and how many of them must have it, to exclude
+/// chance.
 const AAC_LOOK: usize = 4;
 const AAC_SBR: usize = 2;
 
-/// Where a packet lies, and how many ticks it lasts.
+/// The position of a packet, and its duration in ticks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packet {
-    /// Byte offset in what the recording's packets lie in.
+    /// Byte offset in the bytes that hold the recording's packets.
     pub(super) at: usize,
     pub(super) len: u32,
     pub(super) dur: u32,
@@ -57,7 +60,7 @@ pub(super) struct Packet {
 pub(super) struct Packets<'a> {
     /// The decoder's setup.
     pub(super) cookie: &'a [u8],
-    /// What the packets lie in.
+    /// The bytes that hold the packets.
     pub(super) data: &'a [u8],
     /// The packets, which last as many samples per channel as they have ticks.
     pub(super) packets: Lent<Packet>,
@@ -96,7 +99,7 @@ impl<'a> Demuxed<'a> {
     /// Opens AAC in ADTS.
     ///
     /// # Errors
-    /// `Corrupt`, `Unsupported` or `Empty`, as the frames and the first packet tell.
+    /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
     pub(super) fn open_adts(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
         let bytes = &bytes[super::sniff::skip_id3v2(bytes)..];
         let mut packets = kept.demux.packets.lend();
@@ -107,7 +110,7 @@ impl<'a> Demuxed<'a> {
     /// Opens MP4, M4A and MOV.
     ///
     /// # Errors
-    /// As [`Track::open`], and as the first packet tells.
+    /// As [`Track::open`], and errors of the first packet.
     pub(super) fn open_mp4(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
         let mut packets = kept.demux.packets.lend();
         let Track { codec, setup, timescale, edit } = Track::open(bytes, &mut packets)?;
@@ -143,7 +146,7 @@ impl<'a> Demuxed<'a> {
         let first =
             packets.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
-        // What the first packet decodes to is what counts: a container may tell other channels and another rate.
+        // The decoded first packet determines channels and rate: a container may declare others.
         let mut new = None;
         let decoder = decoder(kept, &mut new, codec, &params)?;
         let decoded = decode(decoder, data(bytes, first))
@@ -246,7 +249,7 @@ fn copy(decoded: &GenericAudioBufferRef<'_>, c: usize, skip: usize, y: &mut [f32
     Some(())
 }
 
-/// The bytes of a packet, which whoever listed it found to be within `bytes`.
+/// The bytes of a packet, which was checked to be within `bytes` when it was listed.
 fn data<'a>(bytes: &'a [u8], packet: &Packet) -> &'a [u8] {
     &bytes[packet.at..packet.at + packet.len as usize]
 }
@@ -258,11 +261,11 @@ fn decode<'d>(
     decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, packet))
 }
 
-/// Samples per channel that an ALAC packet says it has, if it is shorter than others and begins with sound.
+/// Samples per channel that an ALAC packet declares, if it is shorter than others and begins with sound.
 fn alac_frames(packet: &[u8]) -> Option<u64> {
     let head = u64::from_be_bytes(*packet.first_chunk()?);
-    // Three bits of element (one channel, two, low frequencies), four of its number, twelve unused, then whether 32 bits of
-    // length follow the four bits of flags.
+    // Three bits of element (one channel, two, low frequencies), four of its number, twelve unused, then
+    // whether 32 bits of length follow the four bits of flags.
     let (element, is_partial) = (head >> 61, head >> 44 & 1 == 1);
     (matches!(element, 0 | 1 | 3) && is_partial).then_some(head >> 9 & 0xffff_ffff)
 }
@@ -290,7 +293,7 @@ fn new_decoder(codec: Codec, params: &AudioCodecParameters) -> Result<Box<dyn Au
     decoder.map_err(refused)
 }
 
-/// What symphonia says about a codec's setup.
+/// The error of symphonia for a codec's setup.
 fn refused(error: SymphoniaError) -> Error {
     match error {
         SymphoniaError::Unsupported(what) => unsupported(format!("not decoded: {what}")),

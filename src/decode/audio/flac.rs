@@ -1,13 +1,14 @@
 //! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
 //!
-//! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the bytes agrees;
-//! else all frames are walked once and the last valid one ends the recording. Frames behind it that are whole but do not go on
-//! from it (other numbers, another rate) make the recording an error: it is never silently short.
+//! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the
+//! bytes agrees; else all frames are walked once and the last valid one ends the recording. Complete frames
+//! after it that do not continue it (other numbers, another rate) make the recording an error: it is never
+//! silently short.
 //!
-//! Frames are numbered by frames or by samples. The bit that tells which came with FLAC 1.2.0; streams of variable block size
-//! that are older carry sample numbers without it. So where the numbers do not come to STREAMINFO's length, the first two frames
-//! that follow each other decide. Every
-//! frame that a span touches passes its CRC-16 before it is decoded, so damage is an error and never noise.
+//! Frames are numbered by frames or by samples. The bit that distinguishes them came with FLAC 1.2.0; older
+//! streams of variable block size carry sample numbers without it. So if the numbers contradict STREAMINFO's
+//! length, the first two consecutive frames decide. Every frame that a span touches passes its CRC-16 before
+//! it is decoded, so damage is an error and never noise.
 //!
 //! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
 //!
@@ -85,7 +86,7 @@ pub struct Flac<'a> {
     first: Frame,
     /// The most bytes a frame can take, were it stored verbatim.
     frame_budget: usize,
-    /// Samples per channel that STREAMINFO says; 0 if it does not.
+    /// Samples per channel in STREAMINFO; 0 if unknown.
     declared: u64,
 }
 
@@ -142,7 +143,7 @@ impl<'a> Flac<'a> {
         };
         let header = bytes.get(at..).and_then(Header::parse).ok_or_else(|| none(at))?;
         stream.is_variable = header.is_variable;
-        // Where frames hold one sample, both numbers are the same.
+        // If frames hold one sample, both numbers are the same.
         stream.fixed = (!header.is_variable && header.block > 1).then_some(header.block);
         header.first_in(&stream).filter(|&first| first == 0).ok_or_else(|| none(at))?;
         let first = Frame { at, first: 0, block: header.block };
@@ -187,12 +188,12 @@ impl<'a> Flac<'a> {
         self.info
     }
 
-    /// Samples per channel that STREAMINFO says, if it does.
+    /// Samples per channel in STREAMINFO, if known.
     pub(super) fn declared(&self) -> Option<u64> {
         Some(self.declared).filter(|&n| n > 0)
     }
 
-    /// [`Stream::fixed`] by the numbers of the first two frames that follow each other; as it is if there are none.
+    /// [`Stream::fixed`] by the numbers of the first two consecutive frames; unchanged if there are none.
     fn numbering(&self) -> Option<u32> {
         let range = self.first.at..self.bytes.len();
         let Some((one, next)) = linked(&self.bytes, range, self.frame_budget, &mut self.work()) else {
@@ -247,8 +248,8 @@ impl<'a> Flac<'a> {
     /// The end of the last valid frame; frames before it may be damaged.
     ///
     /// # Errors
-    /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that the search for sound
-    /// ones would read the bytes many times over.
+    /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that
+    /// the search for sound ones would read the bytes many times over.
     fn walk(&self, plain: &mut Vec<i64>) -> Result<u64> {
         let (mut frame, mut valid, mut work) = (self.first, 0, 4 * self.work());
         loop {
@@ -257,7 +258,7 @@ impl<'a> Flac<'a> {
                 Some((_, Some(next))) => (frame, valid) = (next, end),
                 Some((_, None)) => return Ok(end),
                 None => {
-                    // Looked at in vain once by each of the two.
+                    // Searched once without result by each of the two.
                     let cost = 2 * self.frame_budget.min(self.bytes.len() - frame.at);
                     work = work.checked_sub(cost).ok_or_else(|| {
                         corrupt("most of the FLAC frames are damaged").at_byte(frame.at as u64)
@@ -278,10 +279,11 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that `frame`, which none of the right number follows, is not followed by one that counts differently.
+    /// Checks that `frame`, which no frame of the right number follows, is not followed by one with another
+    /// numbering.
     ///
     /// # Errors
-    /// `Unsupported`: then no frame's place is known without all before it.
+    /// `Unsupported`: then a frame's position is unknown without all earlier frames.
     fn check_number(&self, frame: Frame) -> Result<()> {
         let number = Header::parse(&self.bytes[frame.at..]).map(|header| header.number);
         let next = follower(&self.bytes, frame.at, self.frame_budget);
@@ -297,10 +299,12 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that no whole frames come behind the `n_samples` that end at byte `behind`, unless STREAMINFO says that these are all.
+    /// Checks that no complete frames come after the `n_samples` that end at byte `behind`, unless STREAMINFO
+    /// declares exactly these.
     ///
     /// # Errors
-    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do not go on.
+    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do
+    /// not continue.
     fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
         if n_samples == self.declared {
             return Ok(());
@@ -387,7 +391,7 @@ impl<'a> Flac<'a> {
 
     /// The first frame in `range` whose number lies between the bounds and whose end is confirmed.
     ///
-    /// `work` bounds the bytes that are looked at for nothing, which only made-up headers can use up.
+    /// `work` bounds the bytes of unsuccessful searches, which only crafted headers can use up.
     fn confirmed(
         &self,
         range: Range<usize>,
@@ -629,12 +633,12 @@ mod tests {
                 }
             }
         }
-        // Frames of another stream behind the last, numbered anew.
+        // Frames of another stream after the last, numbered from 0.
         let one = made(&[128; 20], false, Count::Frames, 0);
         let other = made(&[128; 10], false, Count::Frames, 0);
         let error = Flac::open(&Kept::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
-        // Where the header has their number, what follows is another file.
+        // If the header has the number of samples, another file follows them.
         let one = made(&[128; 20], false, Count::Frames, 2560);
         let both = [&one[..], &other].concat();
         assert_eq!(Flac::open(&Kept::default(), Bytes::Whole(&both)).unwrap().info.n_samples, 2560);
@@ -642,7 +646,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_damaged_frames_ends() {
-        // Each sound frame is followed by one whose sum does not hold; STREAMINFO allows frames as large as can be.
+        // Each valid frame is followed by one with a wrong checksum; STREAMINFO allows the largest possible
+        // frames.
         let mut bytes = made(&[16, 65535], false, Count::Samples, 0)[..42].to_vec();
         for i in 0..40_000u64 {
             let mut frame = frame(16, false, i, 16 * i);

@@ -17,10 +17,10 @@ pub(super) struct Stream {
     pub(super) sample_rate: u32,
     pub(super) channels: u8,
     pub(super) bits: u8,
-    /// What the headers' bit says: of variable block size. It does not tell how frames are numbered: encoders before FLAC 1.2.0
-    /// had no such bit, and some later ones set it wrongly.
+    /// The headers' bit for variable block size. It does not determine how frames are numbered: encoders
+    /// before FLAC 1.2.0 had no such bit, and some later ones set it wrongly.
     pub(super) is_variable: bool,
-    /// Where headers carry frame numbers: samples per frame, by which they count. `None` if they carry sample numbers.
+    /// If headers carry frame numbers: the samples per frame. `None` if they carry sample numbers.
     pub(super) fixed: Option<u32>,
 }
 
@@ -220,7 +220,8 @@ pub(super) fn end_of(
     (crc16(crc, &bytes[summed..]) == 0).then_some((bytes.len(), None))
 }
 
-/// The header that stands where the frame at `at` ends by its CRC-16, whatever number it has; looks at no more than `budget` bytes.
+/// The header at the end of the frame at `at`, found by the frame's CRC-16, with any number; reads at most
+/// `budget` bytes.
 pub(super) fn follower(bytes: &[u8], at: usize, budget: usize) -> Option<Header> {
     let limit = bytes.len().min(at.saturating_add(budget));
     let (mut from, mut crc, mut summed) = (at + 1, 0, at);
@@ -237,9 +238,9 @@ pub(super) fn follower(bytes: &[u8], at: usize, budget: usize) -> Option<Header>
     None
 }
 
-/// The first two headers in `range` that are those of a whole frame and of the one that follows it, whatever they say.
+/// The first two headers in `range` of a complete frame and the next one, with any numbers.
 ///
-/// `work` bounds the bytes that are looked at for nothing.
+/// `work` bounds the bytes of unsuccessful searches.
 pub(super) fn linked(
     bytes: &[u8],
     range: Range<usize>,

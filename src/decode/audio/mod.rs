@@ -124,14 +124,14 @@ pub struct Info {
     pub n_samples: u64,
 }
 
-/// What a full decode changes where a recording contradicts itself by a little, and every player plays on.
+/// The repairs of a full decode in a recording with small contradictions, which players ignore.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Repairs {
     /// Places where samples were cut or filled in.
     pub places: u64,
     /// Samples per channel that were decoded and left out.
     pub cut: u64,
-    /// Samples per channel that are zeros, because the timeline has them and the codec does not.
+    /// Samples per channel filled with zeros, because the timeline has them and the codec does not.
     pub filled: u64,
 }
 
@@ -184,7 +184,8 @@ impl Recording<'_> {
         }
     }
 
-    /// What the container of `bytes`, from which it was opened, says beyond what a full decode yields.
+    /// The declarations of the container beyond the result of a full decode; the recording was opened from
+    /// `bytes`.
     pub fn claims(&self, bytes: &[u8]) -> Claims {
         claims::claims(self, bytes)
     }
@@ -230,9 +231,11 @@ impl AudioDecoder {
         Ok(recording)
     }
 
-    /// What a full decode of `recording` cuts and fills in: nothing, except in Vorbis whose granule positions are some samples off.
+    /// The samples that a full decode of `recording` cuts and fills: none, except in Vorbis whose granule
+    /// positions are some samples off.
     ///
-    /// Walks all packets' lengths, and decodes none; spans are repaired alike, whether this is asked or not.
+    /// Walks the lengths of all packets, and decodes none; spans are repaired in the same way, with or
+    /// without this call.
     pub fn repairs(&mut self, recording: &Recording<'_>) -> Repairs {
         let found = self.guarded(|_| match recording {
             Recording::Vorbis(it) => Ok(it.repairs()),

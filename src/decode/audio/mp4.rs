@@ -1,16 +1,19 @@
-//! MP4, M4A and MOV: the boxes of a file, and of its first sound track the codec, the edit and where the packets lie.
+//! MP4, M4A and MOV: the boxes of a file, and the codec, the edit and the packet positions of its first sound
+//! track.
 //!
-//! In go the bytes of a file; out comes a [`Track`]. Every number of a table is a claim: tables are read entry by entry from the
-//! bytes that are there, no packet lies outside of the file, and all packets together have no more bytes, and are no more, than
-//! the file has bytes ([`Claims`]). So the walk is linear in the file, whatever it says. What comes before a table's first
-//! impossible entry counts, as in a file that is cut short.
+//! Input: the bytes of a file. Output: a [`Track`]. Every number of a table is only a claim: tables are read
+//! entry by entry as far as the file's bytes go, no packet may lie outside the file, and all packets together
+//! may not be more in number, nor have more bytes, than the file has bytes ([`Claims`]). So the walk is
+//! linear in the size of the file, for any content. Entries before a table's first impossible one count, as
+//! in a file that is cut short.
 //!
-//! Why not the library's demuxer: it believes counts of fragments without bytes for each sample, looks times up in lists for
-//! every packet, and leaves edits out.
+//! Why not the library's demuxer: it trusts counts of fragments without bytes for each sample, searches lists
+//! of times for every packet, and ignores edits.
 //!
-//! Source: ISO/IEC 14496-12, sections 8.4 to 8.8; ISO/IEC 14496-14 and 14496-1, section 7.2.6 (`esds`); QuickTime File Format
-//! (`wave`, versions of sound descriptions). `iTunSMPB` is undocumented: a text of hexadecimal numbers, of which the second,
-//! third and fourth are samples before, behind, and in the recording.
+//! Source: ISO/IEC 14496-12, sections 8.4 to 8.8; ISO/IEC 14496-14 and 14496-1, section 7.2.6 (`esds`);
+//! QuickTime File Format (`wave`, versions of sound descriptions). `iTunSMPB` is undocumented: a text of
+//! hexadecimal numbers, of which the second, third and fourth are samples before, after, and in the
+//! recording.
 
 use super::{
     Codec, corrupt,
@@ -20,7 +23,7 @@ use super::{
 };
 use crate::{Result, room};
 
-/// What of a track's packets is the recording.
+/// The part of a track's packets that is the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Edit {
     /// Ticks before the first wanted one.
@@ -35,14 +38,14 @@ pub(super) struct Edit {
 #[derive(Debug)]
 pub(super) struct Track<'a> {
     pub(super) codec: Codec,
-    /// What the decoder is set up with.
+    /// The setup of the decoder.
     pub(super) setup: &'a [u8],
     /// Ticks per second, in which packets' durations are.
     pub(super) timescale: u32,
     pub(super) edit: Edit,
 }
 
-/// The boxes directly in `bytes`: where they begin, their names and what is in them. Sizes are clipped to what is there.
+/// The boxes directly in `bytes`: their start, name and content. Sizes are clipped to the existing bytes.
 fn all_boxes(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -76,13 +79,13 @@ fn timescale(head: &[u8]) -> Option<u32> {
     u32_at(head, if head.first() == Some(&1) { 20 } else { 12 }, Endian::Big).filter(|&scale| scale > 0)
 }
 
-/// The entries of `words` 32-bit numbers in a table that are told and there.
+/// The number of entries of `words` 32-bit numbers that a table declares and has bytes for.
 fn entries(table: &[u8], words: usize) -> impl Iterator<Item = &[u8]> {
     let n = u32_at(table, 4, Endian::Big).unwrap_or_default();
     table.get(8..).unwrap_or_default().chunks_exact(4 * words).take(n as usize)
 }
 
-/// The 32-bit number with index `i` of what is there.
+/// The 32-bit number with index `i` of the existing ones.
 fn word(bytes: &[u8], i: usize) -> Option<u32> {
     u32_at(bytes, 4 * i, Endian::Big)
 }
@@ -91,8 +94,8 @@ impl<'a> Track<'a> {
     /// Finds the track and appends its packets to `packets`.
     ///
     /// # Errors
-    /// `Corrupt` where boxes are missing or claim what cannot be, `Unsupported` without a sound track and for codecs not decoded
-    /// here.
+    /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without a sound track and
+    /// for codecs not decoded here.
     pub(super) fn open(bytes: &'a [u8], packets: &mut Vec<Packet>) -> Result<Self> {
         let missing =
             |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
@@ -141,7 +144,7 @@ fn codec(stsd: &[u8]) -> Result<(Codec, &[u8])> {
         _ => None,
     };
     let inner = inner.ok_or_else(damaged)?;
-    // QuickTime puts what a decoder needs into a box of its own.
+    // QuickTime puts the decoder's setup into a separate box.
     let setup = |name| find(inner, &[name]).or_else(|| find(inner, &[b"wave", name]));
     match name {
         b"alac" => {
@@ -225,14 +228,14 @@ fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
     }
 }
 
-/// Whether a walk over packets goes on: not behind what is not there.
+/// Whether a walk over packets continues: not after a missing packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walk {
     On,
     Ended,
 }
 
-/// The packets that tables claim, and what they may claim in all.
+/// The packets that tables claim, and the limits of all claims.
 struct Claims<'p> {
     /// Bytes of the file.
     bytes: usize,
@@ -309,14 +312,15 @@ impl Claims<'_> {
         Ok(Walk::On)
     }
 
-    /// The packets of `track` in the fragments of the file `bytes`, of which `extends` has the defaults.
+    /// The packets of `track` in the fragments of the file `bytes`; `extends` has their defaults.
     fn fragments(&mut self, bytes: &[u8], extends: &[u8], track: &[u8]) -> Result<()> {
         let header = find(track, &[b"tkhd"]).unwrap_or_default();
         let id = word(header, if header.first() == Some(&1) { 5 } else { 3 });
         let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();
         let default = |i| word(defaults, i).unwrap_or_default();
         for (start, _, fragment) in all_boxes(bytes).filter(|(_, name, _)| name == b"moof") {
-            // Where data begins that no run says otherwise of: behind that of the track before, in the old rule.
+            // The start of data for runs without an offset: after the data of the previous track, by the old
+            // rule.
             let mut behind = start as u64;
             for part in boxes(fragment, b"traf") {
                 let Some(header) = find(part, &[b"tfhd"]) else { continue };
@@ -362,7 +366,7 @@ impl Claims<'_> {
 /// A number that a run has for each packet, or once for all.
 #[derive(Debug, Clone, Copy)]
 enum Field {
-    /// With this index in each packet's row.
+    /// One for each packet, at this index in the packet's row.
     InRow(usize),
     Each(u32),
 }
@@ -370,9 +374,9 @@ enum Field {
 /// A run of packets in a fragment.
 struct Run<'a> {
     n: u32,
-    /// Where it begins, from the fragment's base on.
+    /// Its start, relative to the fragment's base.
     offset: Option<i32>,
-    /// What each packet has of its own: `words` numbers, of which those told are duration and size.
+    /// The numbers of each packet: `words` of them, with duration and size at the given indices.
     rows: &'a [u8],
     words: usize,
     duration: Field,
@@ -380,7 +384,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Reads a `trun` box whose packets have `duration` and `size` unless it says otherwise.
+    /// Reads a `trun` box; `duration` and `size` are the defaults of its packets.
     fn of(run: &'a [u8], duration: u32, size: u32) -> Self {
         let flags = word(run, 0).unwrap_or_default();
         let has = |flag| usize::from(flags & flag != 0);
@@ -395,7 +399,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Size and duration of each packet: no more of them than there are bytes for, if they have bytes of their own.
+    /// Size and duration of each packet; packets with their own numbers end where the bytes end.
     fn packets(&self) -> impl Iterator<Item = (u32, u32)> {
         (0..self.n as usize).map_while(|i| {
             let row = self.rows.get(4 * self.words * i..4 * self.words * (i + 1))?;
@@ -417,7 +421,8 @@ impl<'a> Run<'a> {
 }
 
 impl Edit {
-    /// The edit of a list for a track of `track_scale` ticks per second; none where the list has gaps or several parts.
+    /// The edit of a list for a track of `track_scale` ticks per second; none where the list has gaps or
+    /// several parts.
     fn of_list(list: &[u8], moov: &[u8], track_scale: u32) -> Option<Self> {
         let movie_scale = find(moov, &[b"mvhd"]).and_then(timescale)?;
         let is_long = list.first() == Some(&1);
@@ -438,7 +443,7 @@ impl Edit {
         Some(Self { delay, length, timescale: Some(track_scale) })
     }
 
-    /// What iTunes writes instead of a list: `iTunSMPB` among the tags.
+    /// The tag that iTunes writes instead of an edit list: `iTunSMPB`.
     fn of_itunes(moov: &[u8]) -> Option<Self> {
         let meta = find(moov, &[b"udta", b"meta"])?;
         // In QuickTime files it has no version.

@@ -10,9 +10,10 @@
 //! end, the padding went with them. Links of equal layer, rate and channels are one timeline, the decoder new at each; two
 //! frames of another kind end it.
 //!
-//! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two lowest of the 32 subbands
-//! of such a granule (its alias reduction ends the spectrum there). All frames are looked at when the recording is opened, so that
-//! no span differs from the rest; those that no other follows are damaged and do not count. Encoders in use make none.
+//! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two
+//! lowest of the 32 subbands of such a granule (its alias reduction ends the spectrum there). All frames are
+//! checked when the recording is opened, so that all spans agree; frames that no other frame follows are
+//! damaged and do not count. Common encoders write no mixed blocks.
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main data that may
 //! begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames early and then earlier still,
@@ -67,9 +68,9 @@ pub struct Mpeg<'a> {
     /// Byte offsets of all frames with audio.
     frames: Lent<u32>,
     links: Lent<Link>,
-    /// Bytes of a frame at the end that is not all there, and those that its header says.
+    /// Bytes of an incomplete frame at the end, and the bytes that its header declares.
     cut: Option<(usize, usize)>,
-    /// Where frames of another kind begin, which are left out.
+    /// The start of frames of another kind, which are left out.
     foreign: Option<usize>,
 }
 
@@ -88,7 +89,7 @@ struct Link {
     /// Samples to cut off in front, and in all after that.
     delay: u64,
     n_samples: u64,
-    /// What `n_samples` were if there were as many frames as its tag counts; None if it has no count.
+    /// `n_samples` for the number of frames in its tag; None if the tag has no count.
     declared: Option<u64>,
 }
 
@@ -106,8 +107,8 @@ impl<'a> Mpeg<'a> {
     /// Reads their headers, of layer III also the side information: up to 38 bytes of each.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block, [`ErrorKind::TooLarge`] beyond 4 GiB,
-    /// [`ErrorKind::Empty`] without samples.
+    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
+    /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
     pub(super) fn open(kept: &Kept, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
@@ -122,7 +123,7 @@ impl<'a> Mpeg<'a> {
                 links.push(Link::new(begin..frames.len(), &frame, tag));
                 (tag, begin) = (next, frames.len());
             } else if frame.has_mixed_block(&bytes[offset..offset + frame.len])
-                // Else the frame is damaged, and what it seems to hold says nothing of the others.
+                // Otherwise the frame is damaged, and its content does not affect the others.
                 && is_followed(&frame, &bytes[offset + frame.len..])
             {
                 return Err(unsupported(
@@ -143,7 +144,7 @@ impl<'a> Mpeg<'a> {
         Ok(Self { bytes, header, frames, links, cut: scan.cut, foreign: scan.foreign })
     }
 
-    /// Samples per channel by the counts of the tags, if all links have such.
+    /// Samples per channel by the counts of the tags, if all links have one.
     pub(super) fn declared(&self) -> Option<u64> {
         self.links.iter().try_fold(0u64, |sum, link| Some(sum.saturating_add(link.declared?)))
     }
@@ -158,7 +159,7 @@ impl<'a> Mpeg<'a> {
         self.foreign
     }
 
-    /// Bytes of a last frame that is not all there, and those that its header says.
+    /// Bytes of an incomplete last frame, and the bytes that its header declares.
     pub(super) fn cut_frame(&self) -> Option<(usize, usize)> {
         self.cut
     }
@@ -311,7 +312,7 @@ struct Scan<'a> {
     header: Option<Header>,
     /// Bytes passed over before the first frame.
     junk: usize,
-    /// Bytes of the frame that the recording's end cuts off, and those that its header says.
+    /// Bytes of the frame that the recording's end cuts off, and the bytes that its header declares.
     cut: Option<(usize, usize)>,
     /// Where frames of another kind end the timeline.
     foreign: Option<usize>,
@@ -343,7 +344,7 @@ impl Scan<'_> {
                         return Some((offset, header));
                     }
                 }
-                // Two frames of another kind where one of ours was due: another recording begins.
+                // Two frames of another kind where one of this recording was due: another recording begins.
                 Some(header)
                     if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
                 {

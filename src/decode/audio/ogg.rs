@@ -1,12 +1,13 @@
 //! Ogg pages and the packets in them.
 //!
-//! In go the bytes of a recording; out come the pages of its logical streams, and of one stream's pages the packets. A
-//! page costs its header only: the walk hops from page to page and reads no bodies. Where the next page begins exactly
-//! where this one ends, the header is taken on trust; where it does not, the checksum decides whether the page counts, and
-//! the walk goes on at the next capture pattern. Whoever uses a body checks its page first ([`Page::check`]).
+//! Input: the bytes of a recording. Output: the pages of its logical streams, and the packets of one stream's
+//! pages. A page costs only its header: the walk jumps from page to page and reads no bodies. If the next
+//! page begins exactly where this one ends, its header is trusted; otherwise the checksum decides whether the
+//! page counts, and the walk continues at the next capture pattern. Callers check a page before they use its
+//! body ([`Page::check`]).
 //!
-//! Packets are told from one another by lacing values alone. One that goes on over pages must be continued by the stream's
-//! next page in sequence, else it is dropped, as RFC 3533 asks.
+//! Packets are separated by lacing values alone. A packet that spans pages must be continued by the stream's
+//! next page in sequence, else it is dropped, as RFC 3533 requires.
 //!
 //! Source: RFC 3533.
 
@@ -28,8 +29,8 @@ pub(super) struct Page {
     sequence: u32,
     /// End position of the last packet that ends on this page, if one does.
     pub granule: Option<i64>,
-    /// The largest granule position on this page and the audio pages of its stream before it, once the stream is opened:
-    /// what spans are found by.
+    /// The largest granule position on this page and the earlier audio pages of its stream, once the stream
+    /// is opened. Spans are located by it.
     pub reach: i64,
     flags: u8,
     n_segments: u8,
@@ -71,7 +72,7 @@ impl Page {
         self.offset + HEADER_LEN + usize::from(self.n_segments)
     }
 
-    /// Whether its first segment goes on with a packet of the page before.
+    /// Whether its first segment continues a packet of the previous page.
     fn continues(&self) -> bool {
         self.flags & 1 != 0
     }
@@ -109,7 +110,7 @@ impl Page {
         crc32(crc, &page[26..]) == told
     }
 
-    /// Makes the checksum of the page that `page` begins with, and is, hold.
+    /// Corrects the checksum of the page `page`.
     #[cfg(test)]
     pub fn seal(page: &mut [u8]) {
         page[22..26].fill(0);
@@ -202,7 +203,7 @@ impl Packet {
     /// Its bytes, lent from the page or, where it lies on several, put together in `scratch`.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Memory`] if there is none for that.
+    /// [`crate::ErrorKind::Memory`] if the allocation failed.
     pub fn data<'s>(&self, bytes: &'s [u8], pages: &[Page], scratch: &'s mut Vec<u8>) -> Result<&'s [u8]> {
         let begin = self.byte as usize;
         if self.first_page() == self.last_page {
@@ -219,7 +220,7 @@ impl Packet {
     }
 }
 
-/// Walks the packets of one stream's pages; a copy goes on from where it stands.
+/// Walks the packets of one stream's pages; a copy continues from the same position.
 #[derive(Debug, Clone)]
 pub(super) struct Packets<'a> {
     bytes: &'a [u8],
@@ -227,7 +228,7 @@ pub(super) struct Packets<'a> {
     page: usize,
     segment: usize,
     byte: usize,
-    /// A packet that the pages so far have begun and not ended.
+    /// A packet that began on the pages so far and has not ended.
     open: Option<Packet>,
 }
 
@@ -239,8 +240,8 @@ impl<'a> Packets<'a> {
 
     /// The next packet that ends on the page `last` or before it.
     ///
-    /// If there is none the walk stands behind that page, with a packet that goes on there in hand: however the limits are
-    /// set, each page is passed once.
+    /// If there is none the walk stops after that page, and keeps a packet that continues there: each page is
+    /// visited once, for any limits.
     pub fn next_until(&mut self, last: usize) -> Option<Packet> {
         while self.page <= last {
             let page = self.pages.get(self.page)?;
@@ -303,7 +304,7 @@ impl Iterator for Packets<'_> {
     }
 }
 
-/// Pages turned and packets found by this thread, which tests compare with how many there are.
+/// Pages visited and packets found by this thread, which tests compare with the actual numbers.
 pub(super) mod steps {
     #[cfg(test)]
     std::thread_local! {
@@ -317,7 +318,7 @@ pub(super) mod steps {
         STEPS.with(|steps| steps.set(steps.get() + 1));
     }
 
-    /// How many since the last call.
+    /// The count since the last call.
     #[cfg(test)]
     pub fn take() -> u64 {
         STEPS.with(|steps| steps.replace(0))

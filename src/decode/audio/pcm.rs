@@ -69,7 +69,7 @@ pub struct Pcm<'a> {
     info: Info,
     coding: Coding,
     data: &'a [u8],
-    /// Samples per channel that the header says; None if it does not.
+    /// Samples per channel that the header declares; None if it declares none.
     declared: Option<u64>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Pcm<'a> {
         Ok(Self { info, coding, data, declared: None })
     }
 
-    /// Adds that the header says `bytes` bytes of samples, of which `data` has as many as there are.
+    /// Sets the header's declaration of `bytes` bytes of samples, of which `data` holds the existing ones.
     pub(super) fn declaring_bytes(mut self, bytes: Option<u64>) -> Self {
         let bytes = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         self.declared = bytes.filter(|&bytes| bytes > self.data.len()).map(|bytes| match &self.coding {
@@ -113,13 +113,13 @@ impl<'a> Pcm<'a> {
         self
     }
 
-    /// Adds that the header says `samples` samples per channel.
+    /// Sets the header's declaration of `samples` samples per channel.
     pub(super) fn declaring_samples(mut self, samples: Option<u64>) -> Self {
         self.declared = samples;
         self
     }
 
-    /// Samples per channel that the header says, if it does.
+    /// Samples per channel that the header declares, if any.
     pub(super) fn declared(&self) -> Option<u64> {
         self.declared
     }

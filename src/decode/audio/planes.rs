@@ -72,7 +72,7 @@ impl Planes {
         &mut self.samples[i * self.len..(i + 1) * self.len]
     }
 
-    /// The samples of all channels, one behind the other, in the memory that they have.
+    /// The concatenated samples of all channels, in their existing memory.
     pub fn into_samples(mut self) -> Vec<f32> {
         self.samples.truncate(usize::from(self.channels) * self.len);
         self.samples
@@ -82,8 +82,8 @@ impl Planes {
     /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would be.
     pub(crate) fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
-        // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at memory speed. 2^32 is above
-        // what integers of 32 bits come to if nobody scaled them, and its spectrum's power is below 2^112.
+        // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at
+        // memory speed. 2^32 is above all unscaled 32-bit integers, and its spectrum's power is below 2^112.
         const LARGEST: u32 = (127 + 32) << 23;
         let is_bad = |x: &f32| (x.to_bits() & 0x7f80_0000) >= LARGEST;
         for block in used.chunks(4096) {

@@ -101,7 +101,7 @@ fn container(bytes: &[u8]) -> Result<Option<Format>> {
 fn ogg(bytes: &[u8]) -> Result<Format> {
     let mut found = Vec::new();
     let mut at = 0;
-    // All streams of a link begin before any goes on.
+    // All streams of a link begin before any continues.
     for _ in 0..64 {
         let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
         if bytes.get(at..at + 4) != Some(b"OggS") || !is_first {
@@ -278,7 +278,7 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
         (b"PAR1", "are a Parquet file"),
     ];
     if bytes.starts_with(b"\x1aE\xdf\xa3") {
-        // The document type stands within the first element.
+        // The document type is within the first element.
         let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
         return Some(match (holds(b"webm"), holds(b"matroska")) {
             (true, false) => "are WebM",
@@ -318,7 +318,8 @@ fn dolby(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// AAC in LOAS: frames that begin with 11 bits of sync and 13 bits of length. Source: ISO/IEC 14496-3, section 1.7.2.
+/// AAC in LOAS: frames that begin with 11 bits of sync and 13 bits of length. Source: ISO/IEC 14496-3,
+/// section 1.7.2.
 fn latm(bytes: &[u8]) -> Option<&'static str> {
     let head = bytes.first_chunk::<3>()?;
     let is_sync = |bytes: &[u8]| bytes[0] == 0x56 && bytes[1] & 0xe0 == 0xe0;
@@ -327,22 +328,23 @@ fn latm(bytes: &[u8]) -> Option<&'static str> {
     (is_sync(head) && goes_on).then_some("are AAC in LOAS/LATM; ADTS and MP4 are decoded")
 }
 
-/// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section 2.4.3.2.
+/// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section
+/// 2.4.3.2.
 fn transport(bytes: &[u8]) -> Option<&'static str> {
     let is_one = bytes.len() > 3 * 188 && (0..4).all(|i| bytes[188 * i] == 0x47);
     is_one.then_some("are an MPEG transport stream")
 }
 
-/// MPEG audio of free format: a header whose bit rate is 0, so that its frames do not tell their length.
+/// MPEG audio of free format: a header whose bit rate is 0, so that the length of its frames is unknown.
 fn is_free_format(bytes: &[u8]) -> bool {
     let Some(&[sync, version, rates, mode]) = bytes.first_chunk::<4>() else { return false };
-    // With any bit rate in its place it must be a header.
+    // With any other bit rate it must be a valid header.
     rates >> 4 == 0 && mpeg_frame(&[sync, version, rates | 0x50, mode]).is_some()
 }
 
 /// How `bytes` look to a person.
 fn describe(bytes: &[u8]) -> String {
-    // The last two are told by too few bits to keep frames from being looked for.
+    // The last two are recognised by too few bits to skip the search for frames.
     if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
         return name.into();
     }

@@ -1,24 +1,27 @@
 //! Vorbis in Ogg: the span is found by granule positions, and its packets are decoded with one before them.
 //!
-//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a full decode.
-//! Opening walks page headers and lists the pages of the first Vorbis stream of each link. A packet yields a quarter of
-//! its block and of the block before; the first of a link yields none. What ends on pages up to one with a granule
-//! position is a *group*: its packets' lengths should sum to the step of the granule position. So a fault condemns only the
-//! spans that touch it, and times behind it stay true.
+//! Input: the bytes of a recording. Output: the samples of any span, equal bit for bit to the same slice of a
+//! full decode. Opening walks page headers and lists the pages of the first Vorbis stream of each link. A
+//! packet yields a quarter of its block and of the previous block; the first of a link yields none. The
+//! packets that end on pages up to one with a granule position are a *group*: their lengths should sum to the
+//! step of the granule position. So a fault affects only the spans that touch it, and later times stay
+//! correct.
 //!
-//! The timeline is that of the granule positions. Some encoders and cutters write positions that are a few samples off,
-//! which players do not notice: where no page is missing and all checksums hold, samples beyond the position are cut at
-//! the group's end, missing ones are zeros there, and both are counted ([`Vorbis::repairs`]). More than a long block, or a
-//! position that goes back, is no such slip: then, as where pages are lost or damaged, the group is corrupt.
+//! The timeline is that of the granule positions. Some encoders and cutting tools write positions that are a
+//! few samples off; players ignore this. If no page is missing and all checksums are correct, samples beyond
+//! the position are cut at the group's end, missing ones are filled with zeros there, and both are counted
+//! ([`Vorbis::repairs`]). If a position is off by more than a long block, or decreases, or pages are lost or
+//! damaged, the group is corrupt.
 //!
-//! Start and end follow appendix A.2 and are no repairs: if the first group holds more samples than its granule position
-//! tells, they are cut off in front (behind, if the stream ends there); the last granule position cuts off the end, and
-//! is not believed beyond the last sample. A stream that starts late starts at sample 0 here, so the first group never
-//! disagrees with its position. Links of a chain with equal rate and channels are one timeline; any other link ends it.
+//! Start and end follow appendix A.2 and are no repairs: if the first group holds more samples than its
+//! granule position, they are cut at the start (at the end, if the stream ends there); the last granule
+//! position cuts the end, and is ignored beyond the last sample. A stream that starts late starts at sample 0
+//! here, so the first group never disagrees with its position. Links of a chain with equal rate and channels
+//! are one timeline; any other link ends it.
 //!
-//! A walk over groups passes each page and packet once. What it looks back for, a packet before the first group, is looked
-//! for on [`MAX_BACK`] pages, and a group has a most of pages and packets: no file makes a span cost more than a fixed
-//! number of steps beside its own.
+//! A walk over groups visits each page and packet once. It searches backwards, for a packet before the first
+//! group, on at most [`MAX_BACK`] pages, and the pages and packets of a group are limited. So in any file a
+//! span costs at most a fixed number of steps besides its own.
 //!
 //! Channels come in the order of WAV: front left, front right, center, low frequency, back, side.
 //!
@@ -126,13 +129,15 @@ struct Link {
     granules: Range<i64>,
 }
 
-/// Pages between a group and what it needs of a packet that begins before it: what lies further away counts as lost. A page has
-/// up to 64 KiB, a packet seldom more than two pages.
+/// Pages between a group and the start of a packet that it needs: a start further back counts as lost. A page
+/// has up to 64 KiB, a packet seldom more than two pages.
 const MAX_BACK: usize = 1 << 10;
-/// Pages and packets that a group may have; the specification asks for a granule position on each page that ends a packet.
+/// Pages and packets that a group may have; the specification asks for a granule position on each page that
+/// ends a packet.
 const MAX_GROUP: usize = 1 << 14;
 
-/// Bytes that the decoders of a chain may take together, where links differ: each change of headers makes a new one.
+/// Bytes that the decoders of a chain may take together, where links differ: each change of headers makes a
+/// new one.
 const MAX_CHAIN_BYTES: usize = 256 << 20;
 
 /// Packets up to a page with a granule position.
@@ -141,13 +146,13 @@ struct Group<'a> {
     pages: Range<usize>,
     /// Granule position where its samples begin.
     begin: i64,
-    /// Granule position that its last page tells.
+    /// Granule position of its last page.
     told: i64,
     /// Samples that its packets yield.
     n_samples: i64,
     /// The audio packet before it.
     before: Option<(Packet, u16)>,
-    /// Stands before its first packet.
+    /// A walk at its first packet.
     packets: Packets<'a>,
 }
 
@@ -158,7 +163,7 @@ impl Group<'_> {
     }
 }
 
-/// The next audio packet that ends on `pages`, and begins there or not far before.
+/// The next audio packet that ends on `pages`, and begins there or shortly before.
 fn next_audio(packets: &mut Packets<'_>, pages: &Range<usize>, setup: &Setup) -> Option<(Packet, u16)> {
     loop {
         let packet = packets.next_until(pages.end - 1)?;
@@ -170,7 +175,7 @@ fn next_audio(packets: &mut Packets<'_>, pages: &Range<usize>, setup: &Setup) ->
     }
 }
 
-/// Whether a group that begins on `first_page` may need `packet`, which begins on it or before.
+/// Whether a group that begins on `first_page` may need `packet`, which begins on that page or earlier.
 fn is_near(packet: &Packet, first_page: usize) -> bool {
     packet.first_page() + MAX_BACK >= first_page
 }
@@ -188,7 +193,8 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// From the group on that begins with the page `first_page` of `paged`, and with the granule position `begin`.
+    /// From the group on that begins with the page `first_page` of `paged`, and with the granule position
+    /// `begin`.
     fn new(paged: Paged<'a>, setup: &'a Setup, first_page: usize, begin: i64) -> Self {
         let Paged { bytes, pages } = paged;
         let mut back = 1;
@@ -207,7 +213,7 @@ impl<'a> Groups<'a> {
             {
                 this.before = Some(packet);
             }
-            // The packet before may begin pages earlier.
+            // The previous packet may begin pages earlier.
             if this.before.is_some() || from == 0 || back == MAX_BACK {
                 return this;
             }
@@ -215,7 +221,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The next group; none behind the last.
+    /// The next group; none after the last.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
@@ -250,7 +256,7 @@ impl<'a> Groups<'a> {
                 before = Some((packet, size));
             }
         }
-        // A group without packets hands on what it was given.
+        // A group without packets passes on its input.
         self.before = before.or(self.before);
         (self.first_page, self.begin) = (group.pages.end, group.told);
         Ok(Some(group))
@@ -320,7 +326,8 @@ impl<'a> Vorbis<'a> {
         }
     }
 
-    /// Samples that granule positions cut off or ask for beyond what the packets yield, start and end aside. Walks all packets.
+    /// Samples that granule positions cut off or demand beyond those of the packets, except at start and end.
+    /// Walks all packets.
     pub fn repairs(&self) -> Repairs {
         let repairs =
             |link: &Link| link.repairs(Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] });
@@ -349,7 +356,8 @@ impl<'a> Vorbis<'a> {
 
 /// Lists the first Vorbis stream of each link: its first page, and where in `others` its other pages are.
 fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &mut Vec<Page>) {
-    // Whether the link's first pages, one for each of its streams, are still coming, and whether one was of ours.
+    // Whether the link's first pages, one for each of its streams, are still coming, and whether one was of
+    // this stream.
     let (mut in_head, mut found) = (false, false);
     for page in Pages::new(bytes) {
         if page.begins_stream() {
@@ -467,7 +475,7 @@ impl Link {
 
         let last_page = pages.partition_point(|page| page.reach <= want.start);
         let mut groups = self.groups(paged, first_page(pages, last_page)?);
-        // Where wanted samples of the link lie in `out`.
+        // The place of the link's requested samples in `out`.
         let place = |samples: &Range<i64>| {
             at + (samples.start - want.start) as usize..at + (samples.end - want.start) as usize
         };
@@ -503,7 +511,7 @@ impl Link {
                 position += n_samples;
                 before = Some((packet, size));
             }
-            // What its packets do not reach.
+            // The samples that its packets do not reach.
             let missing = position.max(want.start)..end;
             if !missing.is_empty() {
                 for channel in 0..usize::from(setup.channels) {
@@ -516,10 +524,11 @@ impl Link {
         }
     }
 
-    /// Samples that the packets of `group` yield beyond its granule position; below 0 if they do not reach it.
+    /// Samples that the packets of `group` yield beyond its granule position; below 0 if they do not reach
+    /// it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if that is more than a slip of whoever wrote the position.
+    /// [`ErrorKind::Corrupt`] if that is more than a small error of the writer.
     fn check(&self, Paged { bytes, pages }: Paged<'_>, group: &Group<'_>) -> Result<i64> {
         let &Group { begin, told, n_samples, .. } = group;
         let end = begin + n_samples;
@@ -527,7 +536,7 @@ impl Link {
         if end == told || is_last && end >= self.granules.end {
             return Ok(0);
         }
-        // The page that tells where this group begins counts too.
+        // The page with the start position of this group counts too.
         let from = group.before.map_or(group.pages.start, |(before, _)| before.last_page);
         let is_slip = !is_last
             && told >= begin
@@ -547,7 +556,7 @@ impl Link {
         Ok(end - told)
     }
 
-    /// What [`Link::read`] cuts and fills over all groups.
+    /// The samples that [`Link::read`] cuts and fills over all groups.
     fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
@@ -648,7 +657,7 @@ mod tests {
         page
     }
 
-    /// Reads a recording whole, and in spans of a second; tells how many steps that took for each of its pages and packets.
+    /// Reads a recording whole, and in spans of a second; returns the steps per page and packet.
     fn steps_each(bytes: &[u8]) -> (u64, Result<u64>) {
         let pages: Vec<_> = Pages::new(bytes).collect();
         let n = pages.len() + Packets::new(bytes, &pages, 0).count();
@@ -661,7 +670,7 @@ mod tests {
         let whole = vorbis.read(&mut kept, 0..n_samples, &mut out).map(|()| n_samples);
         vorbis.repairs();
         let first = steps::take() / n as u64;
-        // A span looks at a fixed number of pages beside its own, wherever it lies.
+        // A span reads a fixed number of pages besides its own, at any position.
         for start in (0..n_samples.saturating_sub(100)).step_by(1000) {
             let _ = vorbis.read(&mut kept, start..start + 100, &mut out);
             assert!(steps::take() < 6 * (MAX_GROUP + MAX_BACK) as u64, "the span at {start}");
@@ -669,7 +678,8 @@ mod tests {
         (first, whole)
     }
 
-    /// Pages on which no packet ends, with and without granule positions, and packets without audio, among those with audio.
+    /// Pages on which no packet ends, with and without granule positions, and packets without audio, among
+    /// those with audio.
     #[test]
     fn pages_and_packets_without_audio_are_passed_once() {
         let bytes = file("perch_16000_mono.ogg");
@@ -696,7 +706,7 @@ mod tests {
         assert!(steps < 10 && whole.is_ok(), "{steps}");
     }
 
-    /// Links whose headers ask for other codebooks each time are not built without end.
+    /// The memory of decoders is limited for links whose headers have new codebooks each time.
     #[test]
     fn a_chain_takes_no_more_than_its_budget() {
         let bytes = file("vorbis_len_1025.ogg");
@@ -706,7 +716,7 @@ mod tests {
         assert!(each > 10_000);
         let mut chain = Vec::new();
         for i in 0..MAX_CHAIN_BYTES / each + 2 {
-            // A bitrate, of which decoders know nothing, makes other headers.
+            // A bitrate, which decoders ignore, makes different headers.
             let mut link = bytes.clone();
             link[28 + 16..28 + 20].copy_from_slice(&(i as u32 % 2).to_le_bytes());
             let end = Pages::new(&bytes).nth(1).unwrap().offset;

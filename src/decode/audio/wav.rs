@@ -18,9 +18,10 @@ use crate::{Error, ErrorKind, Result};
 
 /// The format tag of WAVEFORMATEXTENSIBLE, which has the real one in a GUID.
 const EXTENSIBLE: u16 = 0xfffe;
-/// What follows the format tag in the SubFormat of WAVEFORMATEXTENSIBLE: `xxxxxxxx-0000-0010-8000-00aa00389b71`.
+/// The bytes after the format tag in the SubFormat of WAVEFORMATEXTENSIBLE:
+/// `xxxxxxxx-0000-0010-8000-00aa00389b71`.
 const SUBFORMAT_TAIL: [u8; 8] = [0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
-/// Where the fields of a codec begin in the `fmt ` chunk: behind its own size, and behind the SubFormat.
+/// The start of a codec's fields in the `fmt ` chunk: after their size, and after the SubFormat.
 const OWN_FIELDS: usize = 18;
 const OWN_FIELDS_EXTENSIBLE: usize = 40;
 /// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
@@ -33,10 +34,10 @@ pub(super) enum Opened<'a> {
     Mpeg(&'a [u8]),
 }
 
-/// Sizes from here to 2^32 are what writers put down that never come back to fill in the true one.
+/// Sizes from here to 2^32 are placeholders of writers that never fill in the true size.
 const UNKNOWN_SIZE: u64 = 0x7fff_f000;
 
-/// A `data` chunk: the bytes that are there, and how many its header says, if it does.
+/// A `data` chunk: its existing bytes, and the number that its header declares, if any.
 #[derive(Clone, Copy)]
 struct Data<'a> {
     bytes: &'a [u8],
@@ -141,9 +142,9 @@ pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
     }
 }
 
-/// The format tag that the SubFormat of WAVEFORMATEXTENSIBLE stands for; none if it stands for no tag.
+/// The format tag of the SubFormat of WAVEFORMATEXTENSIBLE; none if it has no tag.
 ///
-/// In RIFX the GUID's three numbers are big-endian, or, by writers that copy it, little-endian.
+/// In RIFX the GUID's three numbers are big-endian, or little-endian from writers that copy it.
 fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
     let guid: [u8; 16] = array_at(fmt, 24)?;
     let tag = |endian| {
@@ -155,7 +156,7 @@ fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
     tag(endian).or_else(|| tag(Endian::Little))
 }
 
-/// What a format tag that is not decoded stands for, in brackets; nothing if it is none of the usual. Source: RFC 2361.
+/// The name of a format tag that is not decoded, in brackets; empty for unusual ones. Source: RFC 2361.
 fn tag_name(tag: u16) -> &'static str {
     match tag {
         0x0020 => " (Yamaha ADPCM)",
@@ -271,7 +272,7 @@ mod tests {
             pcm.read(&mut crate::decode::audio::Kept::default(), 0..2, &mut out).unwrap();
             assert_eq!(out.channel(0), [0.5, -0.5]);
         }
-        // Ambisonics, and a GUID of nobody's.
+        // Ambisonics, and an unknown GUID.
         for guid in [[1, 0, 0, 0, 0x21, 7, 0xd3, 0x11, 0x86, 0x44, 0xc8, 0xc1, 0xca, 0, 0, 0], [7; 16]] {
             let Err(error) = open(&file(b"RIFX", &extensible(guid), &[0; 4])) else { panic!("opened") };
             assert_eq!(error.kind, ErrorKind::Unsupported);

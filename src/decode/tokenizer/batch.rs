@@ -1,4 +1,4 @@
-//! Many texts on several threads: whoever is free takes the next few.
+//! Many texts on several threads: a free thread takes the next few.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -34,7 +34,7 @@ pub fn encode<T: AsRef<str> + Sync>(
         });
         std::iter::once(own).chain(joined.collect::<Vec<_>>()).collect()
     });
-    // Of several texts that cannot be encoded, the first is told.
+    // Of several texts that cannot be encoded, the first is reported.
     if let Some(error) =
         made.iter().filter_map(|made| made.as_ref().err()).min_by_key(|error| error.place.row)
     {

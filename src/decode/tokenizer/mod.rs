@@ -3,10 +3,11 @@
 //! In goes a text; out come the ids that the library its file was written for gives, bit for bit: tiktoken's `encode_ordinary`,
 //! `tokenizers`' `encode` without special tokens. Text that looks like a special token is ordinary text.
 //!
-//! The kind of a file is told by its content: Hugging Face's `tokenizer.json` (`hugging_face`), or tiktoken's rank file (`ranks`).
-//! Byte-level byte pair encoding, which is nearly all of them, is done here (`byte_level`): a scanner cuts the text (`scan`, or `split`
-//! for patterns that it doesn't know), each worker remembers words (`words`), and what is left is merged (`pairs`). Why not the
-//! libraries: `docs/decisions.md` has the table.
+//! The kind of a file is recognised by its content: Hugging Face's `tokenizer.json` (`hugging_face`), or
+//! tiktoken's rank file (`ranks`). Byte-level byte pair encoding, which is nearly all of them, is done here
+//! (`byte_level`): a scanner cuts the text (`scan`, or `split` for patterns that it doesn't know), each
+//! worker remembers words (`words`), and what is left is merged (`pairs`). Why not the libraries:
+//! `docs/decisions.md` has the table.
 //!
 //! Source: own.
 

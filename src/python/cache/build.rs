@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// The policy of a build: the loaders', but that a share has no meaning while nobody knows how many documents there are.
+/// The policy of a build: that of loaders, without shares, which need a known number of documents.
 fn policy(on_error: String, max_errors: Option<MaxErrors>) -> Result<Policy> {
     let mut problems = Vec::new();
     let config = PolicyConfig { on_error, max_errors, ..PolicyConfig::default() };
@@ -52,7 +52,7 @@ fn policy(on_error: String, max_errors: Option<MaxErrors>) -> Result<Policy> {
     if problems.is_empty() { Ok(policy) } else { Err(Error::new(ErrorKind::Config, problems.join("; "))) }
 }
 
-/// What `forebay.cache` says of a processor: its kind, what that kind needs, and how much of it at a time.
+/// The description of a processor by `forebay.cache`: its kind, the kind's parameters, and the batch size.
 fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, Limits)> {
     let (processor, want, max_record_bytes) = kind(given)?;
     let limits = match &processor {
@@ -137,7 +137,7 @@ impl Given {
     }
 }
 
-/// A build that goes on.
+/// A running build.
 #[pyclass(module = "forebay._core", name = "_CacheBuild", frozen)]
 pub struct _CacheBuild {
     /// Leaves in drop only.
@@ -197,7 +197,7 @@ impl _CacheBuild {
         Ok(Self { build: Some(Arc::new(build)), process: process::id() })
     }
 
-    /// What tells processor and shards from others, as far as it is known here.
+    /// The identity of processor and shards, as far as it is known here.
     #[staticmethod]
     fn identity<'py>(
         shards: &Bound<'py, PyAny>,
@@ -222,7 +222,8 @@ impl _CacheBuild {
         Ok(dict)
     }
 
-    /// The number of documents once it has ended, or None after `seconds`; raises what ended it.
+    /// The number of documents after the end of the build, or None after `seconds`; raises the error that
+    /// ended it.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         self.check_process()?;
         let most = Duration::try_from_secs_f64(seconds.clamp(0.0, 1.0)).unwrap_or_default();
@@ -230,14 +231,14 @@ impl _CacheBuild {
         logging::emitting(py, || ended.transpose().map_err(|error| to_python(py, &error)))
     }
 
-    /// Asks it to end.
+    /// Requests the build to end.
     fn cancel(&self) -> PyResult<()> {
         self.check_process()?;
         self.build.iter().for_each(|build| build.cancel());
         Ok(())
     }
 
-    /// How far it is.
+    /// The progress of the build.
     fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.check_process()?;
         let progress = self.build.as_ref().map(|build| build.progress()).unwrap_or_default();
@@ -268,11 +269,11 @@ impl _CacheBuild {
 }
 
 impl Drop for _CacheBuild {
-    /// Workers may be about to call a function of the user's, for which they need the interpreter.
+    /// Workers may be about to call a user's function, for which they need the interpreter.
     fn drop(&mut self) {
         let build = self.build.take();
         if self.process != process::id() {
-            // Its threads are the parent's, and what they had locked stays locked here.
+            // Its threads belong to the parent, and locks that they held stay locked here.
             std::mem::forget(build);
             return;
         }
@@ -290,7 +291,7 @@ fn typed((name, dtype): (String, Option<String>)) -> Result<(String, Option<Data
     Ok((name, dtype))
 }
 
-/// Reads and processes one shard, in a process that is not the writer's.
+/// Reads and processes one shard, in a process other than the writer's.
 #[pyclass(module = "forebay._core", name = "_ShardWork", frozen)]
 pub struct _ShardWork(Mutex<Work>);
 
@@ -322,12 +323,12 @@ impl _ShardWork {
         Ok(Self(Mutex::new(Work { reader, process: processor.worker(), policy, begin })))
     }
 
-    /// The next batch, processed, and what was left out of it; None behind the last.
+    /// The next batch, processed, and its documents that were left out; None after the last.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOut>)>> {
         let made = py.detach(|| -> Result<Option<(Processed, Vec<Error>)>> {
             let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Work { reader, process, policy, begin } = &mut *work;
-            // A batch goes to another process whole, though it is read in pieces.
+            // A batch is sent to another process whole, although it is read in pieces.
             let mut all: Option<(Processed, Vec<Error>)> = None;
             loop {
                 let mut skips = Skips::new(policy, *begin);

@@ -1,4 +1,4 @@
-//! Rows of files become objects of Python's, and what a function of the user's returns becomes documents.
+//! Rows of files become Python objects, and results of a user's function become documents.
 
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, RecordBatch, cast::AsArray, types};
 use arrow_schema::DataType as ArrowType;
@@ -16,7 +16,8 @@ use crate::{
     cache::{Column, DataType, Processed, build::inputs::Rows},
 };
 
-/// A field of documents: name, type, axes; then the bytes of the values, the number of values of each document, and the shapes.
+/// A field of documents: name, type, axes; then the bytes of the values, the number of values of each
+/// document, and the shapes.
 type FieldTuple<'py> = (
     String,
     String,
@@ -26,7 +27,7 @@ type FieldTuple<'py> = (
     PyReadonlyArray1<'py, i64>,
 );
 
-/// Documents out of their number and a tuple for each field, as `forebay.cache._documents.columns` makes them.
+/// Documents from their number and a tuple for each field, as `forebay.cache._documents.columns` makes them.
 pub fn processed(object: &Bound<'_, PyAny>) -> PyResult<Processed> {
     let (documents, fields): (u64, Vec<FieldTuple<'_>>) = object.extract()?;
     let column = |(name, dtype, rank, data, lengths, shapes): FieldTuple<'_>| {
@@ -52,7 +53,7 @@ pub fn processed(object: &Bound<'_, PyAny>) -> PyResult<Processed> {
     Ok(Processed { documents, columns: fields.into_iter().map(column).collect::<PyResult<_>>()? })
 }
 
-/// A document that another process left out: its row within the shard, the kind of its error, and what was found.
+/// A document that another process left out: its row within the shard, the kind and message of its error.
 pub type LeftOut = (u64, String, String);
 
 /// The error of a document that another process left out.
@@ -60,12 +61,12 @@ pub fn error((row, kind, reason): LeftOut) -> Error {
     Error::new(ErrorKind::of_document(&kind).unwrap_or(ErrorKind::Callback), reason).at_row(row)
 }
 
-/// What [`error`] takes.
+/// The argument of [`error`].
 pub fn left_out(error: &Error) -> LeftOut {
     (error.place.row.unwrap_or(0), error.kind.name().to_owned(), error.reason())
 }
 
-/// What [`processed`] takes.
+/// The argument of [`processed`].
 pub fn tuples(py: Python<'_>, processed: Processed) -> PyResult<Bound<'_, PyAny>> {
     let numbers = |all: Vec<u64>| PyArray1::from_vec(py, all.into_iter().map(|n| n as i64).collect());
     let fields = processed.columns.into_iter().map(|column| {
@@ -76,7 +77,7 @@ pub fn tuples(py: Python<'_>, processed: Processed) -> PyResult<Bound<'_, PyAny>
     (processed.documents, PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)?).into_bound_py_any(py)
 }
 
-/// A list with an object for each row: a dict for a row of a table, what JSON stands for, or a line.
+/// A list with an object for each row: a dict for a row of a table, a JSON value, or a line.
 pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyList>> {
     match rows {
         Rows::Text(lines) => PyList::new(py, lines),
@@ -136,7 +137,7 @@ fn dicts<'py>(py: Python<'py>, table: &RecordBatch) -> PyResult<Vec<Bound<'py, P
     Ok(dicts)
 }
 
-/// Numbers of one type: objects of Python's, or an array of all.
+/// Numbers of one type: Python objects, or one array.
 struct Numbers;
 
 impl Numbers {
@@ -158,7 +159,7 @@ impl Numbers {
     }
 }
 
-/// Calls `Numbers::$go::<T>` with the arrow type of `$dtype`, if it is one of numbers.
+/// Calls `Numbers::$go::<T>` with the arrow type of `$dtype`, if it is numeric.
 macro_rules! numbers {
     ($dtype:expr, $go:ident($($argument:expr),*)) => {
         match $dtype {

@@ -1,4 +1,4 @@
-//! A cache that is read, behind `forebay.cache.TreeStore`.
+//! Reading a cache, for `forebay.cache.TreeStore`.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::{
 #[pyclass(module = "forebay._core", name = "_CacheReader", frozen)]
 pub struct _CacheReader(CacheReader);
 
-/// Bytes of values; where each document ends, in values; its shape.
+/// Bytes of values; the end of each document, in values; its shape.
 type Parts<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
 
 #[pymethods]
@@ -31,31 +31,31 @@ impl _CacheReader {
         self.0.fields().iter().map(|field| (field.name.clone(), field.dtype.name(), field.rank)).collect()
     }
 
-    /// Shard, row, kind and reason of the first documents that were left out, as committed now.
+    /// Shard, row, kind and reason of the first documents that were left out, at the current commit.
     fn errors(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, String, String)>> {
         let skipped = py.detach(|| self.0.skipped()).map_err(|error| to_python(py, &error))?;
         Ok(skipped.listed.into_iter().map(|one| (one.shard, one.row, one.kind, one.reason)).collect())
     }
 
-    /// How many were left out.
+    /// The number of documents left out.
     fn n_errors(&self, py: Python<'_>) -> PyResult<u64> {
         let skipped = py.detach(|| self.0.skipped());
         skipped.map(|skipped| skipped.documents).map_err(|error| to_python(py, &error))
     }
 
-    /// How many documents there are, and whether there will be no more; as last seen.
+    /// The number of documents, and whether it is final; at the last check.
     fn length(&self) -> (u64, bool) {
         let length = self.0.length();
         (length.documents, length.is_final)
     }
 
-    /// The same as it is now.
+    /// The same, after a check of the ledger.
     fn refresh(&self, py: Python<'_>) -> PyResult<(u64, bool)> {
         let length = py.detach(|| self.0.refresh()).map_err(|error| to_python(py, &error))?;
         Ok((length.documents, length.is_final))
     }
 
-    /// Waits until there are `documents`, or no more will come; the length then.
+    /// Waits until there are `documents`, or the length is final; returns the length.
     fn wait(&self, py: Python<'_>, documents: u64) -> PyResult<(u64, bool)> {
         loop {
             py.check_signals()?;
@@ -90,7 +90,7 @@ impl _CacheReader {
             return Err(to_python(py, &Error::new(ErrorKind::Index, message)));
         }
         let read = || {
-            // What numpy cannot have, it tells by a panic.
+            // The numpy binding panics at sizes that numpy does not support.
             let mut out = room::zero_bytes(
                 usize::try_from((stop - start).saturating_mul(bytes)).unwrap_or(usize::MAX),
             )?;

@@ -1,4 +1,5 @@
-//! Shards and processors of both kinds: ours, which need no interpreter, and the user's, which are called with the GIL held.
+//! Shards and processors of both kinds: those of the core, which need no interpreter, and the user's, which
+//! are called with the GIL held.
 
 use std::sync::Arc;
 
@@ -25,22 +26,22 @@ use crate::{
     python::calls::call,
 };
 
-/// Some documents before they are processed, or after, if another process did it.
+/// Some documents before processing, or after it, if another process did it.
 pub enum Batch {
     Rows(Rows),
     Objects(Py<PyList>),
     Processed(Processed),
 }
 
-/// Where they come from.
+/// The source of documents.
 pub enum AnyShards {
     Files(Files),
-    /// For each shard a function from the number of documents to pass over to an iterator of documents.
+    /// For each shard a function from the number of documents to skip to an iterator of documents.
     Iterables {
         names: Vec<String>,
         open: Vec<Py<PyAny>>,
     },
-    /// For each shard a function from the number of batches to pass over to an iterator of processed batches.
+    /// For each shard a function from the number of batches to skip to an iterator of processed batches.
     Elsewhere {
         names: Vec<String>,
         open: Vec<Py<PyAny>>,
@@ -123,25 +124,25 @@ impl ReadShard<Batch> for Elsewhere {
         })?;
         let Some((processed, left_out)) = next else { return Ok(None) };
         left_out.into_iter().try_for_each(|one| skips.leave_out(convert::error(one)))?;
-        // Its rows are told by none but the worker that read them; nothing counts them here.
+        // Only the worker that read its rows reports them; they are not counted here.
         Ok(Some(Piece::whole(Batch::Processed(processed), 0)))
     }
 }
 
-/// What makes documents of them.
+/// The processor of documents.
 #[derive(Clone)]
 pub enum AnyProcessor {
     Keep,
     Tokenize(Tokenize),
     Features(Features),
-    /// A function from a list of documents to what `columns` understands, and `columns`.
+    /// A function from a list of documents to an argument of `columns`, and `columns`.
     Callable(Arc<(Py<PyAny>, Py<PyAny>)>),
     /// Documents that are arrays already, and `columns`.
     Columns(Arc<Py<PyAny>>),
 }
 
 impl AnyProcessor {
-    /// What tells it from others of ours; the user's tell it themselves.
+    /// The identity of a processor of the core; a user's function provides its own.
     pub fn describe(&self) -> Option<String> {
         match self {
             Self::Tokenize(Tokenize { tokenizer, text_column, has_bos, field, .. }) => Some(format!(
@@ -205,8 +206,9 @@ impl Process<Batch> for Worker {
     }
 }
 
-/// What `function` makes of a batch. If it raises and documents may be left out, each is tried alone, those that make it raise are
-/// left out, and the others are processed together: as if the bad ones had never been there.
+/// The result of `function` for a batch. If it raises and documents may be left out, each document is tried
+/// alone, those for which it raises are left out, and the others are processed together, as if the batch had
+/// held only these.
 fn called(
     failed: &str,
     batch: Batch,
@@ -241,7 +243,7 @@ fn called(
             }
         }
         match (refused.is_empty(), good.is_empty()) {
-            // It is not a document's fault.
+            // The error is not caused by a document.
             (true, _) => Err(raised),
             (false, true) => Ok((Processed::default(), refused)),
             (false, false) => Ok((make(&good)?, refused)),
@@ -253,14 +255,14 @@ fn called(
     Ok(processed)
 }
 
-/// Whether what was raised tells of the documents: not that the system failed, or that the user wants to stop.
+/// Whether the exception is about the documents, and not a system failure or a request of the user to stop.
 fn is_verdict(py: Python<'_>, raised: &PyErr) -> bool {
     raised.is_instance_of::<PyException>(py)
         && !raised.is_instance_of::<PyOSError>(py)
         && !raised.is_instance_of::<PyMemoryError>(py)
 }
 
-/// The text of each document, or why it has none.
+/// The text of each document, or the reason why it has none.
 fn texts(
     documents: &Bound<'_, PyList>,
     column: &str,

@@ -40,7 +40,7 @@ impl Array {
         Self { layout: layout.clone(), buffers, batch, parts: BTreeMap::new() }
     }
 
-    /// Whether any of its memory was granted, and whether for one row alone.
+    /// Whether any of its memory was granted by a permit, and whether for one row only.
     pub(crate) fn grants(&self) -> (bool, bool) {
         let own = self.buffers.iter().filter_map(Buffer::grant).map(|is_kept| (true, !is_kept));
         let parts = self.parts.values().map(Self::grants);

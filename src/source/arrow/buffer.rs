@@ -43,7 +43,7 @@ pub(crate) struct Buffer {
     codec: Option<Codec>,
     /// The whole buffer, once decompressed.
     memory: Option<Bytes>,
-    /// What that was granted by, and whether for later rows as well.
+    /// The permit of that memory, and whether it serves later rows as well.
     permit: Option<(Permit, bool)>,
     window: Bytes,
     /// Where the window starts within the buffer.
@@ -131,7 +131,7 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// Whether the memory was granted, for later rows or for one alone.
+    /// Whether the memory was granted by a permit, for later rows or for one only.
     pub(crate) fn grant(&self) -> Option<bool> {
         self.permit.as_ref().map(|&(_, is_kept)| is_kept)
     }
@@ -139,21 +139,21 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // From now on it is its records' alone.
+        // From now on only its records hold it.
         if let Some((permit, _)) = &self.permit {
             permit.let_go();
         }
     }
 }
 
-/// Asks for the memory of a buffer and of what it is decompressed to, going by what it claims.
+/// Requests the memory of a buffer and of its decompressed bytes, by its claims.
 fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
     let mut prefix = [0; 8];
     if span.len < prefix.len() as u64 || span.at.saturating_add(span.len) > shard.file.size() {
         return Ok(None);
     }
     shard.file.read_exact(&mut prefix, span.at)?;
-    // A claim beyond the limit is refused before anything is decompressed.
+    // A claim beyond the limit is refused before decompression.
     let claimed = u64::try_from(i64::from_le_bytes(prefix)).unwrap_or(0);
     let most = shard.max_record_bytes().max(span.len.saturating_mul(USUAL_RATIO));
     let bytes = span.len.saturating_add(claimed.min(most));

@@ -5,8 +5,9 @@
 //! current block; rows read alone leave that block in place, so both ways may be mixed. Several readers, each at a block of its
 //! own, read ahead: [`ArrowSource::block_rows`] says how many rows make one.
 //!
-//! Of a large recording a part may be enough, which its head tells: one more read, but of less. So heads are read first only
-//! where the last recording was of that kind, or the recording is larger than a block; of others, all is read at once.
+//! For a large recording a part may be enough, which its head shows: one more read, but of fewer bytes. So
+//! heads are read first only if the last recording was of that kind, or the recording is larger than a block;
+//! other recordings are read in one read.
 
 use std::{
     ops::Range,
@@ -33,7 +34,7 @@ use crate::{
 pub(super) const BLOCK: u64 = SMALL_READ;
 /// How many bytes a block's rows have on average, so that most blocks are below the most.
 const USUAL_BLOCK: u64 = 3 << 20;
-/// How far behind a block's start the system is told what will be read.
+/// How far after a block's start the next reads are announced to the system.
 const ANNOUNCED: u64 = 4 * BLOCK;
 /// How many rows are looked at to fill a block; a guard where rows are empty.
 const BLOCK_ROWS: u64 = 1 << 16;
@@ -106,7 +107,7 @@ impl ArrowReader {
         }
     }
 
-    /// From now on asks before it takes memory for large reads.
+    /// From now on requests memory for large reads.
     pub(super) fn ask(&mut self, leave: Leave) {
         self.leave = leave;
     }
@@ -138,7 +139,7 @@ impl ArrowReader {
     pub fn read_excerpt(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         let (shard, local) = self.source.locate(row);
         let record = self.read_local(shard, local, run.max(1), excerpt);
-        // What was granted for one row goes with it.
+        // A permit for one row is released with it.
         let has_granted = self.shards.first().is_some_and(|open| open.has_granted.load(Ordering::Relaxed));
         if has_granted && self.batches.first().is_some_and(|batch| batch.grants().1) {
             self.batches.remove(0);
@@ -217,7 +218,8 @@ impl ArrowReader {
         let source = Arc::clone(&self.source);
         let in_parts = &source.in_parts;
         let were_parts = in_parts.load(Ordering::Relaxed);
-        // One that is too large for a block is read alone anyway, and a head costs little beside all of it.
+        // A recording too large for a block is read alone anyway, and a head costs little compared with all
+        // of it.
         if is_large && (were_parts || span.len > BLOCK) {
             let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt, &self.leave)?;
             if was_part != were_parts {
@@ -449,7 +451,7 @@ impl ArrowSource {
 }
 
 impl OpenBatch {
-    /// Whether any of its memory was granted, and whether for one row alone.
+    /// Whether any of its memory was granted by a permit, and whether for one row only.
     fn grants(&self) -> (bool, bool) {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
         let grants = arrays.into_iter().flatten().map(Array::grants);

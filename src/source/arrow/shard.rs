@@ -55,7 +55,7 @@ impl Windows {
 /// What the readers of a source share.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
-    /// One for each shard. Locked while the file is opened: who wants it as well waits for that.
+    /// One for each shard. Locked while the file is opened: other threads that need it wait.
     files: Box<[Mutex<Weak<StoredFile>>]>,
     windows: Mutex<Windows>,
     max_record_bytes: u64,
@@ -106,10 +106,10 @@ pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
     pub index: Arc<Index>,
-    /// What its reader asks for the memory of buffers that are decompressed, and whether they are for later rows as well.
+    /// The gate of its reader for the memory of decompressed buffers, and whether they serve later rows as well.
     pub leave: Leave,
     pub is_kept: bool,
-    /// Whether any was granted yet: of most shards none ever is.
+    /// Whether any was granted yet: most shards never need a permit.
     pub has_granted: AtomicBool,
     all: Arc<OpenShards>,
 }

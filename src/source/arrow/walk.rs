@@ -18,8 +18,8 @@ pub(crate) type Contradiction = &'static str;
 /// The most buffers that an array of views may have.
 const MOST_BUFFERS: usize = 1 << 20;
 
-/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. A buffer of so many bytes may hold
-/// `most_held` of them, once decompressed.
+/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. `most_held` gives the most
+/// decompressed bytes for a buffer's bytes.
 pub(crate) fn locate(
     batch: &RecordBatch<'_>,
     version: MetadataVersion,
@@ -37,7 +37,7 @@ pub(crate) fn locate(
         body,
         most_held,
         wanted,
-        // bounded: a few columns are wanted.
+        // bounded: a few columns are requested.
         found: vec![None; wanted.len()],
         path: Vec::new(),
         n_rows,

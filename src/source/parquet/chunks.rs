@@ -63,13 +63,14 @@ struct State {
     held: u64,
     /// What kept the decoder from its bytes.
     error: Option<Error>,
-    /// The large pages of the batch, and those that the decoder still has: of which column, whether a dictionary.
+    /// The large pages of the batch, and those that the decoder still holds: column, and whether a
+    /// dictionary.
     pages: Vec<((usize, bool), Permit)>,
 }
 
 impl Drop for State {
     fn drop(&mut self) {
-        // From now on they are their records' alone.
+        // From now on only their records hold them.
         self.pages.iter().for_each(|(_, permit)| permit.let_go());
     }
 }
@@ -118,19 +119,19 @@ impl Chunks {
         }
     }
 
-    /// Waits until there is room for a large page, or nothing more comes of waiting.
+    /// Waits until there is room for a large page, or until further waiting is useless.
     pub(super) fn room(&self) -> Result<Option<Permit>, ParquetError> {
         self.0.leave.keep(SMALL_READ + 1).map_err(|error| self.refuse(error))
     }
 
-    /// Counts a large page: of which column, whether a dictionary, and its bytes.
+    /// Counts a large page: its column, whether it is a dictionary, and its bytes.
     pub(super) fn keep(&self, of: (usize, bool), bytes: u64) {
         if let Some(permit) = self.0.leave.kept(bytes) {
             self.0.state().pages.push((of, permit));
         }
     }
 
-    /// What the large pages of the batch were granted by.
+    /// The permits of the large pages of the batch.
     pub(super) fn permits(&self) -> Arc<[Permit]> {
         self.0.state().pages.iter().map(|(_, permit)| permit.clone()).collect()
     }
@@ -151,7 +152,7 @@ impl Chunks {
 /// The chunks in order; those that are close to each other as one, up to `longest` bytes.
 fn merged(mut chunks: Vec<Range<u64>>, longest: u64) -> Vec<Range<u64>> {
     chunks.sort_unstable_by_key(|chunk| (chunk.start, chunk.end));
-    // bounded: by the chunks, which are there.
+    // bounded: by the existing chunks.
     let mut extents: Vec<Range<u64>> = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         match extents.last_mut() {

@@ -66,8 +66,8 @@ fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
     parsed.map_err(|error| Error::new(ErrorKind::Format, "the footer cannot be read").because(error))
 }
 
-/// The metadata of a file of `size` bytes, if no row group claims a negative number of rows, the sum is the file's, and
-/// the file backs it.
+/// The metadata of a file of `size` bytes, if no row group claims a negative number of rows, their sum equals
+/// the file's number, and a file of this size can have as many.
 fn checked(metadata: ParquetMetaData, size: u64) -> Result<ParquetMetaData> {
     let claimed = metadata.file_metadata().num_rows();
     let counts = metadata.row_groups().iter().map(|group| group.num_rows());

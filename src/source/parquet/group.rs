@@ -47,7 +47,7 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// What the footer says of the wanted columns of a row group, decompressed.
+    /// The decompressed bytes of the requested columns of a row group, by the footer.
     pub(super) fn group_bytes(&self, group: usize) -> u64 {
         let columns = self.metadata.row_groups().get(group).map_or(&[][..], |group| group.columns());
         let wanted = self.plan.leaves.iter().filter_map(|&leaf| columns.get(leaf));
@@ -76,7 +76,7 @@ impl Decoder {
         Self::new(open, blocks, leave, group, rows, batch_rows(open, group)?, BLOCK)
     }
 
-    /// The values of one row, which somebody else asks for.
+    /// The values of one row, for another caller.
     pub(super) fn one(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Values> {
         Self::alone(open, blocks, group, row)?.next(open, group)
     }
@@ -141,7 +141,7 @@ impl Decoder {
         Values::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
     }
 
-    /// The same as the decoder has it.
+    /// The same in the decoder's form.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -241,7 +241,7 @@ impl RowGroups for GroupChunks<'_> {
             batch_rows: self.batch_rows,
             chunks: self.chunks.clone(),
             column,
-            // What a page is decompressed from is held beside it.
+            // The compressed bytes of a page are held beside it.
             copies: if chunk.compression() == Compression::UNCOMPRESSED { 1 } else { 2 },
             asks: true,
         };

@@ -1,8 +1,8 @@
 //! Looks at pages before the decoder does, where it would allocate by a number that nothing backs.
 //!
-//! Three numbers are of that kind: the size of a page when decompressed, the number of values of a dictionary, and the number of
-//! lengths of a delta encoding. A page that claims more than its bytes can hold is refused, and so is a header that is none
-//! (`thrift`); all else about it is the decoder's to judge.
+//! Three numbers are of that kind: the size of a page when decompressed, the number of values of a
+//! dictionary, and the number of lengths of a delta encoding. A page that claims more than its bytes can hold
+//! is refused, and so is an invalid header (`thrift`); the decoder checks all else.
 //!
 //! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than their average, or
 //! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So what a batch of
@@ -34,7 +34,7 @@ const USUAL_PAGE: u64 = 8 << 20;
 const USUAL_RATIO: u64 = 64;
 /// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
-/// What a value of a list takes at most, once decoded: a number, or a view of bytes.
+/// The most bytes of a decoded value of a list: a number, or a view of bytes.
 const LIST_VALUE: u64 = 16;
 
 /// Where a column chunk lies, and how large its pages may be.
@@ -64,10 +64,11 @@ impl Chunk {
         Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes, is_flat }
     }
 
-    /// Looks at the header of a page, which `bytes` begin with; false if they end within it.
+    /// Checks the header of a page, with which `bytes` begin; false if they end within it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for what is no header or a claim that cannot be, [`ErrorKind::TooLarge`] for one beyond the limit.
+    /// [`ErrorKind::Corrupt`] for an invalid header or an impossible claim, [`ErrorKind::TooLarge`] for one
+    /// beyond the limit.
     pub(super) fn check_header(&self, bytes: &[u8]) -> Result<bool> {
         let PageClaims { size, compressed, n_values, values_and_rows } = match page_claims(bytes) {
             Ok(claims) => claims,
@@ -102,7 +103,7 @@ impl Chunk {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         if size > USUAL_PAGE {
-            // The decoder would end the process if the system refused it this much.
+            // The decoder would abort the process if this allocation failed.
             room::zero_bytes(size as usize)?;
         }
         let held = size.max(compressed) / SMALLEST_VALUE;
@@ -280,18 +281,18 @@ pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has levels that tell nulls.
     pub is_nullable: bool,
-    /// Whether rows are lists, so that each page has levels that tell where these begin.
+    /// Whether rows are lists, so that each page has levels with their starts.
     pub is_repeated: bool,
-    /// The most bytes that the values of a page of lists may come to, unless they are encoded to a 64th.
+    /// The most bytes of the values of a page of lists, unless they are at most 64 times the encoded bytes.
     pub max_bytes: u64,
     /// How many rows are decoded at a time.
     pub batch_rows: u64,
     pub chunks: Chunks,
     /// Which of the chunks.
     pub column: usize,
-    /// How often the bytes of a page are in memory.
+    /// How many copies of a page's bytes are in memory.
     pub copies: u64,
-    /// Whether the next page may be a large one, going by the last.
+    /// Whether the next page may be a large one, judging by the last.
     pub asks: bool,
 }
 
@@ -299,7 +300,8 @@ impl Checked {
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
         let mut held = self.size(page)?;
         if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
-            // A run of equal values takes some bytes, however many there are; of rows that are lists one may have all of them.
+            // A run of equal values takes some bytes for any number of values; if rows are lists, one row may
+            // have all of them.
             let values = u64::from(page.num_values()).saturating_mul(LIST_VALUE);
             let limit =
                 self.max_bytes.max(MAX_BATCH).max((page.buffer().len() as u64).saturating_mul(USUAL_RATIO));
@@ -329,7 +331,7 @@ impl Checked {
         let size = page.buffer().len() as u64;
         let (values, encoding) = match page {
             Page::DataPage { buf, encoding, .. } => {
-                // The levels come first, each kind behind its length.
+                // The levels come first, each kind after its length.
                 let n_levels = usize::from(self.is_repeated) + usize::from(self.is_nullable);
                 let behind = |buf: &'_ [u8]| {
                     let levels = buf.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
@@ -395,7 +397,7 @@ impl Iterator for Checked {
 
 impl PageReader for Checked {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        // How large it is nobody knows before: what was read must be on its way out.
+        // Its size is unknown before: earlier records must be on their way to the workers.
         let room = if self.asks { self.chunks.room()? } else { None };
         let page = self.pages.get_next_page()?;
         drop(room);

@@ -1,8 +1,9 @@
 //! Reads rows: finds the row group, and decodes it as far as it is needed.
 //!
-//! Rows that will be wanted in order are decoded together, a batch at a time, and handed out as slices of the decoded pages: only
-//! the current batch is held, and what lies before it is held by whoever still uses it. A row that is wanted alone costs the
-//! pages that it is in, and leaves the current batch in place; it is copied, so that it holds on to nothing else.
+//! Rows that are read in order are decoded together, a batch at a time, and handed out as slices of the
+//! decoded pages: the reader holds only the current batch; earlier ones are held by their remaining slices. A
+//! row that is read alone costs the pages that it is in, and leaves the current batch in place; it is copied,
+//! so that it keeps no other memory alive.
 
 use std::{
     ops::Range,
@@ -42,7 +43,7 @@ pub struct ParquetReader {
     files: Vec<(usize, OpenFile)>,
     current: Option<Current>,
     leave: Leave,
-    /// What the row that is wanted alone was granted by.
+    /// The permit of a row that is read alone.
     permit: Option<Permit>,
 }
 
@@ -108,7 +109,7 @@ impl ParquetReader {
             let path = if bytes.is_none() { values.path(at)? } else { None };
             Ok((values.label(at)?, bytes, path, values.is_granted(at)))
         });
-        // The pages are gone, unless the row was one of many.
+        // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, is_granted) = values?;
         if is_granted {
@@ -176,7 +177,8 @@ impl ParquetReader {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
         if run <= 1 {
-            // Its page and what that is decompressed to, and the copy of the row: the footer tells no more.
+            // Its page, compressed and decompressed, and the copy of the row: the footer has no smaller
+            // bound.
             let bytes = open.group_bytes(group.index).saturating_mul(2);
             self.permit = self.leave.admit(bytes)?;
             return take(&Decoder::one(open, &source.blocks, group.index, row)?, 0);

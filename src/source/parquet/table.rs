@@ -1,7 +1,9 @@
-//! The rows of a file with all their columns, or some, as tables: for what is no recording and no document of a loader.
+//! The rows of a file with all their columns, or some, as tables: for data other than recordings and a
+//! loader's documents.
 //!
-//! Footer, reads, looks at pages and decoder are those of [`super::ParquetReader`]. Bytes and text are decoded as views, so that a value
-//! that many rows share is there once. Rows that cannot be decoded together, because they come to too much, are decoded one by one.
+//! Footer, reads, page checks and decoder are those of [`super::ParquetReader`]. Bytes and text are decoded
+//! as views, so that a value shared by many rows is in memory once. Rows that are too large to be decoded
+//! together are decoded one by one.
 
 use std::{
     path::Path,
@@ -36,7 +38,7 @@ pub(crate) struct ParquetTable {
     open: OpenFile,
     blocks: Arc<BlockPool>,
     schema: SchemaRef,
-    /// The row group and the row of it that come next.
+    /// The next row group, and the next row in it.
     group: usize,
     row: u64,
     /// Decodes from there on.
@@ -64,7 +66,7 @@ impl ParquetTable {
         Ok(Self { open, blocks: Arc::default(), schema, group: 0, row: 0, decoder: None, alone_until: 0 })
     }
 
-    /// All columns, whether they are read or not.
+    /// All columns, read or not.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -74,7 +76,7 @@ impl ParquetTable {
         self.open.metadata.file_metadata().num_rows().max(0) as u64
     }
 
-    /// Says which columns are read, by their places; they come in the order of the file.
+    /// Chooses the columns to read, by their indices; they come in the order of the file.
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if they cannot be decoded.
@@ -85,7 +87,7 @@ impl ParquetTable {
         Ok(())
     }
 
-    /// Passes over rows, before any was read.
+    /// Skips rows, before any was read.
     pub(crate) fn skip(&mut self, mut rows: u64) {
         while let Some(n) = self.rows_of(self.group) {
             if rows < n {
@@ -97,10 +99,11 @@ impl ParquetTable {
         }
     }
 
-    /// The next rows, at least one; None behind the last.
+    /// The next rows, at least one; None after the last.
     ///
     /// # Errors
-    /// As [`super::ParquetReader::read`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row that comes to more than it may.
+    /// As [`super::ParquetReader::read`] for pages that cannot be read, [`ErrorKind::TooLarge`] for a row
+    /// beyond the limit.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(n) = self.rows_of(self.group) {
             if self.row < n {
@@ -146,7 +149,7 @@ impl ParquetTable {
     }
 }
 
-/// A field with bytes and text as views, wherever they are in it.
+/// A field with bytes and text as views, at any depth.
 fn viewed(field: &Arc<Field>) -> Arc<Field> {
     let data_type = match field.data_type() {
         DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
@@ -164,7 +167,7 @@ fn wrong_rows(n: usize) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the pages hold {n} rows where the footer says others"))
 }
 
-/// How to decode the columns at these places.
+/// How to decode the columns with these indices.
 fn plan(
     metadata: &::parquet::file::metadata::ParquetMetaData,
     schema: &SchemaRef,

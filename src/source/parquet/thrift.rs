@@ -1,12 +1,13 @@
 //! Footers and page headers, walked within bounds before the `parquet` crate parses them.
 //!
-//! In go bytes, out comes whether every field has the type that `parquet.thrift` gives it, every list has as many
-//! elements as it claims, and nothing is nested deeper than [`MOST_DEPTH`]. The crate takes the type of a known field
-//! for granted, allocates for a list by its claimed length, builds the tree of columns by recursion, and passes over
-//! lists of booleans without taking bytes for them. What passes here can make it do none of that beyond the limits below.
+//! Input: bytes. Output: whether every field has the type that `parquet.thrift` gives it, every list has as
+//! many elements as it claims, and no value is nested deeper than [`MOST_DEPTH`]. The crate does not check
+//! the type of a known field, allocates for a list by its claimed length, builds the tree of columns by
+//! recursion, and skips lists of booleans without consuming bytes. For bytes that pass this check, it does
+//! none of that beyond the limits below.
 //!
-//! The tree of columns is checked too: `num_children` against the elements that there are, its depth, and what the paths of all
-//! columns come to, since each column keeps the names of those above it.
+//! The tree of columns is checked too: `num_children` against the existing elements, its depth, and the total
+//! length of all columns' paths, since each column keeps the names of those above it.
 //!
 //! Source: "Thrift compact protocol"; Parquet format, `parquet.thrift`; own for the limits.
 
@@ -14,7 +15,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// How deep structs and lists may lie within each other; `parquet.thrift` needs 8.
 const MOST_DEPTH: u32 = 32;
-/// How deep columns may be nested, the root not counted. Lists and maps take two levels of it, three in old files.
+/// How deep columns may be nested, the root not counted. Lists and maps take two levels of it, three in old
+/// files.
 const MOST_SCHEMA_DEPTH: usize = 64;
 /// The most elements of any list.
 const MOST_ELEMENTS: usize = 1 << 20;
@@ -24,7 +26,7 @@ const MOST_COLUMNS: usize = 1 << 17;
 const MOST_GROUPS: usize = 1 << 18;
 /// The most column chunks of all row groups.
 const MOST_CHUNKS: usize = 1 << 20;
-/// What the paths of all columns may come to, bytes.
+/// The most bytes of the paths of all columns.
 const MOST_PATH_BYTES: usize = 64 << 20;
 
 /// The type of a value.
@@ -151,7 +153,7 @@ const FILE_META_DATA: Kind = Struct(&[
     (8, Struct(&[(1, ENCRYPTION), (2, ENCRYPTION)])),
     (9, Binary),
 ]);
-/// Fields that are looked at once more.
+/// Fields that are checked once more.
 const SCHEMA: i16 = 2;
 const ROW_GROUPS: i16 = 4;
 const NAME: i16 = 4;
@@ -176,7 +178,7 @@ const DATA_V2: i16 = 8;
 /// Checks the metadata of a file: the bytes before their length and the magic at its end.
 ///
 /// # Errors
-/// [`ErrorKind::Format`] for what is no such metadata, or is beyond a limit.
+/// [`ErrorKind::Format`] for invalid metadata, or metadata beyond a limit.
 pub fn check_footer(bytes: &[u8]) -> Result<()> {
     let walked = Input(bytes).value(FILE_META_DATA, MOST_DEPTH).and_then(|()| shape(bytes));
     walked.map_err(|wrong| {
@@ -188,7 +190,8 @@ pub fn check_footer(bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Looks at the numbers of columns and row groups, and at the tree of columns, of a footer whose fields are of their types.
+/// Checks the numbers of columns and row groups, and the tree of columns, of a footer whose fields have the
+/// right types.
 fn shape(bytes: &[u8]) -> Result<(), Wrong> {
     let mut n_chunks = 0;
     Input(bytes).fields(|id, code, input| match id {
@@ -216,13 +219,15 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
     })
 }
 
-/// Walks the tree of columns, which is a list in which each element says how many of those behind it are its children.
+/// Walks the tree of columns, which is a list: each element has the number of following elements that are its
+/// children.
 fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
     let (_, n) = input.list()?;
     if n > MOST_COLUMNS {
         return Err(Wrong::Not("it lists more columns than are read, 131072"));
     }
-    // Of each group around the next element: how many of its children are to come, and the bytes of its path.
+    // For each group around the next element: the number of its remaining children, and the bytes of its
+    // path.
     let mut open: Vec<(usize, usize)> = Vec::new();
     let mut path_bytes = 0usize;
     for at in 0..n {
@@ -266,23 +271,23 @@ fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// What the header of a page claims; zero for what is not there.
+/// The claims of a page's header; zero for missing ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PageClaims {
     pub size: u64,
     pub compressed: u64,
     /// Values of a dictionary.
     pub n_values: u64,
-    /// Values and rows of a data page of version 2: a decoder passes over pages by rows, and reads them by values.
+    /// Values and rows of a data page of version 2: a decoder skips pages by rows, and reads them by values.
     pub values_and_rows: Option<[i64; 2]>,
 }
 
-/// The claims of the page whose header `bytes` begin with. Negative numbers are the decoder's to refuse.
+/// The claims of the page with whose header `bytes` begin. The decoder refuses negative numbers.
 pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
     let mut walked = Input(bytes);
     walked.value(PAGE_HEADER, MOST_DEPTH)?;
     let mut claims = PageClaims::default();
-    // A field may be there several times; the decoder takes the last one, and any may be believed.
+    // A field may occur several times; the decoder uses the last one, and each must be checked.
     Input(bytes).fields(|id, code, input| {
         let claim = match id {
             SIZE => &mut claims.size,
@@ -318,16 +323,16 @@ pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
     Ok(claims)
 }
 
-/// Why a walk ends.
+/// The reason why a walk ends early.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// The bytes end before the value does.
     Short,
-    /// What it is not, in words.
+    /// The expected form, in words.
     Not(&'static str),
 }
 
-/// Bytes that are yet to be walked.
+/// Bytes still to be walked.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -388,7 +393,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Calls `take` with the number and type of each field of a struct; it must pass over the value.
+    /// Calls `take` with the number and type of each field of a struct; it must consume the value.
     fn fields(&mut self, mut take: impl FnMut(i16, u8, &mut Self) -> Result<(), Wrong>) -> Result<(), Wrong> {
         let mut last = 0i16;
         loop {
@@ -405,7 +410,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Passes over a value of a known type.
+    /// Skips a value of a known type.
     fn value(&mut self, kind: Kind, depth: u32) -> Result<(), Wrong> {
         let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
         match kind {
@@ -439,7 +444,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Passes over a value of the type `code`, of a field that is not known.
+    /// Skips a value of the type `code`, of an unknown field.
     fn skip(&mut self, code: u8, depth: u32) -> Result<(), Wrong> {
         let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
         match code {
@@ -590,7 +595,8 @@ mod tests {
             let bytes = [vec![0x15, 2, 0x19, 0xfc], varint(n), vec![0; 40]].concat();
             refused(&bytes);
         }
-        // Empty structs back a list of as many, yet no element of a schema is empty for long.
+        // Empty structs are enough bytes for a list of that length, but elements of a schema must have a
+        // name.
         let bytes = [vec![0x15, 2, 0x19, 0xfc], varint(1 << 19), vec![0; 1 << 20]].concat();
         assert!(refused(&bytes).contains("more columns"));
         let groups = [vec![0x16, 0, 0x19, 0xfc], varint(1 << 19), vec![0; 1 << 20]].concat();

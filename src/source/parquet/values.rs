@@ -32,11 +32,11 @@ struct ByteColumn {
     array: BinaryViewArray,
     /// Where short values lie.
     views: (Bytes, bool),
-    /// Where long values lie, and whether these were granted.
+    /// The memory of long values, and whether it was granted by a permit.
     pages: Vec<(Bytes, bool)>,
 }
 
-/// A page, and what the large pages of its batch were granted by.
+/// A page, and the permits of the large pages of its batch.
 struct Page<T>(T, #[allow(dead_code, reason = "held")] Arc<[Permit]>);
 
 impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Page<T> {
@@ -71,7 +71,7 @@ impl Values {
         self.value(self.bytes.as_ref(), row)
     }
 
-    /// Whether the bytes of a row lie in memory that was granted.
+    /// Whether the bytes of a row lie in memory that was granted by a permit.
     pub(super) fn is_granted(&self, row: usize) -> bool {
         self.bytes.as_ref().and_then(|bytes| bytes.place(row)).is_some_and(|(page, ..)| page.1)
     }
@@ -148,9 +148,9 @@ impl ByteColumn {
         bytes.map(Some).ok_or_else(wrong)
     }
 
-    /// What a row's bytes lie in, from where on, and how many they are, as its view says.
+    /// The memory of a row's bytes, their offset, and their number, by its view.
     fn place(&self, row: usize) -> Option<(&(Bytes, bool), usize, usize)> {
-        /// The longest value that lies in its view.
+        /// The longest value that is stored in its view.
         const INLINE: usize = 12;
         let view = self.array.views().get(row)?.to_le_bytes();
         let word =

@@ -28,7 +28,7 @@ impl Queues {
     /// Puts a slot at the end of its queue.
     pub fn push(&mut self, len: usize, slot: u32) {
         if self.next.len() <= slot as usize {
-            // bounded: a word for each document that is held.
+            // bounded: a word for each held document.
             self.next.resize(slot as usize + 1, NONE);
         }
         self.next[slot as usize] = NONE;

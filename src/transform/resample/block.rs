@@ -118,7 +118,8 @@ impl Block {
     /// surrounded by zeros.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses the thread's working memory.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation of the thread's working memory
+    /// failed.
     pub(super) fn run(
         &self,
         source: &[f32],

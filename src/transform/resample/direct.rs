@@ -92,7 +92,8 @@ impl Direct {
     /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses the thread's working memory.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation of the thread's working memory
+    /// failed.
     pub(super) fn run(
         &self,
         source: &[f32],

@@ -2,10 +2,11 @@
 
     python make_odd.py
 
-Needs numpy alone (made with 2.4.6). An independent statement of torchaudio's `MelSpectrogram` with its defaults, in float64:
-frames, window and transform by the definition of `torch.stft`, bands by that of `torchaudio.functional.melscale_fbanks`, whose
-bins are `linspace(0, sample_rate // 2, n_fft // 2 + 1)` and whose highest edge is `sample_rate // 2`, whatever the parity of
-`n_fft`. With even sizes it is compared with torchaudio's own numbers, in the files of golden.tsv, before anything is written.
+Needs numpy alone (made with 2.4.6). An independent statement of torchaudio's `MelSpectrogram` with its
+defaults, in float64: frames, window and transform by the definition of `torch.stft`, bands by that of
+`torchaudio.functional.melscale_fbanks`, whose bins are `linspace(0, sample_rate // 2, n_fft // 2 + 1)` and
+whose highest edge is `sample_rate // 2`, whatever the parity of `n_fft`. With even sizes it is compared with
+torchaudio's own numbers, in the files of golden.tsv, before anything is written.
 """
 
 import pathlib
@@ -25,7 +26,8 @@ CASES = [
 
 def log_mel(x, rate, n_fft, win_length, hop, n_mels, power, f_min=0.0, f_max=None):
     f_max = float(rate // 2) if f_max is None else f_max
-    # torch.stft, center=True, pad_mode="reflect", onesided: n_fft // 2 samples on either side, n_fft // 2 + 1 bins.
+    # torch.stft, center=True, pad_mode="reflect", onesided: n_fft // 2 samples on either side, n_fft // 2 + 1
+    # bins.
     x = numpy.pad(x.astype(numpy.float64), n_fft // 2, mode="reflect")
     frames = numpy.lib.stride_tricks.sliding_window_view(x, n_fft)[::hop]
     window = numpy.zeros(n_fft)

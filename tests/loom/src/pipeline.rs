@@ -71,8 +71,8 @@ fn bytes_that_are_given_back_wake_who_waits_for_them() {
     });
 }
 
-/// Two errands with a record each that is larger than all, and one out of turn: whoever reads ahead waits for its turn, with what it
-/// was given parked, and nobody for what comes back after its own.
+/// Two errands with a record each that is larger than all, and one out of turn: whoever reads ahead waits for
+/// its turn, with what it was given parked, and nobody for what comes back after its own.
 #[test]
 fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
     super::check(|| {

@@ -1,16 +1,17 @@
-//! Whole files as the build reads them; see [`crate::fuzz`].
+//! Fuzz targets for whole files, read as by a build; see [`crate::fuzz`].
 
 use std::{io::Cursor, path::Path, sync::Arc};
 
 use super::*;
 use crate::{fuzz::InMemory, pipeline::Policy};
 
-/// The most rows that a target looks at: some bytes may stand for any number of equal ones.
+/// The most rows that a target reads: a few bytes may encode any number of equal rows.
 const ROWS: u64 = 5000;
-/// The limit of a record, so that memory shows what ignores it.
+/// The limit of a record, so that code that ignores it shows in the memory used.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-/// The bytes as a file of each kind, read in batches that are whole and in pieces: the same rows, or the same end.
+/// The bytes as a file of each kind, read in batches that are whole and in pieces: the same rows, or the same
+/// end.
 pub(crate) fn inputs(bytes: &[u8]) {
     for kind in [Kind::Parquet, Kind::Arrow] {
         let table = |at| {
@@ -59,7 +60,7 @@ fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64
                 return (found, left_out, None);
             }
             Err(error) => {
-                // Of the batch that fails some pieces may have come, and rows left out.
+                // Before a batch fails, some of its pieces may have been returned, and rows left out.
                 left_out.retain(|row| row.is_some_and(|row| row < begin - in_batch));
                 return (Vec::new(), left_out, Some(error.kind));
             }
@@ -79,6 +80,6 @@ fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64
         in_batch = if ends_batch { 0 } else { in_batch + rows };
         assert!(in_batch < 7, "a batch that is too large");
     }
-    // Where it was cut off depends on the pieces.
+    // The place of the cut depends on the pieces.
     (Vec::new(), Vec::new(), None)
 }

@@ -115,18 +115,19 @@ impl Header {
         MainData { back: bits(side, 0, begin_bits), len: frame.len() - begin, used_bits }
     }
 
-    /// Whether the layer III frame that `frame` begins with has a mixed block: two windows in one granule, one for its two lowest
-    /// subbands and one for the others.
+    /// Whether the layer III frame that `frame` begins with has a mixed block: two windows in one granule,
+    /// one for its two lowest subbands and one for the others.
     pub fn has_mixed_block(&self, frame: &[u8]) -> bool {
         if self.layer != 3 {
             return false;
         }
         let begin = self.side_offset();
         let Some(side) = frame.get(begin..begin + self.side_len()) else { return false };
-        // Behind part2_3_length (12), big_values (9), global_gain (8) and scalefac_compress (4 or 9).
+        // After part2_3_length (12), big_values (9), global_gain (8) and scalefac_compress (4 or 9).
         let window = if self.is_low_rate { 38 } else { 33 };
         let (_, mut granules) = self.granules();
-        // window_switching_flag, block_type and mixed_block_flag; what no decoder takes is no mixed block but damage.
+        // window_switching_flag, block_type and mixed_block_flag; an invalid value is damage and not a mixed
+        // block.
         granules.any(|at| {
             let is_switched = bits(side, at + window, 1) == 1;
             let block_type = bits(side, at + window + 1, 2);
@@ -135,7 +136,7 @@ impl Header {
         })
     }
 
-    /// Bits of `main_data_begin`, and where in the side information each channel of each granule begins.
+    /// Bits of `main_data_begin`, and the start of each channel of each granule in the side information.
     fn granules(&self) -> (usize, impl Iterator<Item = usize>) {
         let channels = usize::from(self.channels);
         // The fields before the granules, the number of granules, the bits per granule and channel.

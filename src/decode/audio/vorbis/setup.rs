@@ -1,10 +1,10 @@
 //! The headers of a Vorbis stream, as far as packets' lengths need them.
 //!
-//! In go the identification and the setup header; out come rate, channels, block sizes and, for each mode, which block
-//! size it has. The modes come last in the setup header, and what is before them has no length field, so all of it is
-//! walked; nothing of it is built. The walk also bounds what a decoder will allocate: a codebook of a few bytes can
-//! claim megabytes. And whatever one part says of another (codebooks, floors, residues, submaps, mappings, channels) must be
-//! there, so that nothing behind this looks up what is not.
+//! Input: the identification and the setup header. Output: rate, channels, block sizes and the block size of
+//! each mode. The modes come last in the setup header, and the parts before them have no length field, so all
+//! of it is walked; none of it is built. The walk also bounds the allocations of a decoder: a codebook of a
+//! few bytes can claim megabytes. Every reference to another part (codebooks, floors, residues, submaps,
+//! mappings, channels) must exist, so that no later code looks up a missing part.
 //!
 //! Source: Vorbis I specification, sections 3.2.1, 4.2.2, 4.2.4, 6.2.1, 7.2.2, 8.6.1.
 
@@ -410,8 +410,8 @@ mod tests {
         (next(0), next(1))
     }
 
-    /// Whatever number of something else a setup header names, it is there or the header is refused: each bit turned, and each
-    /// run of six ones, which names the last of what is counted in six bits.
+    /// Each reference in a setup header exists, or the header is refused: each bit is flipped, and each run
+    /// of six bits is set to ones, the largest number in six bits.
     #[test]
     fn indices_are_checked() {
         let (identification, setup) = headers("stereo_44100.ogg");
@@ -435,12 +435,13 @@ mod tests {
         assert!(refused > 100, "{refused}");
     }
 
-    /// The mapping of a recording whose residue, floor, submap or channels are others: the end of the header, written anew.
+    /// The mapping of a recording with another residue, floor, submap or channels: the end of the header is
+    /// rewritten.
     #[test]
     fn a_mapping_names_what_is_there() {
         let (identification, setup) = headers("stereo_44100.ogg");
         let fields = &setup[SIGNATURE.len()..];
-        // Walks up to the first mapping, which begins behind the residues.
+        // Walks up to the first mapping, which begins after the residues.
         let mut bits = Bits { bytes: fields, at: 0 };
         let mut dimensions = [1; 256];
         let dimensions = &mut dimensions[..=bits.read(8).unwrap() as usize];
