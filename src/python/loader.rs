@@ -91,7 +91,8 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 ///     for a mixture, else window.
 /// rank, world_size : int
 ///     Number of this process, and of all processes that share each batch of `batch_size * world_size` rows.
-///     Their parts, side by side, are the batch that one process would have made.
+///     Their parts, side by side, are the batch that one process would have made (`"window"`: of the same
+///     state, with `n_streams` set at the first start).
 /// n_streams : int, optional
 ///     For `"window"`: a multiple of every world size of the run. None: `world_size`.
 /// drop_last : bool
@@ -139,7 +140,8 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 ///     `"mel"`: `[batch, n_mels, n_frames]`; `"time"`: `[batch, n_frames, n_mels]`.
 /// n_frames : int, optional
 ///     Frames of every spectrogram: longer clips are cut at the end, shorter ones padded with silence,
-///     log(1e-10). None: `1 + clip_samples // hop_length`.
+///     log(1e-10). None: `1 + clip_samples // hop_length` (odd `n_fft`: `1 + (clip_samples - 1) //
+///     hop_length`).
 /// audio_column, label_column : str, optional
 ///     Names of the columns. None: the schema's Audio feature or `audio`, and `label`.
 /// mmap : bool

@@ -61,9 +61,9 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 /// parquet_files : path or sequence of paths
 ///     A folder, a pattern, or files; read in the order of their paths, without those that end in `.tmp`.
 /// tokenizer : path or callable
-///     A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2 and cl100k_base are known by name, others
-///     need `pattern` and `special_tokens`), or a callable from a text to its ids (slower: it holds the GIL),
-///     which needs `bos_id`.
+///     A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2, r50k_base, p50k_base, cl100k_base and
+///     o200k_base are known by name, others need `pattern` and `special_tokens`), or a callable from a text to
+///     its ids (slower: it holds the GIL), which needs `bos_id`.
 /// batch_size, seq_len : int
 ///     Rows of a batch on this rank, inputs of a row.
 /// split : str
@@ -93,8 +93,8 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///     Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all files
 ///     together. None: by file, unless a file has fewer row groups than there are packers.
 /// shuffle_min_size : int, optional
-///     Documents that each draw of a packer chooses from. None: `buffer_size` with a seed, else 0, which
-///     keeps their order.
+///     Documents that each draw chooses from, if the rank has one packer; several packers share them. None:
+///     `buffer_size` with a seed, else 0, which keeps their order.
 /// drop_last : bool
 ///     Leaves out a short last batch.
 /// dtype : str
