@@ -33,20 +33,15 @@ pub fn mel_to_hz(mel: f64) -> f64 {
 impl MelBank {
     /// Designs `n_mels` filters between `f_min` and `f_max` hertz over the `n_fft / 2 + 1` bins of an FFT.
     ///
-    /// The last bin is at half the sample rate, as in torchaudio. For an odd `n_fft` that bin's own frequency
-    /// is half a bin lower; torchaudio ignores that and rounds half an odd rate down, and so does this design
-    /// where `n_fft` is odd.
+    /// The last bin is at half the sample rate, rounded down, as in torchaudio. For an odd `n_fft` that bin's own
+    /// frequency is half a bin lower; torchaudio ignores that, and so does this design.
     ///
     /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter that is narrower
     /// than the distance of two bins may have no weight at all; its energy is then 0.
     pub fn new(sample_rate: u32, n_fft: usize, n_mels: usize, f_min: f64, f_max: f64) -> Self {
         let (low, high) = (hz_to_mel(f_min), hz_to_mel(f_max));
         let corner = |i: usize| mel_to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64);
-        let bin_hz = if n_fft.is_multiple_of(2) {
-            f64::from(sample_rate) / n_fft as f64
-        } else {
-            f64::from(sample_rate / 2) / (n_fft / 2) as f64
-        };
+        let bin_hz = f64::from(sample_rate / 2) / (n_fft / 2) as f64;
         // bounded: `n_mels` is at most 4096.
         let (mut bands, mut weights) = (Vec::with_capacity(n_mels), Vec::new());
         for mel in 0..n_mels {
@@ -102,6 +97,7 @@ mod tests {
             (16_000, 400, 80, 20.0, 7_600.0),
             (8_000, 256, 3, 0.0, 4_000.0),
             (22_050, 511, 40, 50.0, 11_025.0),
+            (11_025, 256, 80, 0.0, 5_512.0),
         ] {
             let bank = MelBank::new(rate, n_fft, n_mels, f_min, f_max);
             assert_eq!(bank.n_mels(), n_mels);

@@ -142,11 +142,10 @@ impl SpectrogramConfig {
     }
 
     fn f_max(&self) -> f64 {
-        let half = f64::from(self.sample_rate) / 2.0;
-        self.f_max.unwrap_or(if self.n_fft.is_multiple_of(2) { half } else { half.floor() })
+        self.f_max.unwrap_or_else(|| f64::from(self.sample_rate / 2))
     }
 
-    /// The periodic Hann window of `win_length`, centred in `n_fft`.
+    /// The periodic Hann window of `win_length`, centred in `n_fft`; that of one sample is 1, as in torch.
     fn window(&self) -> Vec<f64> {
         let length = self.win_length();
         let front = (self.n_fft - length) / 2;
@@ -154,6 +153,9 @@ impl SpectrogramConfig {
         let mut window = vec![0.0; self.n_fft];
         for (n, value) in window[front..front + length].iter_mut().enumerate() {
             *value = 0.5 - 0.5 * (TAU * n as f64 / length as f64).cos();
+        }
+        if length == 1 {
+            window[front] = 1.0;
         }
         window
     }

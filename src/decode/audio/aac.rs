@@ -84,7 +84,13 @@ pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
             ));
         }
         n => {
-            let n = if n == 7 { 8 } else { n };
+            // ISO/IEC 14496-3, table 1.19.
+            let n = match n {
+                7 | 12 | 14 => 8,
+                11 => 7,
+                13 => 24,
+                n => n,
+            };
             let message = format!("AAC of {n} channels; one or two are decoded: convert it to FLAC or WAV");
             return Err(unsupported(message));
         }
@@ -237,6 +243,7 @@ mod tests {
             (&[0xeb, 0x8a, 0x08, 0x00], "HE-AAC v2"),
             (&[0xf9, 0x46, 0x40], "xHE-AAC"),
             (&[0x12, 0x30], "6 channels"),
+            (&[0x12, 0x60], "8 channels"),
             (&[0x12, 0x00], "program config"),
             (&[0x12, 0x14], "960 samples"),
             (&[0x0a, 0x10], "AAC Main"),

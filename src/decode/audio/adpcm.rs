@@ -132,10 +132,11 @@ impl Blocks {
     }
 
     /// Whether `n` samples end within the last block of `bytes` bytes: only then is a `fact` chunk's count believed, because
-    /// some writers count other things.
+    /// some writers count other things. libsndfile divides by the channels once too often.
     pub(super) fn is_in_last(&self, n: u64, bytes: usize) -> bool {
         let total = self.n_samples(bytes);
-        n <= total && n + self.block_samples as u64 > total
+        let is_divided = self.channels > 1 && n == total / self.channels as u64;
+        n <= total && n + self.block_samples as u64 > total && !is_divided
     }
 
     /// Decodes `span` of `data` into `out`, through `scratch`.
@@ -237,5 +238,28 @@ impl Blocks {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_samples_that_are_believed() {
+        // Of libsndfile, at 44.1 kHz in stereo: blocks of 2041 samples, and a count divided by the channels.
+        let blocks = Blocks::ima(&2041u16.to_le_bytes(), Endian::Little, 2, 2048, 4).unwrap();
+        assert_eq!(blocks.n_samples(2048), 2041);
+        for (n, bytes, is_believed) in [
+            (2000, 2048, true),
+            (1020, 2048, false),
+            (2041, 4096, false),
+            (3000, 4096, true),
+            (2042, 2048, false),
+        ] {
+            assert_eq!(blocks.is_in_last(n, bytes), is_believed, "{n} of {bytes} bytes");
+        }
+        let mono = Blocks::ima(&2041u16.to_le_bytes(), Endian::Little, 1, 1024, 4).unwrap();
+        assert!(mono.is_in_last(1020, 1024));
     }
 }

@@ -145,7 +145,16 @@ impl<'a> Flac<'a> {
         stream.is_variable = header.is_variable;
         // If frames hold one sample, both numbers are the same.
         stream.fixed = (!header.is_variable && header.block > 1).then_some(header.block);
-        header.first_in(&stream).filter(|&first| first == 0).ok_or_else(|| none(at))?;
+        match header.first_in(&stream).ok_or_else(|| none(at))? {
+            0 => {}
+            first => {
+                let message = format!(
+                    "the first FLAC frame begins at sample {first}: the file was cut out of another one without \
+                     encoding it again; encode it again, so that it begins at 0"
+                );
+                return Err(unsupported(message).at_byte(at as u64));
+            }
+        }
         let first = Frame { at, first: 0, block: header.block };
 
         let largest = u32::from(u16::from_be_bytes([setup[2], setup[3]])).max(header.block).max(16);
@@ -632,6 +641,15 @@ mod tests {
                     );
                 }
             }
+        }
+        // What `ffmpeg -c copy` cuts out keeps the numbers that it had.
+        for count in [Count::Frames, Count::Samples] {
+            let bytes = made(&[128; 20], false, count, 0);
+            let first = frame(128, false, 0, 0).len();
+            let cut = [&bytes[..42], &bytes[42 + first..]].concat();
+            let error = Flac::open(&Kept::default(), Bytes::Whole(&cut)).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+            assert!(error.message.contains("was cut out of another one"), "{error}");
         }
         // Frames of another stream after the last, numbered from 0.
         let one = made(&[128; 20], false, Count::Frames, 0);

@@ -5,23 +5,31 @@
 //!
 //! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views, dictionaries.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
     buffer::{Buffer, Part},
-    index::ArraySpans,
+    index::{ArraySpans, Span},
     message::Codec,
     shard::OpenShard,
 };
 use crate::{Error, ErrorKind, Result, source::columns::Layout};
 
+/// How many buffers an array has that is not one of views.
+const FIRST: usize = 3;
+
 /// A column of a batch, or the values of a dictionary.
 #[derive(Debug)]
 pub(crate) struct Array {
     layout: Layout,
+    spans: Arc<[Span]>,
+    codec: Option<Codec>,
+    /// The first buffers: all but of an array of views.
     buffers: Vec<Buffer>,
+    /// Further ones that values lay in, by their numbers. A batch may name a million.
+    further: BTreeMap<usize, Buffer>,
     /// The batch whose dictionaries hold for it; None for the values of a dictionary.
     batch: Option<usize>,
     /// Parts of its dictionary, by their numbers.
@@ -36,13 +44,26 @@ impl Array {
         codec: Option<Codec>,
         batch: Option<usize>,
     ) -> Self {
-        let buffers = spans.buffers.iter().map(|span| Buffer::new(*span, codec)).collect();
-        Self { layout: layout.clone(), buffers, batch, parts: BTreeMap::new() }
+        let buffers = spans.buffers.iter().take(FIRST).map(|span| Buffer::new(*span, codec)).collect();
+        Self {
+            layout: layout.clone(),
+            spans: Arc::clone(&spans.buffers),
+            codec,
+            buffers,
+            further: BTreeMap::new(),
+            batch,
+            parts: BTreeMap::new(),
+        }
     }
 
     /// Whether any of its memory was granted by a permit, and whether for one row only.
     pub(crate) fn grants(&self) -> (bool, bool) {
-        let own = self.buffers.iter().filter_map(Buffer::grant).map(|is_kept| (true, !is_kept));
+        let own = self
+            .buffers
+            .iter()
+            .chain(self.further.values())
+            .filter_map(Buffer::grant)
+            .map(|is_kept| (true, !is_kept));
         let parts = self.parts.values().map(Self::grants);
         own.chain(parts).fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
     }
@@ -126,7 +147,7 @@ impl Array {
         }
         let index = usize::try_from(word(8)).ok().and_then(|index| index.checked_add(2)).ok_or_else(wrong)?;
         let offset = u64::try_from(word(12)).map_err(|_| wrong())?;
-        self.buffers.get_mut(index).ok_or_else(wrong)?.part(shard, offset, len as u64)
+        self.buffer(index).map_err(|_| wrong())?.part(shard, offset, len as u64)
     }
 
     fn stored_int(&mut self, shard: &OpenShard, row: u64, width: usize, signed: bool) -> Result<i128> {
@@ -156,7 +177,12 @@ impl Array {
     }
 
     fn buffer(&mut self, at: usize) -> Result<&mut Buffer> {
-        self.buffers.get_mut(at).ok_or_else(|| Error::new(ErrorKind::Corrupt, "a column lacks a buffer"))
+        let lacks = || Error::new(ErrorKind::Corrupt, "a column lacks a buffer");
+        if at < FIRST {
+            return self.buffers.get_mut(at).ok_or_else(lacks);
+        }
+        let span = self.spans.get(at).ok_or_else(lacks)?;
+        Ok(self.further.entry(at).or_insert_with(|| Buffer::new(*span, self.codec)))
     }
 }
 

@@ -84,7 +84,7 @@ mod tests {
 
     /// Adds a part of so many values.
     fn add(dictionaries: &mut Dictionaries, is_delta: bool, from_batch: usize, n_values: u64) {
-        let values = ArraySpans { n_values, buffers: Box::default() };
+        let values = ArraySpans { n_values, buffers: [].into() };
         dictionaries.add(7, is_delta, from_batch, None, values).unwrap();
     }
 

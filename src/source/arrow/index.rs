@@ -7,7 +7,10 @@
 //!
 //! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic buffers".
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use arrow_ipc::{Block, MessageHeader};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -42,7 +45,7 @@ pub(crate) struct Span {
 #[derive(Debug, Clone)]
 pub(crate) struct ArraySpans {
     pub n_values: u64,
-    pub buffers: Box<[Span]>,
+    pub buffers: Arc<[Span]>,
 }
 
 /// One record batch.

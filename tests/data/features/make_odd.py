@@ -1,4 +1,4 @@
-"""Makes `odd.tsv` and `odd_*.bin`: log-mel spectrograms with an odd `n_fft`, for tests/transform_features.rs.
+"""Makes `odd.tsv` and `odd_*.bin`: log-mel spectrograms with an odd `n_fft` or rate, for tests/transform_features.rs.
 
     python make_odd.py
 
@@ -21,6 +21,8 @@ CASES = [
     ("odd_255", "loop", 5001, 32000, 255, 200, 100, 20, 2.0),
     ("odd_1023", "soundscape", 8000, 22051, 1023, 1023, 256, 32, 1.0),
     ("odd_401_window", "bird", 5000, 16000, 401, 320, 160, 24, 2.0),
+    ("odd_rate", "bird", 4000, 11025, 256, 256, 160, 80, 2.0),
+    ("odd_window_1", "bird", 3000, 16000, 400, 1, 160, 24, 2.0),
 ]
 
 
@@ -34,6 +36,8 @@ def log_mel(x, rate, n_fft, win_length, hop, n_mels, power, f_min=0.0, f_max=Non
     left = (n_fft - win_length) // 2
     window[left : left + win_length] = 0.5 - 0.5 * numpy.cos(2 * numpy.pi * numpy.arange(win_length) / win_length)
     k, n = numpy.arange(n_fft // 2 + 1), numpy.arange(n_fft)
+    if win_length == 1:
+        window[left] = 1  # as torch.hann_window has it
     spectrum = numpy.abs((frames * window) @ numpy.exp(-2j * numpy.pi * (numpy.outer(n, k) % n_fft) / n_fft)) ** power
     # torchaudio.functional.melscale_fbanks, mel_scale="htk", norm=None.
     hz = numpy.linspace(0, rate // 2, n_fft // 2 + 1)
