@@ -131,8 +131,9 @@ def test_files_come_in_an_order_that_stays(tiny_shards: list[Path], tmp_path: Pa
     for files in iterators(folder):
         with pytest.raises(TypeError, match=r"arrow_files\['a'\] " + message):
             forebay.Loader.eval({"a": files, "b": tiny_shards[0]}, **TINY)
+    built = r"is a (generator|map|set|frozenset), whose order (may differ|differs).*batches with it; pass sorted\("
     for files in iterators(folder):
-        with pytest.raises(TypeError, match="shards " + message):
+        with pytest.raises(TypeError, match="shards " + built):
             build(files, None, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     # What stays is taken as it is given.
