@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError, __version__, _Check
+from forebay.cli.errors import in_options
 from forebay.cli.progress import Progress, clock
 
 if TYPE_CHECKING:
@@ -428,9 +429,9 @@ def run(options: argparse.Namespace) -> int:
             restart=options.restart,
         )
     except ConfigError as error:
-        options.parser.error(str(error))
+        options.parser.error(in_options(error, options))
     except OSError as error:
-        sys.stderr.write(f"forebay check: {error}\n{kept(stem)}\n")
+        sys.stderr.write(f"forebay check: {in_options(error, options)}\n{kept(stem)}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{kept(stem)}")
