@@ -384,6 +384,15 @@ def write(file: TextIO, rows: Iterable[Row]) -> None:
     file.flush()
 
 
+def no_file(text: str) -> Path:
+    """A folder that may be there."""
+    if Path(text).is_file():
+        raise argparse.ArgumentTypeError(
+            f"{text} is a file, must be a folder; to allow any path, give --allow-paths without FOLDER, after FILE"
+        )
+    return Path(text)
+
+
 def add(subparsers: "Subparsers") -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser(
@@ -401,9 +410,9 @@ def add(subparsers: "Subparsers") -> None:
     )  # fmt: skip
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
     parser.add_argument(
-        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=Path,
-        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; "
-        "without FOLDER any path; may be given several times",
+        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=no_file,
+        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; may "
+        "be given several times; without FOLDER any path, but then give it after FILE: it takes what follows as FOLDER",
     )  # fmt: skip
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
