@@ -23,6 +23,7 @@ import torch.utils.data
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
+from forebay._device import checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
@@ -188,12 +189,8 @@ class DevicePrefetcher:
         # Who has the state: of a plain DataLoader, the dataset.
         keeps = isinstance(dataset, IterableDataset) and not hasattr(batches, "state_dict")
         self._keeper: Any = dataset if keeps else batches
-        self._device = torch.device(device)
-        if self._device.type not in ("cpu", "cuda"):
-            raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
+        self._device = checked(device)
         check(depth=(depth, 1, MOST))
-        if self._device.type == "cuda" and not torch.cuda.is_available():
-            raise ConfigError(f"device is {device}, and no CUDA device is available; pass device='cpu'")
         self._depth = 0
         self._begin: Any = None  # states of the source: where this pass began, and after the last batch returned
         self._state: Any = None

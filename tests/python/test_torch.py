@@ -133,6 +133,8 @@ def test_paths_and_batches_are_no_loader(wrong: Any) -> None:
     kind = type(wrong).__name__
     with pytest.raises(TypeError, match=rf"'loader': a forebay.Loader, .* is expected, not {kind}$"):
         IterableDataset(wrong)
+    with pytest.raises(TypeError, match=rf"'loader': a forebay.Loader, .* is expected, not {kind}$"):
+        forebay.torch.token_batches(wrong, "cpu")
     if isinstance(wrong, list):  # an iterable, if not of dicts
         return
     with pytest.raises(TypeError, match=rf"'batches': a loader, .* iterable of dicts is expected, not {kind}$"):
@@ -152,6 +154,8 @@ def test_a_device_that_is_not_there(loader: forebay.Loader, monkeypatch: pytest.
     message = f"device is {device}, and no CUDA device is available; pass device='cpu'"
     with pytest.raises(forebay.ConfigError, match=message):
         DevicePrefetcher(loader, device)
+    with pytest.raises(forebay.ConfigError, match=message):
+        forebay.torch.token_batches(loader, device)  # type: ignore[arg-type]
 
 
 def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
