@@ -50,9 +50,8 @@ def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
         )
     if isinstance(paths, Iterator):
         raise TypeError(
-            f"{name} is an iterator ({type(paths).__name__}), of which nobody can tell whether its order stays: that "
-            "of Path.glob() and os.scandir() differs from machine to machine, and batches with it; pass "
-            f"sorted({name}), or list({name}) if its order stays"
+            f"{name} is a {type(paths).__name__}, whose order may differ between machines (that of Path.glob() and "
+            f"os.scandir() does), and batches with it; pass sorted({name}), or list({name}) if the order is fixed"
         )
     return list(paths)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forebay._core import DataLoader, Loader, TokenLoader
 
-__all__ = ["Converted", "Ranks", "bfloat16_fields", "is_finite", "resumable", "side_by_side"]
+__all__ = ["Converted", "Ranks", "bfloat16_fields", "check_loader", "is_finite", "resumable", "side_by_side"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -20,6 +20,15 @@ class Ranks(TypedDict):
 
     rank: int
     world_size: int
+
+
+def check_loader(loader: object) -> None:
+    """Raises `TypeError` if this is no loader of forebay."""
+    if not isinstance(loader, Loader | TokenLoader | DataLoader):
+        raise TypeError(
+            "argument 'loader': a forebay.Loader, forebay.TokenLoader or forebay.cache.DataLoader is expected, not "
+            f"{type(loader).__name__}"
+        )
 
 
 def is_finite(batches: Iterable[Any]) -> bool:

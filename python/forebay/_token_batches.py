@@ -6,8 +6,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from forebay._converted import Converted, side_by_side
-from forebay._core import ConfigError, TokenLoader
+from forebay._converted import Converted, check_loader, side_by_side
+from forebay._core import TokenLoader
+from forebay._device import checked
 
 SLOTS = 2
 """Batches that may be on their way at once."""
@@ -23,11 +24,10 @@ def token_batches(loader: TokenLoader, device: Any = "cuda", with_state: bool = 
     `state` is the loader's `state_dict()` after the batch. Tensors have the loader's dtype; if embeddings and
     losses need int64 and the ids are smaller, call `.long()` on the device. Ctrl-C loses no batch.
 
-    Raises `ConfigError` for another kind of device.
+    Raises `ConfigError` for another kind of device, or CUDA where torch finds none.
     """
-    device = torch.device(device)
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
+    check_loader(loader)
+    device = checked(device)
     pair = _tensors if device.type == "cpu" else _Ring(device).copy
     if not with_state:
         return Converted(pair, loader)

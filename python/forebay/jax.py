@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from forebay._checks import MOST, check
-from forebay._converted import Converted, Ranks, bfloat16_fields, is_finite
+from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
 from forebay._jagged import JaggedArray
 
@@ -31,6 +31,7 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
     devices hold the same rows have the same rank. Raises `ConfigError` if two processes have only some rows
     in common.
     """
+    _check_sharding(sharding)
     if sharding is None:
         return {"rank": jax.process_index(), "world_size": jax.process_count()}
     of_rows = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
@@ -69,12 +70,32 @@ def batches(
     No batch is prefetched, so `loader.state_dict()` is that of the last batch returned. Without
     `jax_enable_x64` integers become int32; one that does not fit raises `OverflowError`.
     """
+    check_loader(loader)
+    _check_sharding(sharding)
     if pad_to is not None:
         check(pad_to=(pad_to, 1, MOST))
     if sharding is not None and pad_to is None and is_finite(loader):
-        raise ConfigError("pad_to is None, must be batch_size: a finite loader's batches may be too short to be shared")
+        raise ConfigError(
+            f"pad_to is None; a finite loader needs pad_to={_batch_size(loader)}, the loader's batch_size: some of "
+            "its batches may be shorter, and devices take equal shares"
+        )
     bfloat16 = bfloat16_fields(loader)
     return Converted(lambda batch: _to_device(_padded(_typed(batch, bfloat16), pad_to), sharding), loader)
+
+
+def _check_sharding(sharding: object) -> None:
+    """Raises `TypeError` if this is neither a `NamedSharding` nor None."""
+    if sharding is not None and not isinstance(sharding, NamedSharding):
+        raise TypeError(
+            f"sharding must be a NamedSharding, not {type(sharding).__name__}; make one of a mesh and a spec, as in "
+            'NamedSharding(mesh, PartitionSpec("data"))'
+        )
+
+
+def _batch_size(loader: Any) -> Any:
+    """What the loader was made with, which its pickle knows."""
+    _, (_, _, parameters), *_ = loader.__reduce__()
+    return parameters["batch_size"]
 
 
 def _typed(batch: Mapping[str, Any], bfloat16: Collection[str]) -> Mapping[str, Any]:

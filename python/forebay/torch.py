@@ -21,8 +21,9 @@ import torch.distributed
 import torch.utils.data
 
 from forebay._checks import MOST, check, truth
-from forebay._converted import Converted, Ranks, bfloat16_fields, is_finite, resumable
+from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
+from forebay._device import checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
@@ -93,6 +94,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
     """
 
     def __init__(self, loader: Loader | TokenLoader | DataLoader, *, pin_memory: bool = False) -> None:
+        check_loader(loader)
         self.loader = loader
         self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:
@@ -180,14 +182,17 @@ class DevicePrefetcher:
     """
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
+        if isinstance(batches, str | bytes | os.PathLike | Mapping) or not hasattr(batches, "__iter__"):
+            raise TypeError(
+                "argument 'batches': a loader, an IterableDataset, a DataLoader or another iterable of dicts is "
+                f"expected, not {type(batches).__name__}"
+            )
         self._source: Any = batches
         dataset = getattr(batches, "dataset", None)
         # The owner of the state: for a plain DataLoader, the dataset.
         keeps = isinstance(dataset, IterableDataset) and not hasattr(batches, "state_dict")
         self._keeper: Any = dataset if keeps else batches
-        self._device = torch.device(device)
-        if self._device.type not in ("cpu", "cuda"):
-            raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
+        self._device = checked(device)
         check(depth=(depth, 1, MOST))
         self._depth = 0
         self._begin: Any = None  # states of the source: where this pass began, and after the last batch returned

@@ -413,7 +413,8 @@ impl Loader {
     fn __len__(&self) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
-                "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch",
+                "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch. For PyTorch: \
+                 DataLoader(forebay.torch.IterableDataset(loader), batch_size=None)",
             ));
         }
         Ok(self.batches_per_epoch() as usize)

@@ -149,8 +149,8 @@ fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     // folder.
     if files.hasattr("__next__")? {
         return Err(PyTypeError::new_err(format!(
-            "{name} is an iterator ({}), of which nobody can tell whether its order stays: that of Path.glob() and os.scandir() \
-             differs from machine to machine, and batches with it; pass sorted({name}), or list({name}) if its order stays",
+            "{name} is a {}, whose order may differ between machines (that of Path.glob() and os.scandir() does), and batches with \
+             it; pass sorted({name}), or list({name}) if the order is fixed",
             files.get_type().name()?
         )));
     }

@@ -132,6 +132,26 @@ def test_check(apart: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureF
     assert "6 recordings" in capsys.readouterr().out
 
 
+def test_a_file_is_no_folder_that_is_allowed(
+    apart: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of `--allow-paths FILE` the option would take the file, and FILE be missing."""
+    path, other = apart
+    arguments = ["-o", str(tmp_path / "report"), "--restart"]
+    for wrong in (["--allow-paths", str(path)], [f"--allow-paths={path}", str(path)]):
+        with pytest.raises(SystemExit) as ended:
+            main(["check", *arguments, *wrong])
+        assert ended.value.code == 2
+        message = f"argument --allow-paths: {path} is a file, must be a folder; to allow any path, give --allow-paths"
+        assert message in " ".join(capsys.readouterr().err.split())
+    for right in (
+        ["--allow-paths", str(other), str(path)],
+        [str(path), "--allow-paths"],
+        ["--allow-paths", "--", str(path)],
+    ):
+        assert main(["check", *arguments, *right]) == 0
+
+
 def test_cache(apart: tuple[Path, Path], tmp_path: Path) -> None:
     path, other = apart
     transform = forebay.SpectrogramTransform(sample_rate=8000, n_mels=8, n_fft=256, hop_length=80)

@@ -96,11 +96,13 @@ def test_the_state_is_that_of_the_batch_returned(tiny_shards: list[Path]) -> Non
 def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> None:
     """Every 20th row of the 300 is bad, so that most batches are short."""
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
-        with pytest.raises(forebay.ConfigError, match="pad_to is None"):
+        with pytest.raises(forebay.ConfigError, match=r"pad_to is None; a finite loader needs pad_to=16,"):
             batches(loader, sharding)
         with pytest.raises(forebay.ConfigError, match="pad_to is 0, must be 1 to"):
             batches(loader, pad_to=0)
         assert_named(batches, "pad_to", loader=loader)
+        with pytest.raises(TypeError, match="'pad_to': a whole number is expected, not str"):
+            batches(loader, sharding, pad_to="batch_size")  # type: ignore[arg-type]
         with pytest.raises(forebay.ConfigError, match="pad_to is 3, must be batch_size, and there is a batch of 1"):
             list(batches(loader, pad_to=3))
         expected, found = list(loader), list(batches(loader, sharding, pad_to=16))
@@ -113,6 +115,27 @@ def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> Non
     for batch, keep in zip(found, real, strict=True):
         assert (np.asarray(batch["label"])[~keep] == -1).all()
         assert (np.asarray(batch["spectrogram"])[~keep] == 0).all()
+
+
+def test_wrong_types_are_named(tiny_shards: list[Path], sharding: Any) -> None:
+    wrong: list[Any] = ["data", sharding.mesh, sharding.spec, jax.devices()[0], ("data",)]
+    with forebay.Loader(tiny_shards, **SMALL) as loader:
+        for other in wrong:
+            message = rf"sharding must be a NamedSharding, not {type(other).__name__}; .*NamedSharding\(mesh, Part"
+            with pytest.raises(TypeError, match=message):
+                batches(loader, other)
+            with pytest.raises(TypeError, match=message):
+                rank_and_world_size(other)
+    for other in ("a.arrow", tiny_shards[0], [{"x": 1}], None):
+        with pytest.raises(TypeError, match=rf"'loader': a forebay.Loader, .* expected, not {type(other).__name__}$"):
+            batches(other, sharding)  # type: ignore[arg-type]
+
+
+def test_the_padding_that_a_finite_loader_of_rows_needs(sharding: Any) -> None:
+    with DataLoader(ListAsyncDataset([{"x": i} for i in range(10)]), 4) as loader:
+        with pytest.raises(forebay.ConfigError, match="needs pad_to=4, the loader's batch_size"):
+            batches(loader, sharding)
+        assert [len(batch["x"]) for batch in batches(loader, sharding, pad_to=4)] == [4, 4, 4]
 
 
 def test_row_numbers_that_do_not_fit() -> None:

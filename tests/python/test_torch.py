@@ -124,6 +124,21 @@ def test_an_interrupted_conversion_loses_nothing(
 def test_wrong_types_are_named(loader: forebay.Loader) -> None:
     assert_named(DevicePrefetcher, "depth", batches=loader, device="cpu")
     assert_named(IterableDataset, "pin_memory", loader=loader)
+    assert_named(IterableDataset, "loader")
+    assert_named(DevicePrefetcher, "batches", device="cpu")
+
+
+@pytest.mark.parametrize("wrong", ["a.arrow", b"a.arrow", Path("a.arrow"), ["a.arrow"], {"x": [1]}, None, 3])
+def test_paths_and_batches_are_no_loader(wrong: Any) -> None:
+    kind = type(wrong).__name__
+    with pytest.raises(TypeError, match=rf"'loader': a forebay.Loader, .* is expected, not {kind}$"):
+        IterableDataset(wrong)
+    with pytest.raises(TypeError, match=rf"'loader': a forebay.Loader, .* is expected, not {kind}$"):
+        forebay.torch.token_batches(wrong, "cpu")
+    if isinstance(wrong, list):  # an iterable, if not of dicts
+        return
+    with pytest.raises(TypeError, match=rf"'batches': a loader, .* iterable of dicts is expected, not {kind}$"):
+        DevicePrefetcher(wrong, "cpu")
 
 
 def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:
@@ -131,6 +146,16 @@ def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:
         DevicePrefetcher(loader, "meta")
     with pytest.raises(forebay.ConfigError, match="depth is 0"):
         DevicePrefetcher(loader, "cpu", depth=0)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 3)])
+def test_a_device_that_is_not_there(loader: forebay.Loader, monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    message = f"device is {device}, and no CUDA device is available; pass device='cpu'"
+    with pytest.raises(forebay.ConfigError, match=message):
+        DevicePrefetcher(loader, device)
+    with pytest.raises(forebay.ConfigError, match=message):
+        forebay.torch.token_batches(loader, device)  # type: ignore[arg-type]
 
 
 def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import forebay
 from documents import loader as token_loader
 from forebay import AsyncDataLoader, BufferPool, MappedReader
-from forebay.cache import build
+from forebay.cache import ListAsyncDataset, MixtureDataset, build
 from forebay.tokens import Tokenizer
 from numbered import Pipeline, Reader, loader
 from recordings import TINY
@@ -88,6 +88,19 @@ def test_what_an_async_loader_is_made_of() -> None:
         AsyncDataLoader(Reader(8), wrong, 4)
 
 
+def test_sources_of_a_mixture() -> None:
+    documents = ListAsyncDataset([{"x": 1}])
+    sources: list[Any] = [[documents, documents], (documents,), documents, "web"]
+    for wrong in sources:
+        message = rf"datasets must be a dict of names and datasets, .*, not {type(wrong).__name__}$"
+        with pytest.raises(TypeError, match=message):
+            MixtureDataset(wrong, [1, 1])  # type: ignore[list-item]
+    weights: list[Any] = [[1, 1], 1, "even", [(0, [1, 1])], [(0, {"a": 1}, 2)], None]
+    for wrong in weights:
+        with pytest.raises(TypeError, match=r"weights must be a dict of names and numbers, or pairs \(pos"):
+            MixtureDataset({"a": documents}, wrong)
+
+
 @pytest.mark.parametrize("spec", [3, ((2,),), ((2.5,), "f4"), (2, "f4"), ((2,), "no type"), Odd()])
 def test_specs_of_fields(spec: Any) -> None:
     class Wrong(Pipeline):
@@ -122,7 +135,7 @@ def iterators(folder: Path) -> list[Any]:
 
 def test_files_come_in_an_order_that_stays(tiny_shards: list[Path], tmp_path: Path) -> None:
     folder = tiny_shards[0].parent
-    message = r"is (an iterator|a set).*batches with it; pass sorted\("
+    message = r"is a .*, whose order (may differ|differs).*batches with it; pass sorted\("
     for files in iterators(folder):
         with pytest.raises(TypeError, match="arrow_files " + message):
             forebay.Loader(files, **TINY)

@@ -465,8 +465,13 @@ class MixtureDataset(_CoreDataset):
         seed: int = 0,
         stop: Literal["restart", "first_exhausted", "all_exhausted"] = "restart",
     ) -> None:
+        if not isinstance(datasets, Mapping):
+            raise TypeError(
+                "datasets must be a dict of names and datasets, as weights are of names and numbers, not "
+                f"{type(datasets).__name__}"
+            )
         self._arguments = (dict(datasets), weights, block_size, seed, stop)
-        stages = [(0, weights)] if isinstance(weights, Mapping) else list(weights)
+        stages = _stages(weights)
         for start, stage in stages:
             if stage.keys() != datasets.keys():
                 missing, unknown = sorted(datasets.keys() - stage.keys()), sorted(stage.keys() - datasets.keys())
@@ -483,6 +488,21 @@ class MixtureDataset(_CoreDataset):
             stop,
             _seed(seed),
         )
+
+
+def _stages(weights: Any) -> list[tuple[int, _Weights]]:
+    """The weights as pairs of a position and a dict."""
+    if isinstance(weights, Mapping):
+        return [(0, weights)]
+    try:
+        stages = [(start, stage) for start, stage in weights]
+    except (TypeError, ValueError):
+        stages = [(0, None)]
+    if not all(isinstance(stage, Mapping) for _, stage in stages):
+        raise TypeError(
+            f"weights must be a dict of names and numbers, or pairs (position, dict) of them, not {weights!r}"
+        )
+    return stages
 
 
 def _native(dataset: AsyncDataset) -> _Dataset:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from forebay._core import ConfigError, ForebayError
 from forebay.cache import CacheBuild, Tokenize, build
+from forebay.cli.errors import in_options
 from forebay.cli.progress import REDRAW_S, WIDTH, clock
 from forebay.tokens import Tokenizer
 
@@ -126,8 +127,8 @@ def run(options: argparse.Namespace) -> int:
             max_record_bytes=options.max_record_bytes,
             max_decoded_seconds=options.max_decoded_seconds,
         )
-    except (ForebayError, OSError, TypeError) as error:
-        sys.stderr.write(f"forebay build: {error}\n")
+    except (ForebayError, OSError, TypeError, ImportError) as error:
+        sys.stderr.write(f"forebay build: {in_options(error, options)}\n")
         if isinstance(error, ConfigError) and processor is None:
             sys.stderr.write(
                 "--tokenizer makes ids of texts; without it --fields names the columns of numbers to keep.\n"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError, __version__, _Check
+from forebay.cli.errors import in_options
 from forebay.cli.progress import Progress, clock
 
 if TYPE_CHECKING:
@@ -385,6 +386,15 @@ def write(file: TextIO, rows: Iterable[Row]) -> None:
     file.flush()
 
 
+def no_file(text: str) -> Path:
+    """A folder that may be there."""
+    if Path(text).is_file():
+        raise argparse.ArgumentTypeError(
+            f"{text} is a file, must be a folder; to allow any path, give --allow-paths without FOLDER, after FILE"
+        )
+    return Path(text)
+
+
 def add(subparsers: "Subparsers") -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser(
@@ -402,9 +412,9 @@ def add(subparsers: "Subparsers") -> None:
     )  # fmt: skip
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
     parser.add_argument(
-        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=Path,
-        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; "
-        "without FOLDER any path; may be given several times",
+        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=no_file,
+        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; may "
+        "be given several times; without FOLDER any path, but then give it after FILE: it takes what follows as FOLDER",
     )  # fmt: skip
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
@@ -430,9 +440,9 @@ def run(options: argparse.Namespace) -> int:
             restart=options.restart,
         )
     except ConfigError as error:
-        options.parser.error(str(error))
+        options.parser.error(in_options(error, options))
     except OSError as error:
-        sys.stderr.write(f"forebay check: {error}\n{kept(stem)}\n")
+        sys.stderr.write(f"forebay check: {in_options(error, options)}\n{kept(stem)}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{kept(stem)}")
