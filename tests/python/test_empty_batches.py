@@ -93,7 +93,7 @@ def test_ranks_take_equal_steps(shard: Path) -> None:
 
 
 def test_a_pass_without_a_good_recording_is_an_error(tmp_path: Path) -> None:
-    """Or an evaluation of nothing would look like one; once a pass, and with several ranks, which step alike, not at all."""
+    """Or an evaluation of nothing would look like one. Several ranks have batches without rows."""
     path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 40)
     with forebay.Loader.eval(path, **EVAL) as loader:
         for epoch in range(3):
