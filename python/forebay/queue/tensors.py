@@ -33,6 +33,8 @@ def save(file: Any, content: Mapping[str, Any]) -> None:
 def read(path: Path) -> Any:
     """What the file holds; tensors are a map of it. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
     try:
+        if not path.is_file() and path.exists():  # a FIFO would be waited for
+            raise CorruptFileError("it is no regular file")
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise CorruptFileError("it is compressed, which torch never does")
