@@ -179,7 +179,8 @@ class DatasetConsumer:
     def reset_state(self, split: str | None = None) -> None:
         """Forgets what was read: the next batch is the first of the oldest file. For one split, or for all."""
         names = [split] if split is not None else list(self._splits)
-        self._move({name: None for name in names if name in self._splits}, self._batch_size)
+        if places := {name: None for name in names if name in self._splits}:
+            self._move(places, self._batch_size)
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """By split: `batches`, `files`, `quarantined` since the start; files in `backlog`, `held`; `file` and `batch`.
@@ -307,8 +308,6 @@ class DatasetConsumer:
                         self._cut(at, file, place["row"] if place else 0, batch_size)
                 for at in moved.values():
                     at.start()
-                self._splits.update(moved)
-                self._batch_size = batch_size
             except BaseException:
                 for at in moved.values():
                     at.ahead.stop()
@@ -317,6 +316,8 @@ class DatasetConsumer:
                 raise
             for halt in halted:
                 halt.end()
+            self._splits.update(moved)
+            self._batch_size = batch_size
         for at in before:
             at.ahead.join()
 
