@@ -2,15 +2,32 @@
 
 import operator
 import os
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeGuard, TypeVar
 
 from forebay._core import ConfigError, StateError
 
-__all__ = ["MOST", "as_path", "check", "check_identity", "has", "in_order", "is_count", "problems", "truth", "whole"]
+__all__ = [
+    "MOST",
+    "as_path",
+    "check",
+    "check_identity",
+    "has",
+    "in_order",
+    "is_count",
+    "problems",
+    "shown",
+    "truth",
+    "whole",
+]
 
 PathT = TypeVar("PathT")
+
+_shorten = reprlib.Repr()
+_shorten.maxdict = 8
+_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 200
 
 MOST = 2**31 - 1
 """Of anything that is counted."""
@@ -82,14 +99,28 @@ def check_identity(state: Mapping[str, Any], expected: Mapping[str, Any], whose:
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict, not {type(state).__name__}; pass what state_dict() returned")
     different = [
-        f"{name} is {state.get(name)!r} in the state and {mine!r} here"
+        f"{name} is {shown(state.get(name))} in the state and {mine!r} here"
         for name, mine in expected.items()
-        if state.get(name) != mine
+        if _differs(state.get(name), mine)
     ]
     if different:
         raise StateError(
             f"the state belongs to another {whose}: {', '.join(different)}; make the {whose} as it was, or start anew"
         )
+
+
+def _differs(found: object, expected: object) -> bool:
+    """Also where a comparison fails, or gives no bool, as of arrays."""
+    try:
+        return bool(found != expected)
+    except Exception:
+        return True
+
+
+def shown(value: object) -> str:
+    """A value of a state as an error shows it, in a bounded number of characters."""
+    text = _shorten.repr(value)
+    return text if len(text) <= 500 else f"{text[:497]}..."
 
 
 def _wrong(name: str, expected: str, value: object) -> TypeError:

@@ -44,6 +44,13 @@ def report(stem: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
         return json.loads(stem.with_suffix(".json").read_text()), list(csv.DictReader(file))
 
 
+def begin(stem: Path, rows: bytes, **more: Any) -> None:
+    """What a run that was interrupted leaves."""
+    files = check.Files(stem)
+    files.named(".json.tmp").write_text(json.dumps({"begun_by": "forebay check", **more}))
+    files.named(".csv.tmp").write_bytes(rows)
+
+
 def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of good and bad recordings, in two shards."""
     wav = tiny_rows(1)[0].audio
@@ -166,8 +173,7 @@ def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path
     shards = report(whole)[0]["shards"]
     for cut in (0, 10, len(text) // 3, len(text) // 2 + 1, len(text) - 1, len(text)):
         stem = tmp_path / f"cut{cut}"
-        stem.with_name(stem.name + ".json.tmp").write_text(json.dumps({"shards": shards}))
-        stem.with_name(stem.name + ".csv.tmp").write_bytes(text[:cut])
+        begin(stem, text[:cut], shards=shards)
         if cut < 100:
             with pytest.raises(forebay.ConfigError, match="does not begin as one does"):
                 check.check(tiny_shards, stem, stream=io.StringIO())
@@ -180,8 +186,7 @@ def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path
 
 def test_what_was_begun_over_other_shards_is_not_gone_on_with(tiny_shards: list[Path], tmp_path: Path) -> None:
     stem = tmp_path / "report"
-    stem.with_name("report.json.tmp").write_text(json.dumps({"shards": [{"path": "elsewhere"}]}))
-    stem.with_name("report.csv.tmp").write_text(",".join(check.COLUMNS) + "\n")
+    begin(stem, check.HEADER, shards=[{"path": "elsewhere"}])
     with pytest.raises(forebay.ConfigError, match="begun over other shards: 1 files, these are 5"):
         check.check(tiny_shards, stem, stream=io.StringIO())
     check.check(tiny_shards, stem, restart=True, stream=io.StringIO())
@@ -203,7 +208,7 @@ def test_interrupted_again_and_again(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "long.arrow", [*tiny_rows(30_000), Row(b"bad")], rows_per_batch=1000)
     whole, stem = tmp_path / "whole", tmp_path / "report"
     check.check([shard], whole, stream=io.StringIO())
-    partial = stem.with_name("report.csv.tmp")
+    partial = tmp_path / ".report.csv.forebay-part"
     codes, seconds, drawn = [], [], bytearray()
     for interrupts in (True, True, True, False):
         before = partial.stat().st_size if partial.exists() else 0
@@ -269,7 +274,7 @@ def test_files_of_others_stay(
     check.check(tiny_shards, stem, stream=io.StringIO())
     check.check(tiny_shards, stem, stream=io.StringIO())
     content = {".csv": "a,b\n", ".json": '{"report": "mine"}', ".json.tmp": '{"mine": 1}'}.get(ending, "mine")
-    stem.with_name("report" + ending).write_text(content)
+    check.Files(stem).named(ending).write_text(content)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for more in ([], ["--restart"]):
         with pytest.raises(SystemExit) as ended:
@@ -277,6 +282,88 @@ def test_files_of_others_stay(
         assert ended.value.code == 2
         assert "is no report of forebay check" in capsys.readouterr().err.replace("\n", " ")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".csv.tmp", ".json.tmp", ".json.whole.tmp", ".lock.tmp"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "fifo", "alike"])
+def test_what_is_no_report_stays(
+    tiny_shards: list[Path], tmp_path: Path, ending: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Links, whatever they lead to, folders, FIFOs, and files that only begin as a report does."""
+    stem, mine = tmp_path / "report", tmp_path / "mine"
+    mine.touch()
+    path = check.Files(stem).named(ending)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "alike":
+        path.write_text("index,shard,mine\n" if "csv" in ending else '{"shards": []}')
+    else:
+        path.symlink_to(mine if kind == "link" else tmp_path / "nothing")
+    before = sorted(tmp_path.iterdir())
+    for more in ([], ["--restart"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *map(str, tiny_shards[:1]), "-o", str(stem), *more])
+        assert ended.value.code == 2
+        said = capsys.readouterr().err.replace("\n", " ")
+        assert f"{path} is " in said
+        assert "is no report of forebay check" in said
+    assert sorted(tmp_path.iterdir()) == before
+    assert mine.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["report.csv.tmp", "report.json.tmp", "report.json.whole.tmp"])
+def test_files_of_other_names_stay(tiny_shards: list[Path], tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{mine")
+    check.check(tiny_shards[:1], tmp_path / "report", stream=io.StringIO())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["report.csv", "report.json", name])
+    assert (tmp_path / name).read_text() == "{mine"
+
+
+@pytest.mark.parametrize("output", ["", ".", "..", "/"])
+def test_a_report_needs_a_name(tiny_shards: list[Path], output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", *map(str, tiny_shards[:1]), "-o", output])
+    assert ended.value.code == 2
+    assert "names no report but a folder" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("column", ["bytes", "row", "seconds", "clipping", "rate"])
+@pytest.mark.parametrize("value", ["", "x", "-1", "nan", "9" * 5000, "9" * 200_000])
+def test_rows_that_nobody_wrote_are_checked_again(
+    tiny_shards: list[Path], tmp_path: Path, column: str, value: str
+) -> None:
+    whole, stem = tmp_path / "whole", tmp_path / "report"
+    check.check(tiny_shards[:1], whole, stream=io.StringIO())
+    lines = whole.with_suffix(".csv").read_text().splitlines(keepends=True)
+    fields = lines[3].split(",")
+    fields[check.COLUMNS.index(column)] = value
+    text = "".join([*lines[:3], ",".join(fields), *lines[4:]])
+    begin(stem, text.encode(), shards=report(whole)[0]["shards"])
+    check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    if (column, value) != ("row", "-1"):  # a number like any other
+        assert stem.with_suffix(".csv").read_text() == "".join(lines)
+
+
+@pytest.mark.parametrize("left", ["[" * 100_000, ', "shards": ' + "[" * 100_000, ', "shards": [3]}', ', "shards": {}}'])
+def test_a_partial_report_that_nobody_wrote(tiny_shards: list[Path], tmp_path: Path, left: str) -> None:
+    stem = tmp_path / "report"
+    begin(stem, check.HEADER)
+    check.Files(stem).named(".json.tmp").write_bytes(check.BEGUN + left.encode())
+    with pytest.raises(forebay.ConfigError, match="does not say which; name another report with -o, or give --restart"):
+        check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    check.check(tiny_shards[:1], stem, restart=True, stream=io.StringIO())
+
+
+def test_one_run_at_a_time(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """Two would both write all rows."""
+    stem = tmp_path / "report"
+    with check.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check writes"):
+        check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    assert list(tmp_path.iterdir()) == []
+    check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.csv", "report.json"]
 
 
 @pytest.mark.parametrize("step", range(4))
@@ -326,14 +413,18 @@ def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr(check, "write", full)
     assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.csv.tmp", "report.json.tmp"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".report.csv.forebay-part", ".report.json.forebay-part"]
     assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
     assert report(stem)[0]["summary"]["records"] == 300
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "report.json.tmp").symlink_to("/dev/full")
+def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(path: Path, mode: Any) -> Any:
+        return Path("/dev/full").open("r+b", buffering=0) if path.name.startswith(".report.json") else real(path, mode)
+
+    real = check.open_file  # type: ignore[attr-defined]
+    monkeypatch.setattr(check, "open_file", opened)
     assert cli.main(["check", *map(str, tiny_shards), "-o", str(tmp_path / "report"), "--restart"]) == 1
     assert not (tmp_path / "report.json").exists()
 
@@ -395,8 +486,7 @@ def test_it_goes_on_with_the_same_truncated_only(tmp_path: Path) -> None:
     text = (tmp_path / "one.csv").read_bytes()
     shards = report(tmp_path / "one")[0]["shards"]
     stem = tmp_path / "two"
-    (tmp_path / "two.json.tmp").write_text(json.dumps({"shards": shards, "truncated": "error"}))
-    (tmp_path / "two.csv.tmp").write_bytes(text[: 2 * len(text) // 3])
+    begin(stem, text[: 2 * len(text) // 3], shards=shards, truncated="error")
     with pytest.raises(forebay.ConfigError, match="was begun with --truncated error; give that again"):
         check.check([shard], stem, stream=io.StringIO())
     check.check([shard], stem, truncated="error", stream=io.StringIO())

@@ -6,6 +6,7 @@ import http.client
 import http.server
 import io
 import json
+import os
 import re
 import shutil
 import ssl
@@ -16,10 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forebay import ConfigError, cli
+from forebay._files import what_is
 from forebay.cli import download
 from forebay.cli.download import PRESETS, Shard, fetch, numbers
 from forebay.tokens import list_parquet_files
@@ -50,6 +53,10 @@ class Host:
     believes: bool = False
     """Whether it continues whatever `If-Range` says."""
 
+    raw: dict[str, bytes] = field(default_factory=dict)
+    """Answers byte for byte, by path; those of `raw_once` are used up."""
+
+    raw_once: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
@@ -81,6 +88,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, fault: str) -> None:
         host = self.host
+        if raw := host.raw_once.pop(self.path, b"") or host.raw.get(self.path):
+            self.close_connection = True
+            self.wfile.write(raw)
+            return
         if self.path.startswith("/redirect/"):
             target = self.path.removeprefix("/redirect")
             self.send_response(302)
@@ -201,11 +212,22 @@ def get(host: Host, tmp_path: Path) -> Callable[..., Fetched]:
     return get
 
 
-def partial(tmp_path: Path, data: bytes, body: bytes | None = None, size: int | None = None) -> None:
-    """The beginning of a file, as a download that was killed leaves it."""
-    (tmp_path / "a.parquet.tmp").write_bytes(data)
+PART, RECORD = ".a.parquet.forebay-part.tmp", ".a.parquet.forebay-part.json.tmp"
+
+
+def partial(tmp_path: Path, data: bytes, body: bytes | None = None, size: object = None, **changes: object) -> None:
+    """The beginning of a file, as a download that was killed leaves it; a record that says something else."""
+    (tmp_path / PART).write_bytes(data)
     tag = None if body is None else f'"{hashlib.md5(body).hexdigest()}"'
-    (tmp_path / "a.parquet.tmp.json").write_text(json.dumps({"tag": tag, "size": size}))
+    record = {"written_by": "forebay download", "tag": tag, "size": size, **changes}
+    (tmp_path / RECORD).write_text(json.dumps(record))
+
+
+def contents(folder: Path) -> dict[str, bytes | str]:
+    """All that lies in a folder: bytes of files, and what the rest is."""
+    return {
+        path.name: path.read_bytes() if what_is(path) == "a file" else str(what_is(path)) for path in folder.iterdir()
+    }
 
 
 def test_shards_arrive_whole(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
@@ -288,23 +310,123 @@ def test_a_partial_file_of_something_else_is_not(
 
 def test_a_partial_file_that_is_not_ours_stays(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
     host.files["/a.parquet"] = shard_bytes(0)
-    (tmp_path / "a.parquet.tmp").write_bytes(b"whatever")
+    (tmp_path / PART).write_bytes(b"whatever")
     [reason] = get("a.parquet").failed.values()
-    assert "did not begin it" in reason
+    assert f"{PART} is there, and forebay download did not begin it; move it, or give another --folder" in reason
     assert host.requests == []
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.parquet.tmp": b"whatever"}
+    assert contents(tmp_path) == {PART: b"whatever"}
 
 
-@pytest.mark.parametrize("record", ["", "{", '{"tag": null, "size": 9}', '{"tag": "a\\r\\nX: y", "size": 9}', "[]"])
+@pytest.mark.parametrize("changes", [{"tag": "a\r\nX: y"}, {"tag": 3}, {"tag": "é"}, {"size": "9"}])
 def test_a_partial_file_of_unknown_origin_is_not_continued(
-    host: Host, tmp_path: Path, get: Callable[..., Fetched], record: str
+    host: Host, tmp_path: Path, get: Callable[..., Fetched], changes: dict[str, Any]
 ) -> None:
+    """It is ours, but nothing tells which content it is of."""
     body = host.files["/a.parquet"] = shard_bytes(0)
-    (tmp_path / "a.parquet.tmp").write_bytes(b"whatever")
-    (tmp_path / "a.parquet.tmp.json").write_text(record)
+    partial(tmp_path, b"whatever", **changes)
     assert get("a.parquet").failed == {}
     assert host.requests == [("/a.parquet", None)]
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.parquet": body}
+    assert contents(tmp_path) == {"a.parquet": body}
+
+
+@pytest.mark.parametrize("part", [b"whatever", b"", None])
+@pytest.mark.parametrize(
+    "record", ["{", '{"tag": null, "size": 9}', "[]", "[" * 100_000, "mine", '{"written_by": "me"}']
+)
+def test_a_record_that_is_not_ours_stays(
+    host: Host, tmp_path: Path, get: Callable[..., Fetched], part: bytes | None, record: str
+) -> None:
+    host.files = {"/a.parquet": shard_bytes(0), "/b.parquet": shard_bytes(1)}
+    (tmp_path / RECORD).write_text(record)
+    if part is not None:
+        (tmp_path / PART).write_bytes(part)
+    before = contents(tmp_path)
+    fetched = get("a.parquet", "b.parquet")
+    [reason] = fetched.failed.values()
+    assert f"{RECORD} is there, and forebay download did not write it; move it" in reason
+    assert contents(tmp_path) == before | {"b.parquet": host.files["/b.parquet"]}
+    assert fetched.waits == []
+
+
+@pytest.mark.parametrize("name", ["a.parquet.tmp", "a.parquet.tmp.json", ".a.parquet.tmp", "a.parquet.forebay-part"])
+def test_files_of_other_names_stay(host: Host, tmp_path: Path, get: Callable[..., Fetched], name: str) -> None:
+    body = host.files["/a.parquet"] = shard_bytes(0)
+    (tmp_path / name).write_text('{"my": "notes"}')
+    host.faults["/a.parquet"] = ["truncate"]
+    assert get("a.parquet").failed == {}
+    assert contents(tmp_path) == {name: b'{"my": "notes"}', "a.parquet": body}
+
+
+def obstruct(path: Path, elsewhere: Path, kind: str) -> None:
+    """Lays something at a path that is no file."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(elsewhere / ("mine" if kind == "link" else "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, kind) for name in (PART, RECORD) for kind in ("link", "dangling", "folder", "fifo")),
+        *(("a.parquet", kind) for kind in ("dangling", "folder", "fifo")),
+    ],
+)
+def test_what_is_no_file_is_neither_followed_nor_replaced(
+    host: Host,
+    tmp_path: Path,
+    get: Callable[..., Fetched],
+    name: str,
+    kind: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    host.files = {"/a.parquet": shard_bytes(0), "/b.parquet": shard_bytes(1)}
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "mine").write_text("precious")
+    if name == PART:  # with a record of ours it would be continued
+        partial(tmp_path, b"", shard_bytes(0))
+        (tmp_path / PART).unlink()
+    obstruct(tmp_path / name, elsewhere, kind)
+    before = contents(tmp_path)
+    fetched = get("a.parquet", "b.parquet")
+    [(shard, reason)] = fetched.failed.items()
+    assert shard.path.name == "a.parquet"
+    what = {"folder": "a folder", "fifo": "a FIFO"}.get(kind, "a symbolic link")
+    assert f"{tmp_path / name} is {what}" in reason
+    assert "; move it, or give another --folder" in reason
+    assert "0 were there, 1 failed" in fetched.said
+    assert contents(tmp_path) == before | {"b.parquet": host.files["/b.parquet"]}
+    assert contents(elsewhere) == {"mine": b"precious"}
+
+
+def test_a_link_to_a_shard_is_a_shard_that_is_there(
+    host: Host, tmp_path: Path, get: Callable[..., Fetched], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Caches of Hugging Face are made of such links."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "mine"
+    elsewhere.write_text("mine")
+    (tmp_path / "a.parquet").symlink_to(elsewhere)
+    fetched = get("a.parquet")
+    assert (fetched.failed, host.requests) == ({}, [])
+    assert "1 were there" in fetched.said
+    assert elsewhere.read_text() == "mine"
+
+
+def test_a_file_that_came_in_the_meantime_stays(
+    host: Host, tmp_path: Path, get: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.files["/a.parquet"] = shard_bytes(0)
+    defect = download.defect
+
+    def slow(*arguments: Any) -> str | None:
+        (tmp_path / "a.parquet").write_text("mine")
+        return defect(*arguments)
+
+    monkeypatch.setattr(download, "defect", slow)
+    assert get("a.parquet").failed == {}
+    assert contents(tmp_path) == {"a.parquet": b"mine"}
 
 
 def test_without_tags_nothing_is_continued(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
@@ -339,14 +461,15 @@ def test_the_tag_is_that_of_the_last_answer(host: Host, tmp_path: Path, get: Cal
 def test_one_process_at_a_time(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
     """Two that append to one file would spoil it."""
     host.files["/a.parquet"] = shard_bytes(0)
-    path = tmp_path / "a.parquet.tmp"
-    with download.begun(path, tmp_path / "a.parquet.tmp.json") as file:
-        (tmp_path / "a.parquet.tmp.json").touch()
+    path = tmp_path / PART
+    with download.begun(path, tmp_path / RECORD) as file:
+        (tmp_path / RECORD).touch()
         file.write(b"theirs")
         file.flush()
         [reason] = get("a.parquet").failed.values()
         assert reason.startswith("another process fetches it")
         assert path.read_bytes() == b"theirs"
+        download.Origin(None, None).write(tmp_path / RECORD)
     assert get("a.parquet").failed == {}
     assert (tmp_path / "a.parquet").read_bytes() == host.files["/a.parquet"]
 
@@ -412,6 +535,71 @@ def test_two_shards_of_one_name_are_refused(host: Host, tmp_path: Path) -> None:
     shards = [Shard(f"{host.url}/{i}", tmp_path / "a.parquet") for i in range(2)]
     with pytest.raises(ConfigError, match=r"would both be called 'a\.parquet'"):
         fetch(shards, stream=io.StringIO())
+
+
+BODY = shard_bytes(0, 1000)
+WHOLE = b"Content-Length: 1000\r\n\r\n" + BODY
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"302 X\r\nLocation: http://[::bad/x\r\n\r\n", "redirects to an address that is none: "),
+        (b"307 X\r\nLocation: //[::bad/x\r\n\r\n", "redirects to an address that is none: "),
+        (b"302 X\r\nLocation: http://127.0.0.1:99999/x\r\n\r\n", "an address that is none: Port out of"),
+        (b"302 X\r\nLocation: http://127.0.0.1:port/x\r\n\r\n", "an address that is none: Port could not"),
+        (b"200 X\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n" + BODY, "the Content-Length is '9999"),
+        (b"200 X\r\nContent-Length: -5\r\n\r\n" + BODY, "the Content-Length is '-5', which is no number"),
+        (b"200 X\r\nContent-Length: 8\r\n" + WHOLE, "the Content-Length is '1000 and 8', which is no number"),
+        (
+            b"206 X\r\nContent-Range: bytes 0-999/" + b"9" * 5000 + b"\r\n" + WHOLE,
+            "got the Content-Range 'bytes 0-999/9999",
+        ),
+        (b"206 X\r\nContent-Range: bytes 0-999/*\r\n" + WHOLE, "got the Content-Range 'bytes 0-999/*'"),
+        (b"206 X\r\n" + WHOLE, "got the Content-Range ''"),
+        (b"204 Nothing\r\n\r\n", "the server says 204 Nothing; expected is 200"),
+        (b"202 Later\r\nContent-Length: 0\r\n\r\n", "the server says 202 Later; expected is 200"),
+        (b"203 \x1b[2JOther\r\n" + WHOLE, "the server says 203 ?[2JOther; expected is 200"),
+        (b"200 X\r\n\r\n", "the server's answer is empty"),
+        (b"200 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "the server's answer is empty"),
+        (b"200 X\r\nContent-Encoding: gzip\r\n" + WHOLE, "in the encoding gzip; asked for was identity"),
+        (b"200 X\r\nContent-Encoding: br, GZIP\r\n" + WHOLE, "in the encoding br, gzip"),
+        (b"404 \x1b[2J\r\nContent-Length: 0\r\n\r\n", "the server says 404 ?[2J"),
+    ],
+    ids=range(18),
+)
+def test_answers_that_cannot_be_used(
+    host: Host, tmp_path: Path, get: Callable[..., Fetched], answer: bytes, reason: str
+) -> None:
+    """Each is an error of its shard, with the reason; the others arrive, and nothing is left of it."""
+    host.files["/b.bin"], host.raw["/a.bin"] = BODY, b"HTTP/1.1 " + answer
+    fetched = get("a.bin", "b.bin")
+    [(shard, found)] = fetched.failed.items()
+    assert shard.path.name == "a.bin"
+    assert reason in found
+    assert "\x1b" not in fetched.said
+    assert contents(tmp_path) == {"b.bin": BODY}
+
+
+@pytest.mark.parametrize("header", [b"", b"Content-Encoding: identity\r\n", b"Content-Length: 1000\r\n"])
+def test_answers_that_can_be_used(host: Host, tmp_path: Path, get: Callable[..., Fetched], header: bytes) -> None:
+    host.raw = {
+        "/a.bin": b"HTTP/1.1 200 OK\r\n" + header + WHOLE,
+        "/b.bin": b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-999/1000\r\n" + header + WHOLE,
+        "/empty.bin": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    }
+    assert get("a.bin", "b.bin", "empty.bin").failed == {}
+    assert contents(tmp_path) == {"a.bin": BODY, "b.bin": BODY, "empty.bin": b""}
+
+
+def test_a_part_of_unknown_size_is_not_joined(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
+    """Nothing would tell that the file is whole: it is asked for anew."""
+    body = host.files["/a.parquet"] = shard_bytes(0)
+    partial(tmp_path, body[:1000], body, len(body))
+    host.raw_once["/a.parquet"] = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 1000-1009/*\r\n\r\n" + body[1000:1010]
+    assert get("a.parquet").failed == {}
+    assert host.requests == [("/a.parquet", "bytes=1000-"), ("/a.parquet", None)]
+    assert contents(tmp_path) == {"a.parquet": body}
 
 
 def test_a_server_without_ranges_sends_all_again(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
@@ -515,6 +703,58 @@ def test_the_command_takes_checksums(host: Host, tmp_path: Path, monkeypatch: py
     assert [path.name for path in folder.iterdir()] == ["0.parquet"]
 
 
+def test_checksums_of_other_systems(host: Host, tmp_path: Path) -> None:
+    """BSD, openssl, upper case, folders, escaped names, CR LF, a byte order mark; each decides."""
+    host.files = {f"/{i}.bin": shard_bytes(i, 1000) for i in range(5)}
+    right = [hashlib.sha256(body).hexdigest() for body in host.files.values()]
+    sums = tmp_path / "sums"
+    command = ["download", host.url + "/{}.bin", "-n", "5", "--checksums", str(sums)]
+    for number in range(6):
+        digits = ["0" * 64 if i == number else one for i, one in enumerate(right)]
+        lines = [
+            f"SHA256 (there/0.bin) = {digits[0]}",
+            f"SHA2-256(1.bin)= {digits[1]}",
+            f"{digits[2].upper()}  ./here/2.bin",
+            f"\\{digits[3]} *back\\\\slash/3.bin",
+            f"{digits[4]} 4.bin",
+            "",
+        ]
+        sums.write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
+        found = download.read_checksums(sums)
+        assert found == {f"{i}.bin": one for i, one in enumerate(digits)}
+        folder = tmp_path / str(number)
+        shards = download.shards_of(host.url + "/{}.bin", range(5), folder, found)
+        failed = fetch(shards, waits=lambda: iter([]), stream=io.StringIO())
+        assert [shard.path.name for shard in failed] == [f"{number}.bin"][: 5 - number]
+    assert cli.main([*command, "-o", str(tmp_path / "to")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"{'0' * 64}  0.bin\n".encode(), "has no SHA-256 for '1.bin' and 1 more; add it"),
+        (b"", "has no SHA-256 for '0.bin' and 2 more"),
+        (b"\xff\xfe", "line 1 of"),
+        (f"{'0' * 64}  0.bin\n\xe9 1.bin".encode("latin-1"), "line 2 of"),
+        (b"\nabc  00.parquet\n", "line 2 of"),
+        (f"MD5 (0.bin) = {'0' * 32}".encode(), "line 1 of"),
+        (f"{'0' * 64}  a/0.bin\n{'1' * 64}  b/0.bin".encode(), "line 2 of"),
+        (f"{'0' * 65}  0.bin".encode(), "line 1 of"),
+    ],
+    ids=range(8),
+)
+def test_checksums_that_lack_a_shard_or_cannot_be_read(
+    host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    sums = tmp_path / "sums"
+    sums.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["download", host.url + "/{}.bin", "-n", "3", "-o", str(tmp_path / "to"), "--checksums", str(sums)])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+    assert (host.requests, (tmp_path / "to").exists()) == ([], False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -523,6 +763,29 @@ def test_the_command_takes_checksums(host: Host, tmp_path: Path, monkeypatch: py
         (["http://host/a.parquet", "-n", "1"], "no field for the shard's number"),
         (["http://host/{}{}.parquet", "-n", "1"], "more than one field"),
         (["http://host/{name}.parquet", "-n", "1"], "more than one field"),
+        (["http://host/{0}{1}.parquet", "-n", "1"], "more than one field"),
+        (["http://host/{0.real}{0}.parquet", "-n", "1"], "more than one field"),
+        (["http://host/{:099999999999d}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
+        (["http://host/{:>999999999}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
+        (["http://host/{!r:>99}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
+        (["http://host/{:{}}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
+        (["http://host/{.parquet", "-n", "1"], "braces that are no field"),
+        (["http://host/}{}", "-n", "1"], "braces that are no field"),
+        (["http://[/{}", "-n", "1"], "cannot be used: Invalid IPv6 URL"),
+        (["http://[{}]/{}", "-n", "1"], "more than one field"),
+        (["http://host:port/{}", "-n", "1"], "cannot be used"),
+        (["http://host:{}99999/a", "-n", "2"], "cannot be used"),
+        (["http:///{}", "-n", "1"], "cannot be used: it has no host"),
+        (["http://host/ü{}", "-n", "1"], "characters that must be written as in %20"),
+        (["http://host/a {}", "-n", "1"], "characters that must be written as in %20"),
+        (["http://host/\n{}", "-n", "1"], "characters that must be written as in %20"),
+        (["http://host/%0a{}", "-n", "1"], "at most 232 bytes without control characters"),
+        (["http://host/" + "a" * 232 + "{}", "-n", "1"], "at most 232 bytes without control characters"),
+        (["http://host/{}", "-n", "1", "--name", "{:300d}"], "which is no number of at most 99 digits"),
+        (["http://host/{}", "-n", "1", "--name", "\udcff{}"], "at most 232 bytes without control characters"),
+        (["http://host/{}.parquet", "-n", "1000001"], "1000001 is above 1000000"),
+        (["http://host/{}.parquet", "--total", "999999999999"], "is above 1000000"),
+        (["http://host/{}.parquet", "-n", "9" * 5000], "invalid whole value"),
         (["http://host/{}.parquet"], "a URL needs -n"),
         (["http://host/data?shard={}", "-n", "2"], "would both be called 'data'"),
         (["http://host/?shard={}", "-n", "1"], "would be called ''"),

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import forebay
-from forebay.queue import feed, files, lock, numbering, queue_split, read_meta, tensors
+from forebay._files import open_file, what_is
+from forebay.queue import feed, files, lock, numbering, queue_split, read_meta, tensors, write_legacy_file
 from forebay.queue import provider as provider_module
 from forebay.queue.meta import write_meta
 from queues import Numbers, consumer, eventually, expected, filled, meta, names, numbers, running, take, write
@@ -225,6 +226,172 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(forebay.ConfigError, match="batch_size"):
         provider.write_meta()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.json", "meta.pkl"]
+
+
+# Links
+
+
+def everything(folder: Path) -> dict[str, bytes | str]:
+    """All that lies in a folder and its folders: bytes of files, where links lead, and what the rest is."""
+    found: dict[str, bytes | str] = {}
+    for path in folder.rglob("*"):
+        what = what_is(path)
+        text = str(path.readlink()) if what == "a symbolic link" else str(what)
+        found[str(path.relative_to(folder))] = path.read_bytes() if what == "a file" else text
+    return found
+
+
+def obstruct(path: Path, mine: Path, kind: str) -> None:
+    """Lays something at a path that the queue does not have there; `mine` is what a link may lead to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "file":
+        path.write_text("precious")
+    else:
+        path.symlink_to(mine if kind == "link" else mine.with_name("nothing"))
+
+
+KINDS = ["link", "dangling", "folder", "fifo"]
+WHAT = {"folder": "a folder", "fifo": "a FIFO", "file": "no lock of a queue"}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "file"])
+@pytest.mark.parametrize("name", ["train.consumer.lock", "train.provider.lock"])
+def test_a_lock_that_is_none_stays(tmp_path: Path, name: str, kind: str) -> None:
+    data, mine = tmp_path / "data", tmp_path / "mine"
+    mine.write_text("precious")
+    provider = filled(data, 1)
+    obstruct(data / "queue" / ".state" / name, mine, kind)
+    before = everything(tmp_path)
+    with (
+        consumer(data) as queue,
+        pytest.raises(forebay.StateError, match=rf"{name} is {WHAT.get(kind, 'a symbolic link')}.*; move it"),
+    ):
+        queue.get_batch("train", "cpu", timeout=0) if "consumer" in name else provider.run(["train"])
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "file"])
+def test_purge_leaves_locks_that_are_none(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    data, mine = tmp_path / "data", tmp_path / "mine"
+    mine.write_text("precious")
+    provider = filled(data, 1)
+    with consumer(data) as queue:
+        take(queue, 1)
+    others = ["my.provider.lock", ".tmp-train.sequence.json-1-1", "train.1700000000000-000000-2.pt.gone"]
+    for name in others[: 3 if kind != "file" else 1]:
+        obstruct(data / "queue" / ".state" / name, mine, kind)
+    obstruct(data / ".tmp-meta.pkl-1-1", mine, kind if kind != "file" else "link")
+    provider.purge()
+    assert "my.provider.lock" in caplog.text
+    found = everything(tmp_path)
+    assert found.pop("mine") == b"precious"
+    expected_left = {f"data/queue/.state/{name}" for name in others[: 3 if kind != "file" else 1]}
+    assert found.keys() == expected_left | {"data", "data/queue", "data/queue/.state", "data/.tmp-meta.pkl-1-1"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["sequence.json", "consumer.json"])
+def test_a_state_file_that_is_none_stays(tmp_path: Path, name: str, kind: str) -> None:
+    data, mine = tmp_path / "data", tmp_path / "mine"
+    provider = filled(data, 1)
+    with consumer(data) as queue:
+        take(queue, 1)
+    state = data / "queue" / ".state" / f"train.{name}"
+    mine.write_bytes(state.read_bytes())  # a good one, but not here
+    obstruct(state, mine, kind)
+    before = everything(tmp_path)
+    with pytest.raises(forebay.StateError, match=rf"{name} is {WHAT.get(kind, 'a symbolic link')}.*; move it"):
+        provider.produce_one_file("train", 1) if name == "sequence.json" else provider.backlog_size("train")
+    if name == "consumer.json":
+        with consumer(data) as queue, pytest.raises(forebay.StateError, match=r"consumer\.json is .*; move it"):
+            take(queue, 1)
+    after = everything(tmp_path)
+    lock = "data/queue/.state/train.consumer.lock"  # says who held it last
+    assert {**after, lock: ""} == {**before, lock: ""}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"next": 1, "timestamp": 1, "temporary": "x", "final": "' + "9" * 5000 + '-1-1.pt"}',
+        '{"next": 9223372036854775806, "timestamp": 9223372036854775807}',
+        '{"next": ' + "9" * 5000 + ', "timestamp": 0}',
+        "\udcff",
+    ],
+    ids=range(6),
+)
+@pytest.mark.parametrize("name", ["sequence.json", "consumer.json"])
+def test_state_files_that_nobody_wrote(tmp_path: Path, name: str, content: str) -> None:
+    provider = filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        take(queue, 1)
+    path = tmp_path / "queue" / ".state" / f"train.{name}"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(forebay.StateError, match=rf"{name} is damaged; remove it"):
+        provider.produce_one_file("train", 1) if name == "sequence.json" else provider.backlog_size("train")
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling"])
+def test_no_file_is_written_through_a_link(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file of tensors, a small file or an old one is written until it is whole."""
+    data, mine = tmp_path / "data", tmp_path / "mine"
+    mine.write_text("precious")
+    provider = filled(data, 1)
+    monkeypatch.setattr(time, "time_ns", lambda: 9_700_000_000_000_000_000)
+    numbers_of = (os.getpid(), threading.get_ident())
+    state = data / "queue" / ".state"
+    for path, write_it in (
+        (data / "queue" / "train" / ".tmp-9700000000000-000001.pt", lambda: provider.produce_one_file("train", 1)),
+        (state / ".tmp-x.json-{}-{}".format(*numbers_of), lambda: files.write_state(state / "x.json", {})),
+        (data / ".tmp-train_batches_0003.pt", lambda: write_legacy_file(data, "train", 3, {}, {})),
+    ):
+        obstruct(path, mine, kind)
+        before = everything(tmp_path)
+        with pytest.raises(
+            forebay.StateError, match=r"is a symbolic link, where the queue has a file of its own; move it"
+        ):
+            write_it()
+        assert everything(tmp_path) == before
+        provider._numbering("train").recover()
+        assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_queue_files_that_are_no_files_go_to_quarantine(tmp_path: Path, kind: str) -> None:
+    """They are not waited for."""
+    provider = filled(tmp_path, 1)
+    path = tmp_path / "queue" / "train" / "1000000000000-000000-3.pt"
+    obstruct(path, path, kind)
+    with consumer(tmp_path) as queue:
+        assert take(queue, 3) == expected(provider, range(1))
+    assert what_is(tmp_path / "queue" / "quarantine" / "train" / path.name) == WHAT[kind]
+
+
+@pytest.mark.parametrize("name", ["meta.json", "meta.pkl"])
+@pytest.mark.parametrize("kind", ["link", "dangling"])
+def test_meta_that_is_a_link_stays(tmp_path: Path, name: str, kind: str) -> None:
+    data, mine = tmp_path / "data", tmp_path / "mine"
+    filled(data, 1)
+    (data / name).rename(mine)  # a good one
+    if name == "meta.json":
+        (data / "meta.pkl").unlink()
+    obstruct(data / name, mine, kind)
+    before = everything(tmp_path)
+    provider = numbers(data)
+    if (name, kind) != ("meta.pkl", "link"):
+        with pytest.raises(forebay.ConfigError, match=r"move it|does not exist"):
+            provider.write_meta()
+    assert everything(tmp_path) == before
+    provider.purge()
+    after = everything(tmp_path)
+    assert (after["mine"], after[f"data/{name}"]) == (before["mine"], before[f"data/{name}"])
 
 
 # States
@@ -483,17 +650,17 @@ def test_reading_waits_for_who_replaces_a_file(tmp_path: Path, monkeypatch: pyte
     """As on Windows, where it cannot be opened in that moment; another error comes at once."""
     provider = Numbers(tmp_path, 4)
     files.write_state(tmp_path / "a", {"next": 1})
-    failures, read_bytes = 3, Path.read_bytes
+    failures = 3
 
-    def busy(path: Path) -> bytes:
+    def busy(path: Path, mode: Any) -> Any:
         nonlocal failures
         failures -= 1
         if failures >= 0:
             raise PermissionError(errno.EACCES, "used by another process")
-        return read_bytes(path)
+        return open_file(path, mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", busy)
+        patch.setattr(files, "open_file", busy)
         assert files.read_state(tmp_path / "a", bool) == {"next": 1}
         failures = 10**6
         with pytest.raises(PermissionError):

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import forebay
-from queues import consumer, eventually, expected, filled, names, numbers, running, take
+from forebay.queue import queue_split, write_legacy_file
+from forebay.queue.meta import write_meta
+from queues import consumer, eventually, expected, filled, meta, names, numbers, running, take
 
 NOTHING: dict[str, Any] = {"queue": "0", "done": [], "finished": 0}
 
@@ -218,6 +221,115 @@ def test_other_states(tmp_path: Path, change: dict[str, Any], message: str) -> N
         state["splits"]["train"]["row"] = 100
         with pytest.raises(forebay.StateError, match=r"stands at row 100 of .*, which has 12"):
             queue.load_state_dict(state)
+
+
+GONE = "1700000000000-000009-3.pt"
+
+
+@pytest.mark.parametrize("delete", ["consumed", "on_state"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 1, "splits": {"row": 999}}, "stands at row 999"),
+        ({"batch_size": 1, "splits": {"file": GONE}}, "which is gone"),
+        ({"batch_size": 1, "splits": {"queue": "0"}}, "it was purged since"),
+        ({"batch_size": 2**31 - 1}, "call set_batch_size"),
+        ({"batch_size": None}, "it has no batch_size"),
+        ({"batch_size": 1, "names": [5]}, "names a split 5, which .* does not have; it has train, val"),
+        ({"batch_size": 1, "names": [None]}, "names a split None"),
+        ({"batch_size": 1, "names": ["../x"]}, "names a split '../x'"),
+        ({"batch_size": 1, "names": ["nope"]}, "names a split 'nope'"),
+        ({"batch_size": 1, "names": ["x" * 10**6]}, "names a split 'xxx"),
+        ({"batch_size": 1, "names": ["train", "val"]}, "it was purged since"),
+        ({"splits": {"done": ["x.pt"]}}, "the state is damaged"),
+        ({"splits": {"done": ["9" * 5000 + "-1-1.pt"]}}, "the state is damaged"),
+        ({"splits": {"file": "x.pt"}}, "the state is damaged"),
+        ({"splits": {"file": "\0.pt"}}, "the state is damaged"),
+        ({"splits": {"queue": ["a" * 10**6]}}, "the state is damaged"),
+        ({"version": torch.zeros(2)}, "the state belongs to another consumer: version is"),
+        ({"kind": "x" * 10**6}, "the state belongs to another consumer: kind is"),
+        ({"rank": eval("[" * 50 + "]" * 50) * 1000}, "the state belongs to another consumer: rank is"),
+    ],
+    ids=range(19),
+)
+def test_a_consumer_stays_where_it_was(tmp_path: Path, change: dict[str, Any], message: str, delete: Any) -> None:
+    """Whatever a state says that cannot be loaded: place, batch size, files and locks are those of before."""
+    provider = filled(tmp_path, 2)
+    with consumer(tmp_path, delete=delete) as queue:
+        found = take(queue, 1)
+        state = saved(queue)
+        found += take(queue, 1)
+        place = {**state["splits"]["train"], **change.get("splits", {})}
+        changed = {**state, **change, "splits": dict.fromkeys(change.get("names", ["train"]), place)}
+        changed.pop("names", None)
+        before = (
+            saved(queue),
+            sorted(path.name for path in (tmp_path / "queue").rglob("*") if ".tmp" not in path.name),
+        )
+        for _ in range(2):
+            with pytest.raises(forebay.StateError, match=message) as raised:
+                queue.load_state_dict(changed)
+            assert len(str(raised.value)) < 2000
+            after = [path.name for path in (tmp_path / "queue").rglob("*") if ".tmp" not in path.name]
+            # A lock that was taken for the state is free again; its file stays.
+            assert (saved(queue), sorted({*after} - {"val.consumer.lock"})) == before
+        with consumer(tmp_path) as other, pytest.raises(TimeoutError):
+            other.get_batch("val", "cpu", timeout=0)
+        found += take(queue, 4)
+        queue.load_state_dict(state) if delete == "on_state" else None
+    assert found == expected(provider, range(2))
+
+
+def test_nothing_is_removed_while_a_state_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor noted later: the thread of before is halted, and ends if the state is taken."""
+    filled(tmp_path, 2)
+    with consumer(tmp_path) as queue:
+        take(queue, 1)
+        state = saved(queue)
+        thread = queue._splits["train"].ahead._thread
+        done: list[str] = []
+        resume = queue_split.QueueSplit.resume
+
+        def later() -> bool:
+            done.append("later")
+            return True
+
+        def looked_at(split: Any, place: Any) -> Any:
+            queue._splits["train"].ahead.do(later)
+            assert done == []
+            return resume(split, place)
+
+        monkeypatch.setattr(queue_split.QueueSplit, "resume", looked_at)
+        queue.load_state_dict(state)
+        assert done == []
+        assert not thread.is_alive()
+        with pytest.raises(forebay.StateError):
+            queue.load_state_dict({**state, "splits": {"train": {**state["splits"]["train"], "row": 99}}})
+        eventually(lambda: done == ["later"])
+
+
+def test_a_state_of_legacy_files(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        x = torch.arange(8).view(4, 2)
+        write_legacy_file(tmp_path, split, 0, {"x": x, "y": x + 1}, {"batch_size": 2})
+    torch.save({"x": torch.zeros(4)}, tmp_path / "mine.pt")
+    write_meta(tmp_path, meta(batch_size=2))
+    with consumer(tmp_path) as queue:
+        found = take(queue, 1)
+        state = saved(queue)
+        place = state["splits"]["train"]
+        for splits in (
+            {"train": {**place, "file": "mine.pt"}},
+            {"train": {**place, "file": "val_batches_0000.pt"}},
+            {"train": {**place, "file": "train_batches_0001.pt"}},
+            {"test": place},
+        ):
+            with pytest.raises(forebay.StateError):
+                queue.load_state_dict({**state, "splits": splits})
+        found += take(queue, 1)
+        queue.load_state_dict(state)
+        assert found == [0, 4]
+        assert take(queue, 2) == [4, 0]
 
 
 def test_ranks(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """`forebay check`: decodes every recording of the shards from end to end, and reports what it found.
 
-The rows of the report are written in order to `REPORT.csv.tmp`. An interrupted run leaves them, and the next
-one continues after the last. When all are written, `REPORT.csv` has a line for every recording, and
-`REPORT.json` has the shards, a summary and the bad recordings: `Loader(exclude=...)` takes that file. Files
-of these names are replaced if they are of an earlier report; other files stay, and are an error.
+The rows of the report are written as they come, in order, to `.REPORT.csv.forebay-part`; an interrupted run leaves
+them, and the next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and
+`REPORT.json` the shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes. Files of
+these names are replaced if they are of an earlier report; anything else stays, and is an error. No link is followed,
+and one run at a time writes a report.
 
 A recording that ends before its container's declared length decodes to its existing samples, as in a loader.
 The column `declared_seconds` has the container's length if it declares one, and `warnings` says what
@@ -12,22 +13,27 @@ separated by `; `.
 """
 
 import argparse
+import contextlib
 import csv
 import io
 import itertools
 import json
 import logging
+import math
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 from forebay._core import ConfigError, __version__, _Check
-from forebay.cli.errors import in_options
+from forebay._files import NotAFileError, open_file, read_file, what_is
 from forebay.cli.progress import Progress, clock
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -47,6 +53,11 @@ TRUNCATED = ("warn", "error")
 """What a recording counts as that ends before its container says: good with a warning, or bad."""
 BAR = 40
 """Characters of the longest bar of a histogram."""
+
+BEGUN, WHOLE = b'{"begun_by": "forebay check"', b'{\n "report": "forebay check"'
+"""How the JSON files of a report begin: what is left of one that was interrupted, and one that is whole."""
+HEADER = ",".join(COLUMNS).encode() + b"\n"
+"""How the CSV files begin."""
 
 Row = Mapping[str, Any]
 
@@ -142,8 +153,54 @@ class Files:
     stem: Path
 
     def named(self, ending: str) -> Path:
-        """The file with that ending."""
+        """The file with that ending; those that end in `.tmp` are partial, and have hidden names of our own."""
+        if ending.endswith(".tmp"):
+            return self.stem.with_name(f".{self.stem.name}{ending.removesuffix('.tmp')}.forebay-part")
         return self.stem.with_name(self.stem.name + ending)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Raises `ConfigError` while another process writes this report."""
+        if not self.stem.name or self.stem.name == "..":
+            raise ConfigError(f"{str(self.stem)!r} names no report but a folder; name one with -o, as in -o REPORT")
+        if not self.stem.parent.is_dir():
+            raise ConfigError(f"there is no folder {self.stem.parent} for the report; make it, or name another with -o")
+        path = self.named(".lock.tmp")
+        with self.opened(path, "a+") as file:
+            if file.seek(0, os.SEEK_END):
+                raise self.foreign(path)
+            if sys.platform != "win32":
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    is_there = what_is(path) and os.path.samestat(os.fstat(file.fileno()), path.lstat())
+                except (BlockingIOError, FileNotFoundError):
+                    is_there = False
+                except OSError:  # of a file system without locks
+                    is_there = True
+                if not is_there:
+                    raise ConfigError(f"another forebay check writes {self.stem}; wait for it, or name another with -o")
+            try:
+                yield
+            finally:
+                if sys.platform != "win32":
+                    path.unlink(missing_ok=True)
+
+    def foreign(self, path: Path, what: str = "there") -> ConfigError:
+        """Something that is not ours is in the way, and stays."""
+        return ConfigError(f"{path} is {what} and is no report of forebay check; name another one with -o")
+
+    def opened(self, path: Path, mode: Literal["r", "r+", "a+"]) -> IO[bytes]:
+        """A file of the report, links not followed."""
+        try:
+            return open_file(path, mode)
+        except NotAFileError as error:
+            raise ConfigError(f"{error} and is no report of forebay check; name another one with -o") from None
+
+    def write(self, path: Path, data: bytes) -> None:
+        """The content of a partial file, in place of what it has."""
+        with self.opened(path, "r+") as file:
+            file.truncate(0)
+            file.write(data)
 
     def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> list[Row]:
         """The rows left by an earlier run over the same shards, a multiple of `step`; the rest of its file is cut off.
@@ -167,15 +224,12 @@ class Files:
                 )
             data = partial.read_bytes()
             rows, end = whole_rows(data, step)
-            with partial.open("r+b") as file:
+            with self.opened(partial, "r+") as file:
                 file.truncate(end)
         else:
-            if not partial.parent.is_dir():
-                raise ConfigError(
-                    f"there is no folder {partial.parent} for the report; make it, or name another with -o"
-                )
-            partial.write_text(",".join(COLUMNS) + "\n")
-            origin.write_text(json.dumps({"shards": list(shards), "truncated": truncated}))
+            self.write(partial, HEADER)
+            begun = {"begun_by": "forebay check", "shards": list(shards), "truncated": truncated}
+            self.write(origin, json.dumps(begun).encode())
         return rows
 
     def finish(self, shards: Sequence[Row], summary: Summary, bad: Sequence[Row]) -> None:
@@ -190,9 +244,12 @@ class Files:
         }
         origin, whole = self.named(".json.tmp"), self.named(".json.whole.tmp")
         self.check_free()
-        # Not over the origin: without it an interrupted run could not be continued.
-        with whole.open("w") as file:
-            json.dump(report, file, indent=1)
+        # Not over the origin, without which an interrupted run would not be gone on with.
+        with self.opened(whole, "r+") as file:
+            file.truncate(0)
+            text = io.StringIO()
+            json.dump(report, text, indent=1)
+            file.write(text.getvalue().encode())
             file.flush()
             os.fsync(file.fileno())
         whole.replace(origin)
@@ -200,25 +257,24 @@ class Files:
         origin.replace(self.named(".json"))
 
     def check_free(self) -> None:
-        """Raises `ConfigError` if a file that is not of an earlier report has the name of one of the report."""
-        table = f"{COLUMNS[0]},{COLUMNS[1]},".encode()
-        begins = {".csv": table, ".csv.tmp": table, ".json": b"{", ".json.tmp": b"{", ".json.whole.tmp": b"{"}
-        for ending, start in begins.items():
+        """Raises `ConfigError` if a file lies where one of the report goes, and is none of an earlier report."""
+        begins = {
+            ".csv": (HEADER,),
+            ".csv.tmp": (HEADER,),
+            ".json": (WHOLE,),
+            ".json.tmp": (BEGUN, WHOLE),
+            ".json.whole.tmp": (WHOLE,),
+        }
+        for ending, starts in begins.items():
             path = self.named(ending)
-            if not path.is_file() or not path.stat().st_size:
-                if path.is_dir():
-                    raise ConfigError(f"{path} is a folder; name another report with -o")
-                continue  # nothing would be lost
-            with path.open("rb") as file:
-                is_ours = file.read(len(start)) in (start, table[: path.stat().st_size])
-            if is_ours and ending == ".json":
-                found = read_json(path)
-                is_ours = isinstance(found, dict) and found.get("report") == "forebay check"
-            elif is_ours and ending == ".json.tmp":
-                found = read_json(path)
-                is_ours = not isinstance(found, dict) or isinstance(found.get("shards"), list)
-            if not is_ours:
-                raise ConfigError(f"{path} is there and is no report of forebay check; name another one with -o")
+            if what_is(path) is None:
+                continue
+            with self.opened(path, "r") as file:
+                data = file.read(max(map(len, starts)))
+            # One that was cut off is ours too, under a name that only we give.
+            is_cut = ending.endswith(".tmp") and any(start.startswith(data) for start in starts)
+            if data and not data.startswith(starts) and not is_cut:
+                raise self.foreign(path)
 
     def undo_half_a_finish(self, shards: Sequence[Row]) -> None:
         """Undoes the first rename of `finish` if a run ended before the second, so that the next run continues."""
@@ -228,16 +284,17 @@ class Files:
         found = read_json(origin)
         if not isinstance(found, dict) or found.get("report") != "forebay check" or difference(found, shards):
             return
+        summary = found.get("summary")
         rows, _ = whole_rows(table.read_bytes(), 1)
-        if len(rows) == found["summary"]["records"]:
+        if isinstance(summary, dict) and len(rows) == summary.get("records"):
             table.replace(partial)
 
 
 def read_json(path: Path) -> Any:
     """The content of a file; None if it is not JSON."""
     try:
-        return json.loads(path.read_text())
-    except ValueError:
+        return json.loads(read_file(path))
+    except (ValueError, RecursionError):
         return None
 
 
@@ -249,6 +306,8 @@ def difference(found: Any, shards: Sequence[Row]) -> str | None:
     if len(before) != len(shards):
         return f"{len(before)} files, these are {len(shards)}"
     for old, new in zip(before, shards, strict=True):
+        if not isinstance(old, dict):
+            return "it does not say which"
         if old != new:
             names = [name for name in ("path", "num_rows", "num_bytes", "damage") if old.get(name) != new[name]]
             return f"{new['path']}, whose " + ", ".join(f"{name} was {old.get(name)}" for name in names)
@@ -264,22 +323,28 @@ def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
     rows: list[Row] = []
     ends = [len(header) + 1]
     for line in lines[1:]:
-        fields = next(csv.reader([line.decode(errors="replace")]), [])
-        if len(fields) != len(COLUMNS) or fields[0] != str(len(rows)):
-            break
-        rows.append(parsed(dict(zip(COLUMNS, fields, strict=True))))
+        try:
+            fields = next(csv.reader([line.decode(errors="replace")]), [])
+            if len(fields) != len(COLUMNS) or fields[0] != str(len(rows)):
+                break
+            rows.append(parsed(dict(zip(COLUMNS, fields, strict=True))))
+        except (ValueError, csv.Error):
+            break  # nobody wrote that: it is checked again
         ends.append(ends[-1] + len(line) + 1)
     n = len(rows) // step * step
     return rows[:n], ends[n]
 
 
 def parsed(fields: Mapping[str, str]) -> Row:
-    """A row of the CSV file in the core's form."""
+    """A row of the CSV file as the core gives it. Raises `ValueError` for one that no run wrote."""
     counts = ("bytes", "rate", "channels", "repaired")
     whole = {name: int(fields[name]) if fields[name] else None for name in counts}
     reals = ("seconds", "declared_seconds", "peak", "clipping", "silence")
     real = {name: float(fields[name]) if fields[name] else None for name in reals}
     text = {name: fields[name] or None for name in ("path", "codec", "kind", "reason")}
+    counted = (*(whole[name] for name in counts), *(real[name] for name in ("seconds", "clipping", "silence")))
+    if not text["kind"] and not all(value is not None and 0 <= value < math.inf for value in counted):
+        raise ValueError("a good recording lacks numbers")
     return {
         "index": int(fields["index"]), "shard": fields["shard"], "row": int(fields["row"]),
         **whole, **real, **text, "nan": fields["nan"] == "True", "warnings": fields["warnings"],
@@ -333,6 +398,20 @@ def check(
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: rows written so
     far stay.
     """
+    with Files(stem).alone():
+        return _check(files, stem, audio_column, allow_paths, truncated, restart, stream)
+
+
+def _check(
+    files: Sequence[Path],
+    stem: Path,
+    audio_column: str | None,
+    allow_paths: bool | Sequence[Path] | None,
+    truncated: str,
+    restart: bool,
+    stream: TextIO | None,
+) -> Summary:
+    """As `check`, while no other process writes the report."""
     opened = _Check(files, audio_column=audio_column, allow_paths=allow_paths)
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
@@ -352,7 +431,7 @@ def check(
     handler = ToProgress(progress)
     logging.getLogger("forebay").addHandler(handler)
     try:
-        with report.named(".csv.tmp").open("a", newline="") as file:
+        with io.TextIOWrapper(report.opened(report.named(".csv.tmp"), "a+"), newline="") as file:
             for batch in iter(opened.next, None):
                 found = [settled(row, truncated) for row in batch]
                 write(file, found)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import Any, Literal, Self
 
 from forebay._core import ForebayError
 from forebay.queue.feed import Feed, Loaded
@@ -25,6 +25,47 @@ Task = Callable[[], bool]
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.25
 _LONGEST_RETRY_S = 5.0
+
+
+class _EndedError(Exception):
+    """The thread was ended while it was halted."""
+
+
+class Halt:
+    """A thread that has done all tasks from before, and does nothing until it is let go."""
+
+    def __init__(self, thread: threading.Thread, inbox: "SimpleQueue[Any]") -> None:
+        self._thread = thread
+        self._inbox = inbox
+        self._reached: SimpleQueue[None] = SimpleQueue()
+        self._go_on: SimpleQueue[bool] = SimpleQueue()
+        self._ends = False
+
+    def __call__(self) -> bool:
+        """The task that halts the thread."""
+        self._reached.put(None)
+        if not self._go_on.get():
+            raise _EndedError
+        return True
+
+    def end(self) -> None:
+        """Once it is let go, the thread ends and does nothing more."""
+        self._ends = True
+
+    def __enter__(self) -> Self:
+        self._inbox.put(self)
+        try:
+            while self._thread.is_alive():
+                with contextlib.suppress(Empty):
+                    self._reached.get(timeout=0.05)
+                    break
+        except BaseException:
+            self._go_on.put(True)
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._go_on.put(not self._ends)
 
 
 @dataclass
@@ -93,6 +134,10 @@ class Ahead:
         """Runs a task on the thread soon, and repeats it with growing pauses until it reports that it is done."""
         self._inbox.put(task)
 
+    def halted(self) -> Halt:
+        """A context in which the thread has done the tasks from before, and does nothing."""
+        return Halt(self._thread, self._inbox)
+
     def stop(self) -> None:
         """Ends the thread after its current work and all earlier tasks. Does not wait."""
         if os.getpid() == self._process:
@@ -104,6 +149,10 @@ class Ahead:
             self._thread.join()
 
     def _run(self) -> None:
+        with contextlib.suppress(_EndedError):
+            self._work()
+
+    def _work(self) -> None:
         wanted, pause, search_at = self._depth, _FIRST_PAUSE_S, 0.0
         failed = False
         retries: list[_Retry] = []

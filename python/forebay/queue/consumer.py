@@ -4,6 +4,7 @@ The trainer's thread takes slices of a file in memory, and renames at a file's e
 reads, removes, and writes the records on disk. The position in a split is in `Split`.
 """
 
+import contextlib
 import copy
 import logging
 import os
@@ -13,12 +14,12 @@ from typing import Any, Literal, Self
 
 import torch
 
-from forebay._checks import MOST, as_path, check_identity, is_count, problems, truth, whole
+from forebay._checks import MOST, as_path, check_identity, is_count, problems, shown, truth, whole
 from forebay._core import ConfigError, ForebayError, StateError
 from forebay.queue import meta as metas
 from forebay.queue.feed import Loaded, QueueFeed, Watermarks
-from forebay.queue.files import Layout
-from forebay.queue.legacy import LegacyFeed, legacy_schema, list_legacy_files
+from forebay.queue.files import FileName, Layout
+from forebay.queue.legacy import LegacyFeed, legacy_schema, list_legacy_files, split_of
 from forebay.queue.lock import QueueLock
 from forebay.queue.queue_split import QueueSplit
 from forebay.queue.split import Place, Split, check_place
@@ -26,6 +27,8 @@ from forebay.queue.split import Place, Split, check_place
 _log = logging.getLogger("forebay.queue")
 
 _KIND = "forebay.queue.DatasetConsumer"
+_MOST_GROWTH = 1024
+"""By which a state's batch size may be above that of meta: it is memory that a state asks for."""
 
 
 class DatasetConsumer:
@@ -175,10 +178,10 @@ class DatasetConsumer:
                 self._cut(at, at.file, at.row())
 
     def reset_state(self, split: str | None = None) -> None:
-        """Discards the position: the next batch is the first of the oldest file. For one split, or for all."""
-        for name in [split] if split is not None else list(self._splits):
-            if name in self._splits:
-                self._restart(name, None)
+        """Forgets what was read: the next batch is the first of the oldest file. For one split, or for all."""
+        names = [split] if split is not None else list(self._splits)
+        if places := {name: None for name in names if name in self._splits}:
+            self._move(places, self._batch_size)
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """By split: `batches`, `files`, `quarantined` since the start; files in `backlog`, `held`; `file` and `batch`.
@@ -202,17 +205,23 @@ class DatasetConsumer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes after the last batch that the consumer of `state` returned.
 
-        Raises `StateError` if a required file was removed, or the state is not one of this queue.
+        Raises `StateError` if a file that this needs is gone, or the state is not one of this queue. The consumer then
+        stays where it was.
         """
         check_identity(state, self._identity(), "consumer")
         batch_size, splits = state.get("batch_size"), state.get("splits")
         if not (batch_size is None or (is_count(batch_size, MOST) and batch_size > 0)) or not isinstance(splits, dict):
             raise StateError("the state is damaged: it has no batch_size or splits")
-        for place in splits.values():
-            check_place(place)
-        self._batch_size = batch_size
-        for name in {*self._splits, *splits}:
-            self._restart(name, splits.get(name))
+        known = self._known_splits()
+        for name, place in splits.items():
+            if not isinstance(name, str) or name not in known:
+                raise StateError(
+                    f"the state names a split {shown(name)}, which {self.data_dir} does not have; it has "
+                    f"{metas.few(sorted(known), ', ') or 'none'}"
+                )
+            check_place(place, lambda file, name=name: self._is_file(file, name))  # type: ignore[misc]
+        self._check_batch_size(batch_size, any(place["file"] is not None for place in splits.values()))
+        self._move({name: splits.get(name) for name in {*self._splits, *splits}}, batch_size)
 
     def close(self) -> None:
         """Ends the threads and releases the queue. Removes no file: the last batch may not have been used."""
@@ -251,28 +260,69 @@ class DatasetConsumer:
             raise ConfigError(f"device is {device}, but device_type is {self._device_type!r}: give device_type='cuda'")
         return None if found.type == "cpu" else found
 
+    def _known_splits(self) -> set[str]:
+        """Those of meta, and those that have files or are read."""
+        if self._legacy:
+            return {split for name in list_legacy_files(self.data_dir) if (split := split_of(name))}
+        known = {*self._splits, *(name for name in self._meta["split_info"] if isinstance(name, str))}
+        folders = self._layout.queue.glob("*") if self._layout.queue.is_dir() else ()
+        end = "" if self._layout.rank is None else f"_rank{self._layout.rank}"
+        known |= {path.name.removesuffix(end) for path in folders if path.name.endswith(end) and path.is_dir()}
+        return {name for name in known if self._layout.can_name(name)}
+
+    def _is_file(self, name: str, split: str) -> bool:
+        """Whether a file of the split can be called so."""
+        return split_of(name) == split if self._legacy else FileName.parse(name) is not None
+
+    def _check_batch_size(self, batch_size: int | None, has_files: bool) -> None:
+        """Raises `StateError` for a batch size with which a state would make batches of any size."""
+        made = self._meta.get("batch_size")
+        if batch_size is None and (made is not None or has_files):
+            raise StateError("the state is damaged: it has no batch_size")
+        most = max(_MOST_GROWTH * (made or 1), self._batch_size or 1)
+        if batch_size is not None and batch_size > most:
+            raise StateError(
+                f"the batch_size of the state is {batch_size}, above {most}, which is {_MOST_GROWTH} times that of "
+                "meta.pkl; call set_batch_size() with it before, if it is meant"
+            )
+
     def _open(self, split: str) -> Split:
-        """Opens a split that was not read before, at its beginning."""
-        self._restart(split, None)
+        """A split that wasn't read before, at its beginning."""
+        self._move({split: None}, self._batch_size)
         return self._splits[split]
 
-    def _restart(self, name: str, place: Place | None) -> None:
-        """Opens a split at its beginning, or at the position of a state."""
+    def _move(self, places: Mapping[str, Place | None], batch_size: int | None) -> None:
+        """Takes splits to their beginnings, or where a state has them: all of them, or after an error none.
+
+        The threads of before are halted meanwhile. What they would note or remove later would be of another place.
+        """
         if self._closed:
             raise ForebayError("this consumer is closed")
-        if before := self._splits.pop(name, None):
-            before.ahead.stop()
-            before.ahead.join()
-        at = self._legacy_split(name) if self._legacy else self._queue_split(name)
-        try:
-            at.feed.batch_size = self._batch_size
-            if file := at.resume(place):
-                self._cut(at, file, place["row"] if place else 0)
-            at.start()
-            self._splits[name] = at
-        except BaseException:
-            at.ahead.stop()
-            raise
+        moved: dict[str, Split] = {}
+        locked = set(self._locks)
+        before = [self._splits[name] for name in places if name in self._splits]
+        with contextlib.ExitStack() as halts:
+            halted = [halts.enter_context(at.ahead.halted()) for at in before]
+            try:
+                for name, place in places.items():
+                    moved[name] = at = self._legacy_split(name) if self._legacy else self._queue_split(name)
+                    at.feed.batch_size = batch_size
+                    if file := at.resume(place):
+                        self._cut(at, file, place["row"] if place else 0, batch_size)
+                for at in moved.values():
+                    at.start()
+            except BaseException:
+                for at in moved.values():
+                    at.ahead.stop()
+                for name in self._locks.keys() - locked:
+                    self._locks.pop(name).release()
+                raise
+            for halt in halted:
+                halt.end()
+            self._splits.update(moved)
+            self._batch_size = batch_size
+        for at in before:
+            at.ahead.join()
 
     def _legacy_split(self, name: str) -> Split:
         return Split(name, LegacyFeed(self.data_dir, name, self._pin), self._cache_files)
@@ -292,17 +342,18 @@ class DatasetConsumer:
         feed = QueueFeed(self._layout, name, self.schema(name), self._pin, watermarks)
         return QueueSplit(name, feed, self._cache_files, self._layout, on_state=self._on_state, archive=self._archive)
 
-    def _cut(self, at: Split, file: Loaded, row: int) -> None:
-        """Makes a file the current one, from a row on."""
-        if self._batch_size is None:
+    def _cut(self, at: Split, file: Loaded, row: int, batch_size: int | None = None) -> None:
+        """Makes a file the current one, from a row on; in batches of the consumer's size, or of another one."""
+        batch_size = batch_size or self._batch_size
+        if batch_size is None:
             if file.batch_size is None:
                 raise ConfigError(f"neither meta.pkl nor {file.name} has batch_size: call set_batch_size()")
-            self._batch_size = file.batch_size
-        pair = (self._batch_size, file.batch_size or self._batch_size)
+            batch_size = self._batch_size = file.batch_size
+        pair = (batch_size, file.batch_size or batch_size)
         if pair[0] != pair[1] and pair not in self._warned:
             self._warned.add(pair)
             _log.warning("%s: %s has batches of %d, the batch size is %d", at.name, file.name, pair[1], pair[0])
-        at.begin(file, row, self._batch_size)
+        at.begin(file, row, batch_size)
 
     def _advance(self, at: Split, timeout: float | None) -> None:
         """Leaves a consumed file, removes files that may be removed, and takes the next file if necessary."""

@@ -1,8 +1,8 @@
 """The folders of a queue, the names of its files, and how files appear and are removed.
 
-A file appears under its final name complete or not at all: it is written under another name, synced, and
-renamed. Names have digits and hyphens only, so that they are valid on any file system; they are ordered by
-their numbers, not as text.
+A file appears under its final name whole or not at all: it is written under another name, synchronised, and renamed.
+Names have digits and hyphens only, so that they hold on any file system; order is that of their numbers, not of text.
+Locks and small state files are opened without following links; a link, folder or FIFO under their names is an error.
 """
 
 import contextlib
@@ -16,17 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, Literal, NamedTuple, TypeVar
 
 from forebay._checks import whole
 from forebay._core import ConfigError, StateError
+from forebay._files import NotAFileError, open_file, what_is
 
 _log = logging.getLogger("forebay.queue")
 
 TEMPORARY = ".tmp-"
 """How names of unfinished files begin."""
 
-_FINAL = re.compile(r"(\d+)-(\d+)-(\d+)\.pt", re.ASCII)
+_FINAL = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,18})\.pt", re.ASCII)
 _LOCK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(provider|consumer)\.lock", re.ASCII)
 _TEMPORARY = re.compile(re.escape(TEMPORARY) + r"\d+-\d+\.pt", re.ASCII)
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
@@ -35,6 +36,7 @@ _PASSING = {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EIO, errno.ESTALE, err
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.005
 _STALE_S = 60
+_MOST_STATE_BYTES = 64 << 20
 
 Result = TypeVar("Result")
 
@@ -79,9 +81,15 @@ class Layout:
         if self.rank is not None and whole("rank", self.rank) < 0:
             raise ConfigError(f"rank is {self.rank}, must be None or at least 0")
 
+    @staticmethod
+    def can_name(split: str) -> bool:
+        """Whether a split can be called so."""
+        is_device = split.lower() in {*_DEVICES, "quarantine"}
+        return bool(_SPLIT.fullmatch(split)) and not is_device and not re.search(r"_rank\d+$", split)
+
     def name(self, split: str) -> str:
-        """The name of a split's folders."""
-        if not _SPLIT.fullmatch(split) or split.lower() in {*_DEVICES, "quarantine"} or re.search(r"_rank\d+$", split):
+        """What the folders of a split are called."""
+        if not self.can_name(split):
             raise ConfigError(
                 f"{split!r} cannot name a split: letters, digits, '_' and '-' can, but not 'quarantine', "
                 "names of devices on Windows, or an end like '_rank0' (give rank= instead)"
@@ -110,8 +118,8 @@ class Layout:
         return self.queue / ".state" / f"{self.name(split)}.{what}"
 
     def locks(self) -> list[Path]:
-        """The locks of all splits and ranks."""
-        return [path for path in self.queue.glob(".state/*.lock") if _LOCK.fullmatch(path.name)]
+        """The locks of all splits and ranks; not what has such a name and was not written by `QueueLock`."""
+        return [path for path in self.queue.glob(".state/*.lock") if _LOCK.fullmatch(path.name) and is_lock(path)]
 
     def remove_files(self) -> list[Path]:
         """Removes all files of the queue except its locks; returns other files among them, which stay."""
@@ -127,7 +135,7 @@ class Layout:
                         folders.append(path)
                     elif entry.is_file(follow_symlinks=False) and _is_owned((*within, entry.name)):
                         owned.append(path)
-                    elif not (within == (".state",) and _LOCK.fullmatch(entry.name)):
+                    elif not (within == (".state",) and _LOCK.fullmatch(entry.name) and is_lock(path)):
                         left.append(path)
         for path in owned:
             patiently(lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]
@@ -162,6 +170,27 @@ def _is_owned(within: tuple[str, ...]) -> bool:
         case (_, name):
             return FileName.parse(name) is not None or FileName.is_temporary(name)
     return False
+
+
+def opened(path: Path, mode: Literal["r", "r+", "a+"]) -> IO[bytes]:
+    """A regular file of the queue, links not followed; `StateError` if something else is there."""
+    try:
+        return open_file(path, mode)
+    except NotAFileError as error:
+        raise StateError(f"{error}, where the queue has a file of its own; move it") from None
+
+
+LOCKED = b"process "
+"""How a lock begins that has or had a holder."""
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a file is empty or was written by a holder of a lock."""
+    try:
+        with open_file(path, "r") as file:
+            return LOCKED.startswith(file.read(len(LOCKED)))
+    except (OSError, NotAFileError):
+        return False
 
 
 def list_files(folder: Path) -> list[str]:
@@ -216,9 +245,11 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def synced(path: Path) -> Iterator[IO[bytes]]:
-    """A new file for writing, on the disk at the end; removed after an error."""
+    """A new file for writing, on the disk at the end; removed after an error. `StateError` if it is a link."""
+    file = opened(path, "r+")
     try:
-        with path.open("wb") as file:
+        with file:
+            file.truncate(0)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -274,14 +305,15 @@ def remove_stale(path: Path) -> None:
     """Removes temporary files of killed writers of `path`; a writer never needs a minute."""
     for temporary in temporaries(path):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - temporary.stat().st_mtime > _STALE_S:
+            if time.time() - temporary.lstat().st_mtime > _STALE_S:
                 temporary.unlink()
 
 
 def temporaries(path: Path) -> Iterator[Path]:
     """The temporary files of `write_atomically` for `path`, by processes and threads."""
     name = re.compile(re.escape(f"{TEMPORARY}{path.name}") + r"-\d+-\d+", re.ASCII)
-    return (found for found in path.parent.glob(f"{TEMPORARY}*") if name.fullmatch(found.name))
+    all_found = path.parent.glob(f"{TEMPORARY}*")
+    return (found for found in all_found if name.fullmatch(found.name) and what_is(found) == "a file")
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -291,14 +323,19 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | None:
-    """Reads the object of `write_state`, or None if there is none."""
+    """What `write_state` wrote, or None if there is nothing. `StateError` for anything else, a link included."""
+
+    def read() -> bytes:
+        with opened(path, "r") as file:
+            return file.read(_MOST_STATE_BYTES + 1)
+
     try:
-        data = patiently(path.read_bytes)
+        data = patiently(read)
     except FileNotFoundError:
         return None
     try:
-        state = json.loads(data)
-    except ValueError:
+        state = json.loads(data) if len(data) <= _MOST_STATE_BYTES else None
+    except (ValueError, RecursionError):
         state = None
     if not isinstance(state, dict) or not check(state):
         raise StateError(f"{path} is damaged; remove it to go on from the files that are there")

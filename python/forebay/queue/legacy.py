@@ -23,6 +23,12 @@ _log = logging.getLogger("forebay.queue")
 _NAME = re.compile(r"(.+)_batches_(\d+)\.pt", re.ASCII)
 
 
+def split_of(name: str) -> str | None:
+    """The split of a file that is called so, if one can be."""
+    match = _NAME.fullmatch(name)
+    return match[1] if match and not set(name) & set("/\\\0") else None
+
+
 def list_legacy_files(data_dir: Path, split: str | None = None) -> list[str]:
     """Names in the order of their numbers; of all splits if none is given."""
     found = [

@@ -9,46 +9,51 @@ from pathlib import Path
 from typing import IO, Self
 
 from forebay._core import StateError
+from forebay.queue.files import LOCKED, opened
 
 _log = logging.getLogger("forebay.queue")
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file: IO[str]) -> None:
+    def _lock(file: IO[bytes]) -> None:
         file.seek(1 << 30)  # beyond what is written, which others are to read
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         file.seek(0)
 
-    def _unlock(file: IO[str]) -> None:
+    def _unlock(file: IO[bytes]) -> None:
         """Closing is enough: no other process can have this file."""
 
 else:
     import fcntl
 
-    def _lock(file: IO[str]) -> None:
+    def _lock(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def _unlock(file: IO[str]) -> None:
-        """Unlocks for children of a fork too, which would hold the lock as long as they live."""
+    def _unlock(file: IO[bytes]) -> None:
+        """Also for children of a fork, which would hold it as long as they live."""
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class QueueLock:
-    """Held from the start until `release()`; `who` names the holder in the error of a second one."""
+    """Held from the start until `release()`; `who` names the holders in the error of those who come second.
+
+    Raises `StateError` if `path` is a link, or a file that was not written by a lock: it stays as it is.
+    """
 
     def __init__(self, path: Path, who: str) -> None:
         self._process = os.getpid()
         self._path = path
         while True:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+", encoding="utf-8")
+            self._file = opened(path, "a+")
             self._take(who)
+            self._check()
             if self._is_there():
                 break
             self._file.close()  # it was removed in the meantime, and another one is the lock now
         self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        self._file.write(LOCKED + f"{os.getpid()} on {socket.gethostname()}".encode())
         self._file.flush()
 
     def _take(self, who: str) -> None:
@@ -57,7 +62,7 @@ class QueueLock:
             _lock(self._file)
         except (BlockingIOError, PermissionError):
             self._file.seek(0)
-            holder = self._file.read(200).strip() or "unknown"
+            holder = self._file.read(200).decode(errors="replace").strip() or "unknown"
             self._file.close()
             raise StateError(
                 f"another {who} holds {path} ({holder}): two would take each other's files; end or close() it, or give "
@@ -66,10 +71,17 @@ class QueueLock:
         except OSError as error:
             _log.warning("%s cannot be locked (%s): nothing keeps a second %s away", path, error, who)
 
+    def _check(self) -> None:
+        """Raises `StateError` unless the file is empty or was written by a lock."""
+        self._file.seek(0)
+        if not LOCKED.startswith(self._file.read(len(LOCKED))):
+            self.release()
+            raise StateError(f"{self._path} is no lock of a queue: its content is not that of one; move it")
+
     def _is_there(self) -> bool:
         """Whether the open file still has its name; Windows does not remove open files."""
         try:
-            return sys.platform == "win32" or os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+            return sys.platform == "win32" or os.path.samestat(os.fstat(self._file.fileno()), self._path.lstat())
         except FileNotFoundError:
             return False
 

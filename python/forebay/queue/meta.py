@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay._core import ConfigError
+from forebay._files import what_is
 from forebay.queue.files import patiently, remove_stale, write_atomically
 from forebay.queue.plain import MOST_BYTES, PLAIN, plain_loads
 
@@ -71,8 +72,10 @@ def _read(path: Path) -> bytes:
 
 
 def is_ours(data_dir: Path, name: str) -> bool:
-    """Whether a provider wrote this `meta.pkl` or `meta.json`, judging by its content."""
+    """Whether `meta.pkl` or `meta.json` is one that a provider wrote, as far as its content tells; a link is not."""
     try:
+        if what_is(data_dir / name) != "a file":
+            return False
         data = patiently(lambda: _read(data_dir / name))
         found = plain_loads(data) if name.endswith(".pkl") else json.loads(data)
     except (OSError, ValueError, RecursionError, pickle.UnpicklingError):
@@ -92,7 +95,7 @@ def write_meta(data_dir: Path, meta: Meta, replace: bool = True) -> bool:
     path, text = data_dir / "meta.pkl", data_dir / "meta.json"
     for written in (path, text):
         remove_stale(written)
-    if not replace and text.exists() and not is_ours(data_dir, text.name):
+    if not replace and what_is(text) and not is_ours(data_dir, text.name):
         raise ConfigError(f"{text} is not one that a provider wrote; move it, or use another data_dir")
     is_written = write_atomically(path, data, replace)
     if is_written or not text.exists():

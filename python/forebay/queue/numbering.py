@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from forebay._files import what_is
 from forebay.queue.files import (
     TEMPORARY,
     FileName,
@@ -22,6 +23,10 @@ from forebay.queue.files import (
 )
 
 _log = logging.getLogger("forebay.queue")
+
+
+MOST = 10**18
+"""What the numbers in names of files are below."""
 
 
 class Numbering:
@@ -58,14 +63,14 @@ class Numbering:
         if final := self._finish(self._read()):
             _log.info("%s: wrote %s, which the last provider had finished", self._split, final)
         for path in sorted(self._folder.glob(f"{TEMPORARY}*")):
-            if not FileName.is_temporary(path.name):
+            if not FileName.is_temporary(path.name) or what_is(path) != "a file":
                 continue
             path.unlink()
             _log.info("%s: removed %s, which the last provider had not finished", self._split, path.name)
 
     def _finish(self, state: dict[str, Any]) -> str | None:
-        """Publishes the file of a note, unless that was done; returns its final name."""
-        if "temporary" not in state or not (temporary := self._folder / state["temporary"]).exists():
+        """Publishes the file of a note, unless that was done; its final name."""
+        if "temporary" not in state or what_is(temporary := self._folder / state["temporary"]) != "a file":
             return None
         move(temporary, self._folder / state["final"])
         sync_folder(self._folder)
@@ -84,8 +89,8 @@ class Numbering:
 
 
 def _is_note(state: Any) -> bool:
-    """Whether this is a note of `publish`, with names that lead to no other folder."""
-    are_numbers = all(type(state.get(key)) is int and 0 <= state[key] < 2**63 for key in ("next", "timestamp"))
+    """Whether this is what `publish` wrote, with names that lead nowhere else."""
+    are_numbers = all(type(state.get(key)) is int and 0 <= state[key] < MOST for key in ("next", "timestamp"))
     if not are_numbers or "temporary" not in state:
         return are_numbers
     final = state.get("final")

@@ -17,6 +17,7 @@ import torch
 
 from forebay._checks import MOST, as_path, problems, truth
 from forebay._core import ConfigError
+from forebay._files import what_is
 from forebay.queue import meta as metas
 from forebay.queue.files import Layout, is_record, list_files, patiently, read_state, synced, temporaries
 from forebay.queue.lock import QueueLock
@@ -239,7 +240,7 @@ class DataProviderBase(ABC):
             left = self._layout.remove_files()
             for name in ("meta.pkl", "meta.json"):
                 path = self.data_dir / name
-                is_foreign = path.exists() and not metas.is_ours(self.data_dir, name)
+                is_foreign = what_is(path) is not None and not metas.is_ours(self.data_dir, name)
                 for one in (*temporaries(path), *(() if is_foreign else (path,))):
                     patiently(lambda one=one: one.unlink(missing_ok=True))  # type: ignore[misc]
                 left += [path] if is_foreign else []

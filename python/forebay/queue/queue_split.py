@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay._core import ConfigError, StateError
+from forebay._files import what_is
 from forebay.queue.feed import Loaded, QueueFeed
 from forebay.queue.files import (
     FileName,
@@ -53,8 +54,8 @@ class QueueSplit(Split):
                 raise ConfigError(f"{self._archive} is on another file system than the queue, and files are renamed")
 
     def resume(self, place: Place | None) -> Loaded | None:
-        """`StateError` also if files after the state were removed."""
-        record = self._recorded()
+        """`StateError` also if other files are gone that came after the state."""
+        record = self._recorded(place is None)
         present = set(list_files(self.folder))
         self._queue = record["queue"]
         if place is None:
@@ -85,7 +86,8 @@ class QueueSplit(Split):
         super().start()
         self.ahead.do(self.note)
         for path in self._record.parent.glob(f"{self.folder.name}.*.gone"):
-            if not FileName.parse(path.name.removeprefix(f"{self.folder.name}.").removesuffix(".gone")):
+            name = path.name.removeprefix(f"{self.folder.name}.").removesuffix(".gone")
+            if not FileName.parse(name) or what_is(path) != "a file":
                 continue
             self.ahead.do(lambda path=path: _is_unlinked(path))  # type: ignore[misc]
 
@@ -166,9 +168,12 @@ class QueueSplit(Split):
                 return False
             return True
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self, begins: bool) -> dict[str, Any]:
+        """The record; a new one where a queue begins. A state is of no queue that has none."""
         remove_stale(self._record)
         record = read_state(self._record, is_record)
+        if record is None and not begins:
+            raise StateError(f"the state is of a queue that was in {self.folder} before: it was purged since")
         if record is None:
             record = {"queue": os.urandom(8).hex(), "open": None, "held": [], "released": 0, "on_state": False}
             write_state(self._record, record)  # now: states are good for the queue with this mark only

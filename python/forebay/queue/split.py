@@ -1,11 +1,11 @@
 """The position of a consumer in a split: the current file, and its next batch."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from forebay._checks import is_count
-from forebay._core import StateError
+from forebay._checks import is_count, shown
+from forebay._core import ConfigError, StateError
 from forebay.queue.ahead import Ahead
 from forebay.queue.feed import Feed, Loaded
 from forebay.queue.tensors import CorruptFileError
@@ -94,6 +94,8 @@ class Split:
             return None
         try:
             file = self.feed.load(place["file"])
+        except ConfigError as error:
+            raise StateError(f"the state stands in a file that cannot be used: {error}") from error
         except (FileNotFoundError, CorruptFileError) as error:
             why = "is gone" if isinstance(error, FileNotFoundError) else f"is corrupt: {error}"
             raise StateError(
@@ -115,16 +117,16 @@ class _Used(list[Any]):
         return True
 
 
-def check_place(place: Any) -> None:
-    """Raises `StateError` unless this is a result of `place()`."""
+def check_place(place: Any, is_file: Callable[[str], bool]) -> None:
+    """Raises `StateError` unless this is what `place()` says; `is_file` knows how files of the split are called."""
     right = (
         isinstance(place, dict)
         and {"queue", "file", "row", "done", "finished"} <= place.keys()
         and all(is_count(place[key], 2**62) for key in ("row", "finished"))
         and isinstance(place["done"], list)
-        and all(isinstance(name, str) and "/" not in name and "\\" not in name for name in place["done"])
-        and (place["file"] is None or (isinstance(place["file"], str) and place["file"].endswith(".pt")))
-        and not any(sign in (place["file"] or "") for sign in "/\\:")
+        and all(isinstance(name, str) and is_file(name) for name in place["done"])
+        and (place["file"] is None or (isinstance(place["file"], str) and is_file(place["file"])))
+        and (place["queue"] is None or isinstance(place["queue"], str))
     )
     if not right:
-        raise StateError(f"the state is damaged: it says {place!r} of a split")
+        raise StateError(f"the state is damaged: it says {shown(place)} of a split")

@@ -34,6 +34,8 @@ def save(file: Any, content: Mapping[str, Any]) -> None:
 def read(path: Path) -> Any:
     """The content of the file, with mapped tensors. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
     try:
+        if not path.is_file() and path.exists():  # a FIFO would be waited for
+            raise CorruptFileError("it is no regular file")
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise CorruptFileError("it is compressed, which torch never does")

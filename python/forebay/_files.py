@@ -1,0 +1,61 @@
+"""Files of our own, opened without following a link: what else lies under their names is left alone."""
+
+import os
+import stat
+from pathlib import Path
+from typing import IO, Literal
+
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+_FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR | os.O_CREAT, "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND}
+# Windows has none of these, and no FIFO that could be waited for.
+_SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT"))
+
+
+class NotAFileError(Exception):
+    """A link, a folder or a special file lies at a path; the message names both."""
+
+
+def what_is(path: Path) -> str | None:
+    """What is at a path, links not followed: "a file", "a symbolic link", "a folder", ...; None if nothing is."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
+
+
+def open_file(path: Path, mode: Literal["r", "r+", "a+"]) -> IO[bytes]:
+    """Opens a regular file: to be read, or also to be written (at its end with `a+`), and made if it is not there.
+
+    Never follows a link at the end of `path`, and never waits for a FIFO. Raises `NotAFileError` if anything but a
+    regular file is there.
+    """
+    if (found := what_is(path)) not in (None, "a file"):
+        raise NotAFileError(f"{path} is {found}")
+    try:
+        descriptor = os.open(path, _FLAGS[mode] | _SAFE, 0o666)
+    except OSError:
+        if (found := what_is(path)) not in (None, "a file"):  # it came in the meantime
+            raise NotAFileError(f"{path} is {found}") from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotAFileError(f"{path} is no regular file")
+        return os.fdopen(descriptor, f"{mode}b")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file; raises as `open_file` does."""
+    with open_file(path, "r") as file:
+        return file.read()
