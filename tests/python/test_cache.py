@@ -347,10 +347,30 @@ def test_a_cache_that_is_read_is_not_written(tmp_path: Path, overwrite: bool) ->
     """To remove what was there before would remove the documents."""
     store = cache.build({"a": [{"x": [1]}, {"x": [2]}]}, None, tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which is to be written"):
-        cache.build({"again": store}, None, tmp_path / ".", overwrite=overwrite)
+    inputs: list[Any] = [store, cache.CacheDataset(tmp_path)]
+    for again in inputs:
+        with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which is to be written"):
+            cache.build({"again": again}, None, tmp_path / ".", overwrite=overwrite)
     assert contents(tmp_path) == before
-    assert len(cache.build({"again": store}, None, tmp_path, split="val")) == 2
+    assert len(cache.build({"again": inputs[0]}, None, tmp_path, split="val")) == 2
+
+
+def test_functions_are_told_apart_by_what_they_do(tmp_path: Path) -> None:
+    """Also lambdas of one line, and functions whose source is nowhere."""
+    once, thrice = lambda rows: rows, lambda rows: [{"x": row["x"] * 3} for row in rows]  # fmt: skip
+    documents = {"a": [{"x": np.arange(4)}] * 3}
+    assert cache.build(documents, once, tmp_path)[0]["x"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(StateError, match="was made by something else"):
+        cache.build(documents, thrice, tmp_path)
+    makers = []
+    for factor in (2, 5):
+        scope: dict[str, Any] = {}
+        exec(f"def made(rows):\n    return [{{'x': row['x'] * {factor}}} for row in rows]", scope)
+        makers.append(scope["made"])
+    assert cache.build(documents, makers[0], tmp_path, split="b")[0]["x"].tolist() == [0, 2, 4, 6]
+    assert len(cache.build(documents, makers[0], tmp_path, split="b")) == 3
+    with pytest.raises(StateError, match="was made by something else"):
+        cache.build(documents, makers[1], tmp_path, split="b")
 
 
 def test_overwrite_removes_the_cache_alone(tmp_path: Path) -> None:

@@ -329,9 +329,11 @@ def check_inputs(shards: Shards, folder: Path) -> None:
         return
     target = folder.resolve()
     for name, documents in shards.items():
-        if isinstance(documents, TreeStore) and documents.folder.is_relative_to(target):
+        # Of a TreeStore or CacheDataset.
+        read = getattr(documents, "folder", None)
+        if isinstance(read, Path) and read.is_relative_to(target):
             raise ConfigError(
-                f"shard {name!r} is the cache in {documents.folder}, which is to be written; give another path or split"
+                f"shard {name!r} is the cache in {read}, which is to be written; give another path or split"
             )
 
 

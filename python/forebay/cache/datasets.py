@@ -8,6 +8,7 @@ import asyncio
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -342,11 +343,13 @@ class CacheDataset(_CoreDataset):
 
     Opening reads only the ledger. A cache that does not exist yet is a `FileNotFoundError`. `TreeStore` reads
     the same cache and has the concatenated values of all documents, the types, and the documents left out.
+    `folder` is the absolute path of the split.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
         self._arguments = (path, split)
         self._core = _Dataset.cache(path, split)
+        self.folder = Path(path, split).resolve()
 
 
 class TokenSeqDataset(_CoreDataset):
