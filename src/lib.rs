@@ -61,6 +61,8 @@ mod patience;
 pub mod fuzz;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(all(feature = "python", target_os = "linux"))]
+mod allocator;
 
 #[cfg(feature = "audio")]
 pub use config::LoaderConfig;

@@ -72,7 +72,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-#[global_allocator]
+#[cfg_attr(not(feature = "python"), global_allocator)]
+#[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Counting = Counting;
 
 /// What `work` allocates on this thread.

@@ -56,7 +56,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-#[global_allocator]
+#[cfg_attr(not(feature = "python"), global_allocator)]
+#[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Counting = Counting;
 
 static ONE_BY_ONE: Mutex<()> = Mutex::new(());

@@ -70,7 +70,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-#[global_allocator]
+#[cfg_attr(not(feature = "python"), global_allocator)]
+#[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Counting = Counting;
 
 /// The meter is the process's: one test at a time.

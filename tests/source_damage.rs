@@ -38,7 +38,8 @@ unsafe impl GlobalAlloc for Noting {
     }
 }
 
-#[global_allocator]
+#[cfg_attr(not(feature = "python"), global_allocator)]
+#[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Noting = Noting;
 
 /// What a shard of at most a few hundred kilobytes may make us allocate at once.

@@ -60,7 +60,8 @@ unsafe impl GlobalAlloc for Noting {
     }
 }
 
-#[global_allocator]
+#[cfg_attr(not(feature = "python"), global_allocator)]
+#[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Noting = Noting;
 
 /// What a file of at most a few hundred kilobytes may make us allocate at once.

@@ -19,7 +19,7 @@ use crate::{
     record::Permit,
     room,
     source::{
-        leave::covered,
+        leave::{Leave, covered},
         storage::{StoredFile, past_the_end},
     },
 };
@@ -118,7 +118,8 @@ impl Buffer {
     fn decompressed(&mut self, shard: &OpenShard) -> Result<&Bytes> {
         if self.memory.is_none() {
             let permit = ask(shard, self.span)?;
-            let bytes = decompress(&shard.file, self.span, self.codec, shard.max_record_bytes())?;
+            let bytes =
+                decompress(&shard.file, self.span, self.codec, shard.max_record_bytes(), &shard.leave)?;
             if let Some(permit) = &permit {
                 permit.shrink(bytes.len() as u64);
             }
@@ -167,12 +168,16 @@ fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
 /// How many times as large a buffer above the limit of a record may be decompressed.
 pub(crate) const USUAL_RATIO: u64 = 64;
 
-/// Reads and decompresses a whole buffer.
+/// How much is decompressed between two looks at whether the run goes on.
+const SLICE: u64 = 8 << 20;
+
+/// Reads and decompresses a whole buffer, as long as `leave` says that it may go on.
 pub(crate) fn decompress(
     file: &StoredFile,
     span: Span,
     codec: Option<Codec>,
     max_record_bytes: u64,
+    leave: &Leave,
 ) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
@@ -185,7 +190,7 @@ pub(crate) fn decompress(
     // The file's size backs the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
     let mut compressed = room::zero_bytes(len)?;
-    file.read_exact(&mut compressed, span.at)?;
+    file.read_long(&mut compressed, span.at, leave)?;
     let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
         return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));
     };
@@ -205,14 +210,7 @@ pub(crate) fn decompress(
     // is asked for, to notice a lie.
     let mut out = Vec::new();
     let limit = expected.saturating_add(1);
-    let input = &compressed[8..];
-    let result = match codec {
-        Some(Codec::Lz4Frame) => lz4_flex::frame::FrameDecoder::new(input).take(limit).read_to_end(&mut out),
-        Some(Codec::Zstd) => zstd::stream::read::Decoder::with_buffer(input)
-            .and_then(|decoder| decoder.take(limit).read_to_end(&mut out)),
-        None => return Err(corrupt("a buffer without a codec".into())),
-    };
-    result.map_err(|error| {
+    let failed = |error: io::Error| {
         match error.kind() {
             io::ErrorKind::OutOfMemory => {
                 Error::new(ErrorKind::Memory, "the system has no memory to decompress a buffer")
@@ -220,7 +218,22 @@ pub(crate) fn decompress(
             _ => corrupt("a compressed buffer cannot be decompressed".into()),
         }
         .because(error)
-    })?;
+    };
+    let input = &compressed[8..];
+    let mut decoder: Box<dyn Read + '_> = match codec {
+        Some(Codec::Lz4Frame) => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+        Some(Codec::Zstd) => Box::new(zstd::stream::read::Decoder::with_buffer(input).map_err(failed)?),
+        None => return Err(corrupt("a buffer without a codec".into())),
+    };
+    loop {
+        let slice = SLICE.min(limit - out.len() as u64);
+        let n = decoder.by_ref().take(slice).read_to_end(&mut out).map_err(failed)?;
+        // The last slice has a byte less than was asked for, unless the length is a lie.
+        if (n as u64) < slice || out.len() as u64 == limit {
+            break;
+        }
+        leave.check()?;
+    }
     if out.len() as u64 != expected {
         return Err(corrupt(format!("a compressed buffer claims {expected} bytes and holds {}", out.len())));
     }
@@ -238,16 +251,23 @@ mod tests {
     use std::{path::Path, sync::Arc};
 
     use super::*;
-    use crate::source::storage::{LocalFiles, Storage};
+    use crate::{
+        record::Gate,
+        source::storage::{LocalFiles, Storage},
+    };
 
     fn decompressed(prefix: i64, payload: &[u8], codec: Codec) -> Result<Vec<u8>> {
+        decompressed_until(prefix, payload, codec, &Leave::default())
+    }
+
+    fn decompressed_until(prefix: i64, payload: &[u8], codec: Codec, leave: &Leave) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let path: Arc<Path> = folder.path().join("a").into();
         std::fs::write(&path, [&prefix.to_le_bytes(), payload].concat()).unwrap();
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
         let file = StoredFile::open(&storage, &path)?;
         let span = Span { at: 0, len: file.size() };
-        decompress(&file, span, Some(codec), 1 << 21).map(|bytes| bytes.to_vec())
+        decompress(&file, span, Some(codec), 1 << 21, leave).map(|bytes| bytes.to_vec())
     }
 
     #[test]
@@ -269,6 +289,47 @@ mod tests {
             for cut in [0, 1, 10, payload.len() / 2] {
                 let error = decompressed(n, &payload[..cut], codec).map(|bytes| bytes.len()).unwrap_err();
                 assert_eq!(error.kind, ErrorKind::Corrupt, "{cut}: {error}");
+            }
+        }
+    }
+
+    /// A run that is stopped.
+    struct Stopped;
+
+    impl Gate for Stopped {
+        fn admit(&self, _bytes: u64) -> Result<Permit> {
+            unreachable!()
+        }
+        fn keep(&self, _bytes: u64) -> Result<Permit> {
+            unreachable!()
+        }
+        fn kept(&self, _bytes: u64) -> Permit {
+            unreachable!()
+        }
+        fn covers(&self) {}
+        fn is_stopped(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_left_between_slices() {
+        let stopped = Leave::of(Arc::new(Stopped));
+        for slices in [1, 2, 3] {
+            // Noise in parts, so that it is larger than a 64th.
+            let content: Vec<u8> =
+                (0..slices * SLICE).map(|at| (crate::seed::mix(at) >> (at % 8 * 8)) as u8 & 15).collect();
+            let zstd = zstd::encode_all(&content[..], 1).unwrap();
+            let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            std::io::Write::write_all(&mut lz4, &content).unwrap();
+            let lz4 = lz4.finish().unwrap();
+            let n = content.len() as i64;
+            for (codec, payload) in [(Codec::Zstd, &zstd), (Codec::Lz4Frame, &lz4)] {
+                assert!(decompressed(n, payload, codec).unwrap() == content);
+                assert_eq!(decompressed(n - 1, payload, codec).unwrap_err().kind, ErrorKind::Corrupt);
+                let error =
+                    decompressed_until(n, payload, codec, &stopped).map(|bytes| bytes.len()).unwrap_err();
+                assert_eq!(error.kind, ErrorKind::Closed, "{slices}: {error}");
             }
         }
     }

@@ -32,6 +32,7 @@ use crate::{
     Error, ErrorKind, Result, room,
     source::{
         guard::guarded,
+        leave::Leave,
         storage::{Storage, StoredFile, past_the_end},
     },
 };
@@ -270,7 +271,7 @@ impl ArrowTable {
             };
             let aligned = body_of_ours.len().next_multiple_of(ALIGNMENT);
             let begin = if codec.is_some() {
-                let values = decompress(&self.file, *span, codec, self.max_record_bytes)?;
+                let values = decompress(&self.file, *span, codec, self.max_record_bytes, &Leave::default())?;
                 hold(values.len() as u64)?;
                 let begin = aligned + ALIGNMENT - PREFIX;
                 lengthen(&mut body_of_ours, begin)?;
