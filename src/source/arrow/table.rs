@@ -29,11 +29,10 @@ use super::{
     walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
 use crate::{
-    Error, ErrorKind, Result, room,
-    source::{
-        guard::guarded,
-        storage::{Storage, StoredFile, past_the_end},
-    },
+    Error, ErrorKind, Result,
+    guard::guarded,
+    room,
+    source::storage::{Storage, StoredFile, past_the_end},
 };
 
 /// Values that an array may have although it has no byte for them: nulls, or lists of none.
