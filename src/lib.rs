@@ -22,12 +22,14 @@ pub mod config;
 pub mod dtype;
 pub mod error;
 mod float_mode;
+#[cfg(any(feature = "arrow", feature = "tokens"))]
+mod guard;
 #[cfg(any(feature = "cache", feature = "tokens", feature = "audio"))]
 mod locks;
 pub mod memory;
 pub mod order;
 pub mod record;
-#[cfg(any(feature = "arrow", feature = "audio"))]
+#[cfg(any(feature = "arrow", feature = "audio", feature = "tokens"))]
 mod room;
 pub mod seed;
 #[cfg(feature = "arrow")]

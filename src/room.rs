@@ -76,7 +76,7 @@ pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-#[cfg(feature = "cache")]
+#[cfg(any(feature = "cache", feature = "tokens"))]
 pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     let len = values.len().saturating_add(more);
     values.try_reserve(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
@@ -141,7 +141,7 @@ mod tests {
         push(&mut values, 8).unwrap();
         assert_eq!(copy(&values).unwrap(), [7, 8]);
         assert_eq!(filled(3, 2u16).unwrap(), [2; 3]);
-        #[cfg(feature = "cache")]
+        #[cfg(any(feature = "cache", feature = "tokens"))]
         {
             grow(&mut values, 100).unwrap();
             assert!(values.capacity() >= 101 && grow(&mut values, usize::MAX).is_err());

@@ -194,6 +194,21 @@ fn other_kinds_of_tokenizer_json_go_to_the_library() {
 }
 
 #[test]
+fn a_panic_of_the_library_is_an_error_of_the_text() {
+    let mut json = tokenizer_json();
+    json["normalizer"] = json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"});
+    let tokenizer = open_json(&json).unwrap();
+    let mut ids = vec![7];
+    for _ in 0..2 {
+        let error = tokenizer.encode_ordinary("hello", &mut ids).unwrap_err();
+        assert_eq!((error.kind, &ids[..]), (ErrorKind::Corrupt, &[7][..]));
+        assert!(error.message.starts_with("the tokenizers library cannot encode the text: "), "{error}");
+    }
+    let error = tokenizer.encode_batch(&["", "hello"], 2, &AtomicBool::new(false)).unwrap_err();
+    assert_eq!((error.kind, error.place.row), (ErrorKind::Corrupt, Some(1)));
+}
+
+#[test]
 fn the_pattern_of_a_tokenizer_json_is_obeyed() {
     let mut llama = tokenizer_json();
     llama["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [

@@ -28,7 +28,7 @@ use super::{
     datatype::DataType,
     layout::{MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RANK},
 };
-use crate::{Error, ErrorKind, Result, locks, source::guard::guarded};
+use crate::{Error, ErrorKind, Result, guard::guarded, locks};
 
 /// An array that `zarrs` reads.
 pub struct Foreign {

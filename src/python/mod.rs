@@ -154,7 +154,7 @@ fn quiet_own_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let is_ours = std::thread::current().name().is_some_and(|name| name.starts_with("forebay-"));
-        if is_ours || crate::source::guard::is_guarded() {
+        if is_ours || crate::guard::is_guarded() {
             log::debug!("{info}");
         } else {
             print(info);

@@ -65,7 +65,8 @@ impl Tokenizer {
 
     /// The ids of a text: uint32 `[n]`. Releases the GIL.
     ///
-    /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are no characters.
+    /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are no characters,
+    /// `DecodeError` if the file's library cannot encode it, and `MemoryError`.
     fn encode<'py>(&self, py: Python<'py>, text: PyBackedStr) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut ids = Vec::new();
         py.detach(|| self.tokenizer.encode_ordinary(&text, &mut ids))
@@ -76,7 +77,8 @@ impl Tokenizer {
     /// The ids of each text, by up to `n_threads` threads: a list of uint32 `[n]`, in the order of `texts`.
     /// Releases the GIL.
     ///
-    /// Raises `UnicodeEncodeError` (a `ValueError`) if a text has surrogates, which are no characters.
+    /// Raises `UnicodeEncodeError` (a `ValueError`) if a text has surrogates, which are no characters,
+    /// `DecodeError` if the file's library cannot encode one, and `MemoryError`.
     #[pyo3(signature = (texts, n_threads=1))]
     fn encode_batch<'py>(
         &self,

@@ -14,7 +14,6 @@ mod block;
 mod columns;
 mod folder;
 mod format;
-pub(crate) mod guard;
 mod leave;
 mod linked;
 mod mapped;

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from forebay import ConfigError, DecodeError, ForebayError, SpectrogramTransform, cache
+from forebay import ConfigError, DecodeError, ForebayError, SpectrogramTransform, TokenLoader, cache
 from forebay.tokens import Tokenizer
 from recordings import Row, tiny_rows, write_shard
 
@@ -36,6 +37,7 @@ def shard(folder: Path, odd: bytes) -> Path:
     [
         (wav(bytes(100_000), 1), {}, "the recording has 100000.0 s, max_decoded_seconds allows 86400"),
         (wav(bytes(80_000), 1), {}, "80000 samples at 1 Hz, and 640000000 at the transform's 8000 Hz"),
+        (wav(bytes(525), 1), {}, "no more than 4194304 are made of a recording by resampling it to more than 32 times"),
         (wav(bytes(240_000), 8000), {"max_decoded_seconds": 29.5}, "has 30.0 s, max_decoded_seconds allows 29.5"),
         (wav(bytes(240_000), 8000), {"max_record_bytes": 1000}, "has 240044 bytes, max_record_bytes allows 1000"),
     ],
@@ -119,6 +121,35 @@ def test_a_line_larger_than_allowed_is_left_out(ending: str, tmp_path: Path) -> 
     assert len(store) == 3
     with pytest.raises(DecodeError, match="line 3 has 1002 bytes, max_record_bytes allows 1000"):
         cache.build(path, TOKENIZER, tmp_path / "raise", max_record_bytes=1000)
+
+
+def test_a_wide_window_of_zstd_is_named(tmp_path: Path) -> None:
+    """As `zstd --long=31` makes it: it read as a broken disk."""
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8\x19\x00\x00ab\n")
+    with pytest.raises(DecodeError, match="more than 128 MiB of memory to decompress; compress it without --long"):
+        cache.build(path, TOKENIZER, tmp_path / "wide")
+    # The widest that is allowed.
+    path.write_bytes(b"\x28\xb5\x2f\xfd\x00\x88\x19\x00\x00ab\n")
+    assert len(cache.build(path, TOKENIZER, tmp_path / "cache")) == 1
+
+
+def test_a_tokenizer_whose_library_panics(tmp_path: Path) -> None:
+    """A document that cannot be encoded, where the loader spoke of a bug of its own."""
+    tokenizer = tmp_path / "tokenizer.json"
+    normalizer = {"type": "Replace", "pattern": {"String": ""}, "content": "x"}
+    whole = json.loads((Path(__file__).parent.parent / "data" / "tokens" / "tokenizer.json").read_text())
+    tokenizer.write_text(json.dumps(whole | {"normalizer": normalizer}))
+    reason = "the tokenizers library cannot encode the text: "
+    with pytest.raises(DecodeError, match=reason):
+        Tokenizer(tokenizer).encode("hello")
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["hello", "hello world"]}), path)
+    keywords: dict[str, Any] = {"split": "val", "val": str(path), "batch_size": 1, "seq_len": 4, "on_error": "raise"}
+    with TokenLoader([path], tokenizer, **keywords) as loader, pytest.raises(DecodeError, match=reason):
+        next(loader)
+    store = cache.build(path, Tokenizer(tokenizer), tmp_path / "cache", on_error="skip")
+    assert [error["kind"] for error in store.errors()] == ["corrupt", "corrupt"]
 
 
 def damaged(folder: Path, **ledger: Any) -> Path:

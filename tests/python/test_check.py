@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -114,6 +115,47 @@ def test_what_is_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert lines[0]["seconds"] == lines[1]["seconds"]
     assert (found["summary"]["repaired"], found["summary"]["bad"]) == (1, 1)
     assert "1 have time stamps that contradict their samples" in capsys.readouterr().out
+
+
+def test_bad_rows_are_not_held(tmp_path: Path) -> None:
+    """The report is that of `json.dump`, though a row at a time is in memory: they took 1.2 KB each."""
+    n = 20_000
+    table = pa.table({"audio": pa.array([None] * n, pa.binary())})
+    shard = tmp_path / "nulls.arrow"
+    with pa.ipc.new_stream(shard, table.schema) as writer:
+        writer.write_table(table)
+    stem = tmp_path / "found"
+    tracemalloc.start()
+    summary = check.check([shard], stem, stream=io.StringIO())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert summary.bad == n
+    assert peak < 4_000_000
+    for path, bad in [(stem, n), (stem.with_name("good"), 0)]:
+        if bad == 0:
+            check.check([write_shard(tmp_path / "good.arrow", tiny_rows(3))], path, stream=io.StringIO())
+        found, lines = report(path)
+        assert path.with_suffix(".json").read_text() == json.dumps(found, indent=1)
+        assert [row["index"] for row in found["bad"]] == list(range(bad))
+        assert {row["reason"] for row in found["bad"]} == {line["reason"] for line in lines if line["kind"]}
+        assert check.read_json(path.with_suffix(".json")) == {**found, "bad": []}
+
+
+def test_rows_of_the_partial_table(tmp_path: Path) -> None:
+    """A text may be longer than the csv module believes; rows that are gone are missed."""
+    files = check.Files(tmp_path / "report")
+    table = files.named(".csv.tmp")
+    row = dict.fromkeys(check.COLUMNS) | {"index": 0, "shard": "a", "row": 0, "kind": "io", "reason": 'é"' * 100_000}
+    with table.open("w", encoding="utf-8", newline="") as file:
+        file.write(check.HEADER.decode())
+        check.write(file, [row])
+        file.write("1,a,1")
+    [(found, end)] = check.whole_rows(table)
+    assert found["reason"] == row["reason"]
+    assert end == table.stat().st_size - len("1,a,1")
+    assert [bad["index"] for bad in files.bad_rows(1)] == [0]
+    with pytest.raises(forebay.ConfigError, match="has 1 of the 2 rows that were written to it"):
+        list(files.bad_rows(2))
 
 
 def test_parquet(rows: list[Row], tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ import base64
 import json
 import os
 import pickle
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterable
 from hashlib import sha256
@@ -262,6 +265,29 @@ def test_pickle() -> None:
     other = pickle.loads(pickle.dumps(ours))
     assert other.encode("It's  fine").tolist() == ours.encode("It's  fine").tolist()
     assert repr(other) == repr(ours) == 'Tokenizer("gpt2", n_vocab=60001, bos_id=60000)'
+
+
+def test_a_text_without_a_boundary_and_without_memory() -> None:
+    """An exception where the process was aborted; the next text is encoded."""
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from forebay.tokens import Tokenizer
+        ours, text = Tokenizer(sys.argv[1]), "a" * (32 << 20)
+        expected = ours.encode("It's fine").tolist()
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (200 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        for _ in range(2):
+            try:
+                ours.encode(text)
+            except MemoryError as error:
+                print("MiB of memory" in str(error))
+        print(ours.encode("It's fine").tolist() == expected)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(GPT2)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n" * 3), done.stderr
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ COLUMNS = (
     "clipping", "silence", "nan", "repaired", "kind", "reason", "warnings",
 )  # fmt: skip
 """Of the CSV file: a line for each recording."""
+HEADER = f"{','.join(COLUMNS)}\n".encode()
+"""The first line of the CSV file."""
+BAD = ' "bad": ['
+"""The line of the JSON file after which the bad recordings follow, its last key."""
 VERSION = 1
 """The layout of the JSON file; `src/report.rs` reads it."""
 SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -203,15 +207,15 @@ class Files:
             file.truncate(0)
             file.write(data)
 
-    def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> list[Row]:
-        """The rows left by an earlier run over the same shards, a multiple of `step`; the rest of its file is cut off.
+    def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> Summary:
+        """Counts the rows left by an earlier run over the same shards, a multiple of `step`; cuts off the rest.
 
         Raises `ConfigError` if that run had other shards, or another `truncated`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
         self.check_free()
         self.undo_half_a_finish(shards)
-        rows: list[Row] = []
+        summary = Summary()
         if origin.exists() and partial.exists() and not restart:
             found = read_json(origin)
             if problem := difference(found, shards):
@@ -223,17 +227,22 @@ class Files:
                     f"{partial} was begun with --truncated {before}; give that again, name another report with -o, or "
                     "give --restart"
                 )
-            data = partial.read_bytes()
-            rows, end = whole_rows(data, step)
+            end, some = len(HEADER), []
+            for row, row_end in whole_rows(partial):
+                some.append(row)
+                if len(some) == step:
+                    for counted in some:
+                        summary.add(counted)
+                    end, some = row_end, []
             with self.opened(partial, "r+") as file:
                 file.truncate(end)
         else:
             self.write(partial, HEADER)
             begun = {"begun_by": "forebay check", "shards": list(shards), "truncated": truncated}
             self.write(origin, json.dumps(begun).encode())
-        return rows
+        return summary
 
-    def finish(self, shards: Sequence[Row], summary: Summary, bad: Sequence[Row]) -> None:
+    def finish(self, shards: Sequence[Row], summary: Summary) -> None:
         """Writes the report, and renames both files to their final names."""
         report = {
             "report": "forebay check",
@@ -241,21 +250,38 @@ class Files:
             "forebay": __version__,
             "shards": list(shards),
             "summary": summary.as_dict(),
-            "bad": list(bad),
+            "bad": [],
         }
         origin, whole = self.named(".json.tmp"), self.named(".json.whole.tmp")
         self.check_free()
-        # Not over the origin, without which an interrupted run would not be gone on with.
-        with self.opened(whole, "r+") as file:
+        # Not over the origin: without it an interrupted run could not be continued.
+        with io.TextIOWrapper(self.opened(whole, "r+"), encoding="utf-8", newline="\n") as file:
             file.truncate(0)
-            text = io.StringIO()
-            json.dump(report, text, indent=1)
-            file.write(text.getvalue().encode())
+            # `bad` is last. Its rows are read from the table one at a time, since a small file may have millions.
+            head = io.StringIO()
+            json.dump(report, head, indent=1)
+            file.write(head.getvalue().removesuffix("[]\n}"))
+            before = "["
+            for row in self.bad_rows(summary.records):
+                lines = json.dumps(entry(row, shards), indent=1).replace("\n", "\n  ")
+                file.write(f"{before}\n  {lines}")
+                before = ","
+            file.write("[]\n}" if before == "[" else "\n ]\n}")
             file.flush()
             os.fsync(file.fileno())
         whole.replace(origin)
         self.named(".csv.tmp").replace(self.named(".csv"))
         origin.replace(self.named(".json"))
+
+    def bad_rows(self, records: int) -> Iterator[Row]:
+        """The bad rows of the partial table, which has `records` rows."""
+        partial, n = self.named(".csv.tmp"), 0
+        for row, _ in whole_rows(partial):
+            n += 1
+            if row["kind"]:
+                yield row
+        if n != records:
+            raise ConfigError(f"{partial} has {n} of the {records} rows that were written to it; give --restart")
 
     def check_free(self) -> None:
         """Raises `ConfigError` if a file lies where one of the report goes, and is none of an earlier report."""
@@ -286,15 +312,21 @@ class Files:
         if not isinstance(found, dict) or found.get("report") != "forebay check" or difference(found, shards):
             return
         summary = found.get("summary")
-        rows, _ = whole_rows(table.read_bytes(), 1)
-        if isinstance(summary, dict) and len(rows) == summary.get("records"):
+        if isinstance(summary, dict) and sum(1 for _ in whole_rows(table)) == summary.get("records"):
             table.replace(partial)
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file; None if it is not JSON."""
+    """The content of a file, without the bad recordings of a report; None if it is not JSON."""
+    lines = []
     try:
-        return json.loads(read_file(path))
+        with io.TextIOWrapper(open_file(path, "r"), encoding="utf-8") as file:
+            for line in file:
+                if line.startswith(BAD):
+                    lines.append(f"{BAD}]}}")
+                    break
+                lines.append(line)
+        return json.loads("".join(lines))
     except (ValueError, RecursionError):
         return None
 
@@ -315,25 +347,24 @@ def difference(found: Any, shards: Sequence[Row]) -> str | None:
     return None
 
 
-def whole_rows(data: bytes, step: int) -> tuple[list[Row], int]:
-    """The complete rows of a CSV file, in order, a multiple of `step`, and the offset of their end."""
-    lines = data.split(b"\n")[:-1]
-    header = ",".join(COLUMNS).encode()
-    if not lines or lines[0] != header:
-        raise ConfigError("the partial report does not begin as one does; give --restart")
-    rows: list[Row] = []
-    ends = [len(header) + 1]
-    for line in lines[1:]:
-        try:
-            fields = next(csv.reader([line.decode(errors="replace")]), [])
-            if len(fields) != len(COLUMNS) or fields[0] != str(len(rows)):
-                break
-            rows.append(parsed(dict(zip(COLUMNS, fields, strict=True))))
-        except (ValueError, csv.Error):
-            break  # nobody wrote that: it is checked again
-        ends.append(ends[-1] + len(line) + 1)
-    n = len(rows) // step * step
-    return rows[:n], ends[n]
+def whole_rows(path: Path) -> Iterator[tuple[Row, int]]:
+    """The complete rows of a CSV file, in order, each with the offset of its end; up to one that no run wrote."""
+    with open_file(path, "r") as file:
+        if file.readline(len(HEADER)) != HEADER:
+            raise ConfigError("the partial report does not begin as one does; give --restart")
+        end = len(HEADER)
+        for number, line in enumerate(file):
+            # The module's limit, 128 KiB, is less than a reason with a path may have.
+            csv.field_size_limit(max(csv.field_size_limit(), len(line)))
+            try:
+                fields = next(csv.reader([line.decode(errors="replace").removesuffix("\n")]), [])
+                if not line.endswith(b"\n") or len(fields) != len(COLUMNS) or fields[0] != str(number):
+                    return
+                row = parsed(dict(zip(COLUMNS, fields, strict=True)))
+            except (ValueError, csv.Error):
+                return
+            end += len(line)
+            yield row, end
 
 
 def parsed(fields: Mapping[str, str]) -> Row:
@@ -417,29 +448,23 @@ def _check(
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
     report = Files(stem)
-    rows = report.start(shards, opened.step, truncated=truncated, restart=restart)
-    summary, bad = Summary(), []
-    for row in rows:
-        summary.add(row)
-        if row["kind"]:
-            bad.append(entry(row, shards))
-    progress = Progress(total, "recordings", stream or sys.stderr, already=len(rows))
-    if rows:
-        progress.say(f"{len(rows)} of {total} recordings were checked before; going on")
+    summary = report.start(shards, opened.step, truncated=truncated, restart=restart)
+    already = summary.records
+    progress = Progress(total, "recordings", stream or sys.stderr, already=already)
+    if already:
+        progress.say(f"{already} of {total} recordings were checked before; going on")
         progress.add(errors=summary.bad)
         opened.close()
-        opened = _Check(files, first_row=len(rows), audio_column=audio_column, allow_paths=allow_paths)
+        opened = _Check(files, first_row=already, audio_column=audio_column, allow_paths=allow_paths)
     handler = ToProgress(progress)
     logging.getLogger("forebay").addHandler(handler)
     try:
-        with io.TextIOWrapper(report.opened(report.named(".csv.tmp"), "a+"), newline="") as file:
+        with io.TextIOWrapper(report.opened(report.named(".csv.tmp"), "a+"), encoding="utf-8", newline="") as file:
             for batch in iter(opened.next, None):
                 found = [settled(row, truncated) for row in batch]
                 write(file, found)
                 for row in found:
                     summary.add(row)
-                    if row["kind"]:
-                        bad.append(entry(row, shards))
                 progress.add(done=len(found), errors=summary.bad - progress.errors)
             file.flush()
             os.fsync(file.fileno())
@@ -447,7 +472,7 @@ def _check(
         opened.close()
         progress.close()
         logging.getLogger("forebay").removeHandler(handler)
-    report.finish(shards, summary, bad)
+    report.finish(shards, summary)
     return summary
 
 
@@ -528,7 +553,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"\n{kept(stem)}")
         raise
     sys.stdout.write("\n".join(summary.lines()) + "\n")
-    report = json.loads(Files(stem).named(".json").read_text())
+    report = read_json(Files(stem).named(".json"))
     damaged = [shard for shard in report["shards"] if shard["damage"]]
     for shard in damaged:
         sys.stdout.write(f"damaged: {shard['path']}: {shard['damage']}\n")

@@ -534,6 +534,11 @@ impl Lines {
     }
 
     fn unreadable(&self, error: io::Error) -> Error {
+        if is_wide_window(&error) {
+            let message =
+                "the zstd stream needs more than 128 MiB of memory to decompress; compress it without --long";
+            return Error::new(ErrorKind::Unsupported, message);
+        }
         let kind = match error.kind() {
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
                 ErrorKind::Corrupt
@@ -600,6 +605,13 @@ impl ReadShard<Rows> for Lines {
         let goes_on = n > 0 || self.at.row > 0;
         Ok(goes_on.then(|| self.at.piece(rows, n, is_last)))
     }
+}
+
+/// Whether zstd refuses a window: it allows 2^27 bytes unless told otherwise. The reader keeps its message alone.
+fn is_wide_window(error: &io::Error) -> bool {
+    use zstd::zstd_safe::{get_error_name, zstd_sys::ZSTD_ErrorCode};
+    let code = ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge as usize;
+    error.kind() == io::ErrorKind::Other && error.to_string() == get_error_name(code.wrapping_neg())
 }
 
 /// Reads recordings.

@@ -31,7 +31,7 @@ pub struct Features {
 
 /// Recordings that resampling makes longer than this, and more than [`MOST_STRETCHED`] times as long, are
 /// refused: the sample rate in their header is implausible.
-const LONGEST_STRETCHED: u64 = 1 << 28;
+const LONGEST_STRETCHED: u64 = 1 << 22;
 const MOST_STRETCHED: u64 = 32;
 
 impl Features {

@@ -10,6 +10,7 @@ use crate::{
     cache::{Column, DataType, Processed},
     decode::tokenizer::{Encoder, Tokenizer},
     record::check_record_bytes,
+    room,
 };
 
 /// Turns texts into ids.
@@ -54,7 +55,7 @@ impl Process<Rows> for Worker {
         each_text(&rows, &column, &mut |row, text| {
             text.and_then(|text| ids.add(text)).or_else(|error| skips.refused(row, error))
         })?;
-        Ok(ids.finish())
+        ids.finish()
     }
 }
 
@@ -72,7 +73,7 @@ impl Worker {
         for (row, text) in texts.enumerate() {
             text.and_then(|text| ids.add(text.as_ref())).or_else(|error| skips.refused(row as u64, error))?;
         }
-        Ok(ids.finish())
+        ids.finish()
     }
 }
 
@@ -92,7 +93,7 @@ impl<'a> Ids<'a> {
         check_record_bytes(text.len() as u64, self.worker.what.max_record_bytes)?;
         let begin = self.all.len();
         if self.worker.what.has_bos {
-            self.all.push(self.worker.what.tokenizer.bos_id());
+            room::push(&mut self.all, self.worker.what.tokenizer.bos_id())?;
         }
         if let Err(error) = self.worker.encoder.encode_ordinary(text, &mut self.all) {
             self.all.truncate(begin);
@@ -102,15 +103,17 @@ impl<'a> Ids<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Processed {
+    fn finish(self) -> Result<Processed> {
         let dtype = DataType::for_vocabulary(self.worker.what.tokenizer.n_vocab());
-        let data = match dtype {
-            DataType::Uint16 => self.all.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
-            _ => self.all.iter().flat_map(|id| id.to_le_bytes()).collect(),
-        };
+        let is_short = dtype == DataType::Uint16;
+        let mut data = room::with_room(self.all.len().saturating_mul(if is_short { 2 } else { 4 }))?;
+        match is_short {
+            true => data.extend(self.all.iter().flat_map(|&id| (id as u16).to_le_bytes())),
+            false => data.extend(self.all.iter().flat_map(|id| id.to_le_bytes())),
+        }
         let documents = self.lengths.len() as u64;
         let column = Column::flat(self.worker.what.field.clone(), dtype, data, self.lengths);
-        Processed { documents, columns: vec![column] }
+        Ok(Processed { documents, columns: vec![column] })
     }
 }
 

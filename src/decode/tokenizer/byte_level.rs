@@ -11,9 +11,9 @@ use super::{
     scan::Scanner,
     split::Splitter,
     table::{TokenTable, word},
-    words::Words,
+    words::{IDS, Words},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, room};
 
 /// A pair of ids, and rank and id of what it becomes.
 pub type Merge = ((u32, u32), (u32, u32));
@@ -99,47 +99,65 @@ impl ByteLevel {
                         Error::new(ErrorKind::Corrupt, "the pattern gave up on the text; simplify pattern=")
                             .because(cause)
                     })?;
-                    self.piece(scratch, text.as_bytes(), piece.start(), piece.end(), ids);
+                    self.piece(scratch, text.as_bytes(), piece.start(), piece.end(), ids)?;
                 }
+                Ok(())
             }
+        }
+    }
+
+    fn scan(
+        &self,
+        scanner: impl Scanner,
+        scratch: &mut Scratch,
+        text: &str,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let mut at = 0;
+        while at < text.len() {
+            let end = scanner.end(text, at);
+            self.piece(scratch, text.as_bytes(), at, end, ids)?;
+            at = end;
         }
         Ok(())
     }
 
-    fn scan(&self, scanner: impl Scanner, scratch: &mut Scratch, text: &str, ids: &mut Vec<u32>) {
-        let mut at = 0;
-        while at < text.len() {
-            let end = scanner.end(text, at);
-            self.piece(scratch, text.as_bytes(), at, end, ids);
-            at = end;
-        }
-    }
-
     /// Appends the ids of the piece `text[start..end]`.
     #[inline]
-    fn piece(&self, scratch: &mut Scratch, text: &[u8], start: usize, end: usize, ids: &mut Vec<u32>) {
+    fn piece(
+        &self,
+        scratch: &mut Scratch,
+        text: &[u8],
+        start: usize,
+        end: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        if ids.capacity() - ids.len() < IDS {
+            room::grow(ids, IDS)?;
+        }
         let word = word(text, start, end);
         if word.is_some_and(|word| scratch.words.append(word, ids)) {
-            return;
+            return Ok(());
         }
-        self.unknown(scratch, &text[start..end], ids);
+        self.unknown(scratch, &text[start..end], ids)
     }
 
     /// Appends the ids of a piece that was not met before.
     #[cold]
-    fn unknown(&self, scratch: &mut Scratch, piece: &[u8], ids: &mut Vec<u32>) {
+    fn unknown(&self, scratch: &mut Scratch, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
         // A regular expression may match nothing.
         if piece.is_empty() {
-            return;
+            return Ok(());
         }
         let before = ids.len();
         match self.whole.get_bytes(piece) {
-            Some(id) => ids.push(id),
-            None => self.pairs.encode(piece, &mut scratch.parts, ids),
+            Some(id) => room::push(ids, id)?,
+            None => self.pairs.encode(piece, &mut scratch.parts, ids)?,
         }
         if let Some(word) = word(piece, 0, piece.len()) {
             scratch.words.keep(word, &ids[before..]);
         }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     fingerprint::Fingerprint,
     split::{GPT2_FIRST, Splitter},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, guard::caught, room};
 
 /// What does the work of a file.
 pub enum Opened {
@@ -147,14 +147,18 @@ fn alphabet() -> HashMap<char, u8> {
 
 impl General {
     fn new(bytes: &[u8]) -> Result<Self> {
-        let bad = |cause: tokenizers::Error| {
-            Error::new(ErrorKind::Format, format!("the tokenizers library cannot read the file: {cause}"))
+        let read = || {
+            let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes)?;
+            // Text that looks like a special token is text; rows are packed, never padded or cut here.
+            tokenizer.set_encode_special_tokens(true);
+            tokenizer.with_padding(None);
+            tokenizer.with_truncation(None)?;
+            Ok(tokenizer)
         };
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(bad)?;
-        // Text that looks like a special token is text; rows are packed, never padded or cut here.
-        tokenizer.set_encode_special_tokens(true);
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(bad)?;
+        let bad = |cause: tokenizers::Error| cause.to_string();
+        let tokenizer = caught(read).and_then(|read| read.map_err(bad)).map_err(|cause| {
+            Error::new(ErrorKind::Format, format!("the tokenizers library cannot read the file: {cause}"))
+        })?;
         let vocab = tokenizer.get_vocab(true);
         let special_tokens = tokenizer
             .get_added_tokens_decoder()
@@ -174,11 +178,19 @@ impl General {
     }
 
     /// Appends the ids of `text`.
+    ///
+    /// The library panics on some texts with some files, such as a normalizer that replaces the empty string. It
+    /// remains usable: encoding changes nothing but its cache of words.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(|cause| {
-            Error::new(ErrorKind::Corrupt, format!("the tokenizers library cannot encode the text: {cause}"))
-        })?;
-        ids.extend_from_slice(encoding.get_ids());
+        let corrupt = |cause: String| {
+            let message = format!("the tokenizers library cannot encode the text: {cause}");
+            Error::new(ErrorKind::Corrupt, message)
+        };
+        let encode = || self.tokenizer.encode_fast(text, false).map_err(|cause| cause.to_string());
+        let encoding = caught(encode).and_then(|encoding| encoding).map_err(corrupt)?;
+        let found = encoding.get_ids();
+        room::grow(ids, found.len())?;
+        ids.extend_from_slice(found);
         Ok(())
     }
 }

@@ -8,11 +8,12 @@
 //!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016), algorithm 1.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap, mem};
 
 use super::table::PairTable;
+use crate::{Result, room};
 
-/// No pair, no neighbour.
+/// No pair, no part.
 const NONE: u32 = u32::MAX;
 
 /// Pieces of more bytes than this take the heap.
@@ -29,14 +30,18 @@ pub struct Pairs {
 #[derive(Debug, Default)]
 pub struct Parts {
     ids: Vec<u32>,
-    /// The rank of each part and its right neighbour together.
+    /// The rank of each part and its right neighbour together, in a short piece.
     ranks: Vec<u32>,
-    previous: Vec<u32>,
+    /// Where the next part begins, in a long piece.
     next: Vec<u32>,
-    heap: BinaryHeap<Reverse<(u32, u32)>>,
+    heap: Heap,
 }
 
-/// Buffers of a longer piece are given back: they take 24 bytes for each of its bytes.
+/// Rank and place of the pairs that may be merged.
+type Heap = BinaryHeap<Reverse<(u32, u32)>>;
+
+/// Buffers of a longer piece are freed: they take some 18 bytes for each of its bytes, 8 of them if nothing
+/// can be merged.
 const KEPT_PARTS: usize = 1 << 16;
 
 impl Pairs {
@@ -46,16 +51,29 @@ impl Pairs {
     }
 
     /// Appends the ids of `piece`, which is not longer than 4 GiB.
-    pub fn encode(&self, piece: &[u8], parts: &mut Parts, ids: &mut Vec<u32>) {
-        if piece.len() <= SHORT {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
+    pub fn encode(&self, piece: &[u8], parts: &mut Parts, ids: &mut Vec<u32>) -> Result<()> {
+        let is_long = piece.len() > KEPT_PARTS;
+        let result = if piece.len() <= SHORT {
             self.search(piece, parts);
+            Ok(())
         } else {
-            self.queue(piece, parts);
+            self.queue(piece, parts)
+        };
+        if is_long {
+            // Before `ids` grows.
+            *parts = Parts { ids: mem::take(&mut parts.ids), ..Parts::default() };
         }
-        ids.extend_from_slice(&parts.ids);
-        if parts.ids.capacity() > KEPT_PARTS {
-            *parts = Parts::default();
+        let result = result.and_then(|()| room::grow(ids, parts.ids.len()));
+        if result.is_ok() {
+            ids.extend_from_slice(&parts.ids);
         }
+        if is_long {
+            parts.ids = Vec::new();
+        }
+        result
     }
 
     fn rank(&self, left: u32, right: u32) -> u32 {
@@ -101,55 +119,59 @@ impl Pairs {
     }
 
     /// Leaves the ids of a piece of any length in `parts.ids`.
-    fn queue(&self, piece: &[u8], parts: &mut Parts) {
-        let Parts { ids, ranks, previous, next, heap } = parts;
+    ///
+    /// A part is named by the place of its first byte. Its last place, if it has several, leads back to the
+    /// first, so `next` serves both directions. A heap entry whose pair has since changed rank is stale.
+    fn queue(&self, piece: &[u8], parts: &mut Parts) -> Result<()> {
+        let Parts { ids, next, heap, .. } = parts;
         let n = piece.len() as u32;
         ids.clear();
+        room::reserve(ids, piece.len())?;
         ids.extend(self.bytes(piece));
-        ranks.clear();
-        ranks.extend(ids.windows(2).map(|pair| self.rank(pair[0], pair[1])));
-        ranks.push(NONE);
-        previous.clear();
-        previous.extend((0..n).map(|at| at.wrapping_sub(1)));
         next.clear();
+        room::reserve(next, piece.len())?;
         next.extend(1..=n);
-        let mut entries = std::mem::take(heap).into_vec();
+        let mut entries = mem::take(heap).into_vec();
         entries.clear();
-        let mergeable = ranks.iter().enumerate().filter(|&(_, &rank)| rank != NONE);
-        entries.extend(mergeable.map(|(at, &rank)| Reverse((rank, at as u32))));
+        for (at, pair) in ids.windows(2).enumerate() {
+            if let Some((rank, _)) = self.merges.get(pair[0], pair[1]) {
+                let len = entries.len();
+                if len == entries.capacity() {
+                    room::reserve(&mut entries, more(len))?;
+                }
+                entries.push(Reverse((rank, at as u32)));
+            }
+        }
         *heap = entries.into();
         while let Some(Reverse((rank, at))) = heap.pop() {
             let here = at as usize;
-            // Merged away, or its pair is another by now.
-            if ranks[here] != rank {
+            let gone = next[here] as usize;
+            if ids[here] == NONE || gone == piece.len() {
                 continue;
             }
-            let gone = next[here] as usize;
-            ids[here] = self.merged(ids[here], ids[gone]);
-            ranks[gone] = NONE;
-            next[here] = next[gone];
-            let mut set = |left: usize, right: usize| {
-                ranks[left] = self.rank(ids[left], ids[right]);
-                if ranks[left] != NONE {
-                    heap.push(Reverse((ranks[left], left as u32)));
-                }
+            let Some((_, merged)) = self.merges.get(ids[here], ids[gone]).filter(|found| found.0 == rank)
+            else {
+                continue;
             };
-            match next[here] {
-                after if after < n => {
-                    previous[after as usize] = at;
-                    set(here, after as usize);
-                }
-                _ => ranks[here] = NONE,
+            let after = next[gone];
+            ids[here] = merged;
+            ids[gone] = NONE;
+            next[here] = after;
+            next[after as usize - 1] = at;
+            if after < n
+                && let Some((rank, _)) = self.merges.get(merged, ids[after as usize])
+            {
+                push(heap, (rank, at))?;
             }
-            if previous[here] != NONE {
-                let before = previous[here] as usize;
-                ranks[before] = self.rank(ids[before], ids[here]);
-                if ranks[before] != NONE {
-                    heap.push(Reverse((ranks[before], before as u32)));
+            if here > 0 {
+                let last = here - 1;
+                let before = if ids[last] == NONE { next[last] } else { last as u32 };
+                if let Some((rank, _)) = self.merges.get(ids[before as usize], merged) {
+                    push(heap, (rank, before))?;
                 }
             }
         }
-        // The parts that are left, moved together.
+        // The remaining parts, moved together.
         let (mut at, mut to) = (0, 0);
         while at < n {
             ids[to] = ids[at as usize];
@@ -157,5 +179,56 @@ impl Pairs {
             at = next[at as usize];
         }
         ids.truncate(to);
+        Ok(())
+    }
+}
+
+/// The capacity after `len` entries. Doubling would take twice the memory of a long piece.
+fn more(len: usize) -> usize {
+    len + len / 4 + 64
+}
+
+fn push(heap: &mut Heap, entry: (u32, u32)) -> Result<()> {
+    if heap.len() == heap.capacity() {
+        let capacity = more(heap.len());
+        let refused = |_| room::refused(capacity.saturating_mul(size_of::<(u32, u32)>()));
+        heap.try_reserve_exact(capacity - heap.len()).map_err(refused)?;
+    }
+    heap.push(Reverse(entry));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Any merges of three letters, ranks lower than those of their parts included.
+        #[test]
+        fn the_heap_merges_as_the_search_does(
+            merges in proptest::collection::vec(((0u32..8, 0u32..8), (0u32..6, 3u32..8)), 0..30),
+            piece in proptest::collection::vec(0u8..3, 1..200),
+        ) {
+            let pairs = Pairs::new(std::array::from_fn(|byte| byte as u32), merges.into_iter());
+            let (mut searched, mut queued) = (Parts::default(), Parts::default());
+            pairs.search(&piece, &mut searched);
+            for _ in 0..2 {
+                pairs.queue(&piece, &mut queued).unwrap();
+                prop_assert_eq!(&searched.ids, &queued.ids);
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_of_a_long_piece_are_freed() {
+        let pairs = Pairs::new(std::array::from_fn(|byte| byte as u32), [((0, 0), (0, 256))].into_iter());
+        let (mut parts, mut ids) = (Parts::default(), Vec::new());
+        pairs.encode(&[0; KEPT_PARTS], &mut parts, &mut ids).unwrap();
+        assert!(parts.ids.capacity() >= KEPT_PARTS);
+        pairs.encode(&[0; KEPT_PARTS + 1], &mut parts, &mut ids).unwrap();
+        assert_eq!((parts.ids.capacity(), parts.next.capacity(), parts.heap.capacity()), (0, 0, 0));
+        assert_eq!(ids.len(), KEPT_PARTS + 1);
     }
 }

@@ -8,10 +8,7 @@ use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::Schema;
 
 use super::message::{Head, MAGIC};
-use crate::{
-    Error, ErrorKind, Result, room,
-    source::{guard::guarded, storage::StoredFile},
-};
+use crate::{Error, ErrorKind, Result, guard::guarded, room, source::storage::StoredFile};
 
 /// The longest footer that is read: some million record batches.
 const LONGEST_FOOTER: u64 = 256 << 20;

@@ -29,9 +29,10 @@ use super::{
     walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
 use crate::{
-    Error, ErrorKind, Result, room,
+    Error, ErrorKind, Result,
+    guard::guarded,
+    room,
     source::{
-        guard::guarded,
         leave::Leave,
         storage::{Storage, StoredFile, past_the_end},
     },

@@ -11,8 +11,10 @@ use ::parquet::file::metadata::{
 
 use super::thrift::check_footer;
 use crate::{
-    Error, ErrorKind, Result, room,
-    source::{format, guard::guarded, shard::check_rows, storage::StoredFile},
+    Error, ErrorKind, Result,
+    guard::guarded,
+    room,
+    source::{format, shard::check_rows, storage::StoredFile},
 };
 
 /// How much of the end is read at once.

@@ -30,7 +30,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    source::{block::BlockPool, guard::guarded, leave::Leave, storage::StoredFile},
+    guard::guarded,
+    source::{block::BlockPool, leave::Leave, storage::StoredFile},
 };
 
 /// How many bytes a batch should have, and how many rows at most.

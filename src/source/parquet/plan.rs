@@ -16,10 +16,8 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 
 use crate::{
     Error, ErrorKind, Result,
-    source::{
-        columns::{Columns, FeatureCache, Layout, Payload},
-        guard::guarded,
-    },
+    guard::guarded,
+    source::columns::{Columns, FeatureCache, Layout, Payload},
 };
 
 /// What to decode of each row group, and where it is found in a batch.

@@ -25,9 +25,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    guard::guarded,
     source::{
         block::BlockPool,
-        guard::guarded,
         leave::Leave,
         storage::{Storage, StoredFile},
     },

@@ -1,7 +1,8 @@
-//! Panics of the libraries that decode files become errors.
+//! Panics of the libraries that decode files and encode texts become errors.
 //!
-//! `parquet`, `arrow-ipc` and `zarrs` are written to return errors for damaged files, yet some of these reach an assertion or an
-//! index out of bounds. Such a panic is an error of the file: it is caught where the library is called, and its decoder is dropped.
+//! `parquet`, `arrow-ipc`, `zarrs` and `tokenizers` are written to return errors for damaged files, yet some files
+//! reach an assertion or an index out of bounds. Such a panic is an error of the file: it is caught where the library
+//! is called, and its decoder is dropped.
 
 use std::{
     any::Any,
@@ -9,7 +10,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use crate::{Error, ErrorKind, Result};
+use crate::Result;
+#[cfg(feature = "arrow")]
+use crate::{Error, ErrorKind};
 
 thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
@@ -25,14 +28,22 @@ pub(crate) fn is_guarded() -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] for a panic.
+#[cfg(feature = "arrow")]
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
+    caught(work).map_err(|reason| {
+        Error::new(ErrorKind::Corrupt, format!("the decoder gave up on damaged data: {reason}"))
+    })
+}
+
+/// Calls a library. What it leaves behind after a panic must be dropped, unless it is immutable.
+///
+/// # Errors
+/// The message of a panic.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let before = GUARDED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(before);
-    result.map_err(|panic| {
-        let message = format!("the decoder gave up on damaged data: {}", text_of(&*panic));
-        Error::new(ErrorKind::Corrupt, message)
-    })
+    result.map_err(|panic| text_of(&*panic).to_owned())
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
@@ -40,7 +51,7 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "arrow"))]
 mod tests {
     use super::*;
 
