@@ -111,7 +111,7 @@ def test_parquet(tmp_path: Path, compression: str | None) -> None:
     assert max(found.values()) < 190 * MB, found
 
 
-@pytest.mark.parametrize("name, compression", [("a.arrow", "lz4"), ("a.parquet", "snappy")])
+@pytest.mark.parametrize(("name", "compression"), [("a.arrow", "lz4"), ("a.parquet", "snappy")])
 def test_scattered_orders_of_what_is_decompressed(name: str, compression: str, tmp_path: Path) -> None:
     """Rows of which each costs its record batch or row group: 14 readers would have 3 times 12 MB each.
 

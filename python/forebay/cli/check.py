@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 from forebay._core import ConfigError, __version__, _Check
-from forebay._files import NotAFileError, open_file, read_file, what_is
+from forebay._files import NotAFileError, open_file, what_is
 from forebay.cli.errors import in_options
 from forebay.cli.progress import Progress, clock
 
