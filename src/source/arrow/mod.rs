@@ -209,7 +209,7 @@ impl ArrowSource {
         let sizes = self.shards.iter().zip(&self.indexes).flat_map(|(shard, index)| {
             let compressed = index.batches.iter().filter(|batch| batch.codec.is_some());
             compressed.map(move |batch| {
-                (shard, batch.arrays.iter().flat_map(|array| &array.buffers).map(|buffer| buffer.len).sum())
+                (shard, batch.arrays.iter().flat_map(|array| &*array.buffers).map(|buffer| buffer.len).sum())
             })
         });
         sizes.max_by_key(|&(_, bytes)| bytes)
