@@ -59,8 +59,10 @@ struct Inner {
 struct State {
     /// What was read last of each extent: from where, the bytes.
     windows: Vec<(u64, Bytes)>,
-    /// Bytes of pages since the batch began.
-    held: u64,
+    /// The largest page of each column since the batch began, and of each dictionary: column, whether a dictionary, bytes.
+    largest: Vec<((usize, bool), u64)>,
+    /// Bytes that the batch holds beyond these.
+    beyond: u64,
     /// What kept the decoder from its bytes.
     error: Option<Error>,
     /// The large pages of the batch, and those that the decoder still holds: column, and whether a
@@ -87,7 +89,8 @@ impl Chunks {
         let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
         let extents = merged(chunks.iter().map(|chunk| chunk.range.clone()).collect(), 2 * block);
         let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
-        let state = Mutex::new(State { windows, held: 0, error: None, pages: Vec::new() });
+        let mut state = State::default();
+        state.windows = windows;
         Self(Arc::new(Inner {
             file: Arc::clone(file),
             size,
@@ -96,7 +99,7 @@ impl Chunks {
             block,
             chunks,
             extents,
-            state,
+            state: Mutex::new(state),
         }))
     }
 
@@ -108,7 +111,8 @@ impl Chunks {
     /// A batch begins, for which no page was read yet.
     pub(super) fn begin_batch(&self) {
         let mut state = self.0.state();
-        state.held = 0;
+        state.largest.clear();
+        state.beyond = 0;
         // The decoder still has the last page of each column.
         for at in (0..state.pages.len()).rev() {
             let of = state.pages[at].0;
@@ -136,11 +140,23 @@ impl Chunks {
         self.0.state().pages.iter().map(|(_, permit)| permit.clone()).collect()
     }
 
-    /// Counts a page of `size` bytes; what the batch holds with it.
-    pub(super) fn hold(&self, size: u64) -> u64 {
-        let held = &mut self.0.state().held;
-        *held = held.saturating_add(size);
-        *held
+    /// Counts a page of `size` bytes, and `expanded` bytes of its values; what the batch then holds beyond the largest pages.
+    pub(super) fn hold(&self, of: (usize, bool), size: u64, expanded: u64) -> u64 {
+        let state = &mut *self.0.state();
+        // Of two pages the smaller one is what a row alone would not hold.
+        let smaller = match state.largest.iter_mut().find(|(other, _)| *other == of) {
+            Some((_, largest)) => {
+                let smaller = size.min(*largest);
+                *largest = size.max(*largest);
+                smaller
+            }
+            None => {
+                state.largest.push((of, size));
+                0
+            }
+        };
+        state.beyond = state.beyond.saturating_add(smaller).saturating_add(expanded);
+        state.beyond
     }
 
     /// Keeps the decoder from its bytes.

@@ -1,8 +1,9 @@
 //! Decodes the rows of one row group, some at a time.
 //!
-//! Rows that are wanted in order come out of one decoder that runs along the pages; each page is decompressed once. Where it
-//! fails, the rows of the failed batch are decoded one by one, each by a decoder of its own that skips to it. So the
-//! verdict on a row depends on the file alone, and not on which rows were read before it.
+//! Rows that are wanted in order come out of one decoder that runs along the pages; each page is decompressed once. Where a batch
+//! comes to too much, a decoder of one row at a time runs along in its place. Where one fails, the rows of the failed batch are
+//! decoded one by one, each by a decoder of its own that skips to it. So the verdict on a row depends on the file alone, and not
+//! on which rows were read before it.
 
 use std::{
     iter,
@@ -12,11 +13,11 @@ use std::{
 
 use ::parquet::{
     arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector},
-    basic::Compression,
+    basic::{Compression, Type},
     column::page::{PageIterator, PageReader},
     errors::ParquetError,
     file::{
-        metadata::{ParquetMetaData, RowGroupMetaData},
+        metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData},
         serialized_reader::SerializedPageReader,
     },
 };
@@ -24,7 +25,7 @@ use arrow_array::RecordBatch;
 
 use super::{
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
-    pages::{Checked, Chunk},
+    pages::{Checked, Chunk, VALUE},
     plan::Plan,
     values::Values,
 };
@@ -75,6 +76,21 @@ impl Decoder {
         let n_rows = row_group(open, group)?.num_rows().max(0) as u64;
         let rows = first..n_rows;
         Self::new(open, blocks, leave, group, rows, batch_rows(open, group)?, BLOCK)
+    }
+
+    /// The same for rows of which a batch comes to too much: one row at a time.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) fn one_by_one(
+        open: &OpenFile,
+        blocks: &Arc<BlockPool>,
+        leave: &Leave,
+        group: usize,
+        first: u64,
+    ) -> Result<Self> {
+        let n_rows = row_group(open, group)?.num_rows().max(0) as u64;
+        Self::new(open, blocks, leave, group, first..n_rows, 1, BLOCK)
     }
 
     /// The values of one row, for another caller.
@@ -209,8 +225,17 @@ fn chunks_of(metadata: &RowGroupMetaData, open: &OpenFile) -> Result<Vec<Chunk>>
 /// So many rows that a batch has about [`BATCH`] bytes, going by the sizes in the footer.
 fn batch_rows(open: &OpenFile, group: usize) -> Result<u64> {
     let n_rows = row_group(open, group)?.num_rows().max(1) as u64;
-    let per_row = open.group_bytes(group) / n_rows;
+    // Values of one length are copied out of a dictionary, each for itself.
+    let columns = row_group(open, group)?.columns();
+    let lengths = open.plan.leaves.iter().filter_map(|&leaf| columns.get(leaf)).filter_map(length_of);
+    let per_row = (open.group_bytes(group) / n_rows).max(lengths.fold(0, u64::saturating_add));
     Ok((BATCH / per_row.max(1)).clamp(1, BATCH_ROWS))
+}
+
+/// The length of the column's values, if all have the same by their type.
+fn length_of(column: &ColumnChunkMetaData) -> Option<u64> {
+    let length = u64::try_from(column.column_descr().type_length()).unwrap_or(0);
+    (column.column_type() == Type::FIXED_LEN_BYTE_ARRAY).then_some(length)
 }
 
 /// What the decoder asks for: the pages of each column.
@@ -240,6 +265,7 @@ impl RowGroups for GroupChunks<'_> {
             is_repeated: levels.max_rep_level() > 0,
             max_bytes: self.max_record_bytes,
             batch_rows: self.batch_rows,
+            value_bytes: length_of(chunk).unwrap_or(0).max(VALUE),
             chunks: self.chunks.clone(),
             column,
             // The compressed bytes of a page are held beside it.

@@ -5,8 +5,9 @@
 //! is refused, and so is an invalid header (`thrift`); the decoder checks all else.
 //!
 //! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than their average, or
-//! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So what a batch of
-//! several rows holds is counted page by page, and beyond [`MAX_BATCH`] its rows are decoded one by one.
+//! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So a batch of several
+//! rows may hold at most [`MAX_BATCH`] beyond what its costliest row needs alone: the largest page of each column, and a dictionary.
+//! Of a larger batch the rows are decoded one by one, by a decoder that runs along the pages: each is decompressed once.
 //!
 //! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the largest ratios follow
 //! from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate copies 258 by 2 bits.
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, record::SMALL_READ, room};
 
-/// What the pages of a batch of several rows may hold.
+/// What a batch of several rows may hold beyond the largest page and the dictionary of each column: bytes.
 const MAX_BATCH: u64 = 64 << 20;
 /// Pages up to this size are believed whatever the footer says.
 const USUAL_PAGE: u64 = 8 << 20;
@@ -34,8 +35,8 @@ const USUAL_PAGE: u64 = 8 << 20;
 const USUAL_RATIO: u64 = 64;
 /// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
-/// The most bytes of a decoded value of a list: a number, or a view of bytes.
-const LIST_VALUE: u64 = 16;
+/// The most bytes of a decoded value, unless the column has values of one length: a number, or a view of bytes.
+pub(super) const VALUE: u64 = 16;
 
 /// Where a column chunk lies, and how large its pages may be.
 #[derive(Debug, Clone)]
@@ -287,6 +288,8 @@ pub(super) struct Checked {
     pub max_bytes: u64,
     /// How many rows are decoded at a time.
     pub batch_rows: u64,
+    /// The most bytes of a decoded value.
+    pub value_bytes: u64,
     pub chunks: Chunks,
     /// Which of the chunks.
     pub column: usize,
@@ -298,11 +301,11 @@ pub(super) struct Checked {
 
 impl Checked {
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
-        let mut held = self.size(page)?;
+        let mut expanded = self.expanded(page)?;
         if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
             // A run of equal values takes some bytes for any number of values; if rows are lists, one row may
             // have all of them.
-            let values = u64::from(page.num_values()).saturating_mul(LIST_VALUE);
+            let values = u64::from(page.num_values()).saturating_mul(self.value_bytes);
             let limit =
                 self.max_bytes.max(MAX_BATCH).max((page.buffer().len() as u64).saturating_mul(USUAL_RATIO));
             if values > limit {
@@ -314,21 +317,24 @@ impl Checked {
                 );
                 return Err(self.chunks.refuse(Error::new(ErrorKind::TooLarge, message)));
             }
-            held = held.max(values);
+            expanded = expanded.max(values.saturating_sub(page.buffer().len() as u64));
         }
+        let of = (self.column, matches!(page, Page::DictionaryPage { .. }));
         // A row alone holds what it must.
-        match self.chunks.hold(held) {
-            sum if sum > MAX_BATCH && self.batch_rows > 1 => {
-                let message = format!("{} rows together hold more than {MAX_BATCH} bytes", self.batch_rows);
+        match self.chunks.hold(of, page.buffer().len() as u64, expanded) {
+            beyond if beyond > MAX_BATCH && self.batch_rows > 1 => {
+                let message = format!(
+                    "{} rows together hold more than {MAX_BATCH} bytes beyond the largest page",
+                    self.batch_rows
+                );
                 Err(self.chunks.refuse(Error::new(ErrorKind::TooLarge, message)))
             }
             _ => Ok(()),
         }
     }
 
-    /// What a batch holds of the page at most.
-    fn size(&self, page: &Page) -> Result<u64, ParquetError> {
-        let size = page.buffer().len() as u64;
+    /// What a batch holds at most of values that are not in the page as they are.
+    fn expanded(&self, page: &Page) -> Result<u64, ParquetError> {
         let (values, encoding) = match page {
             Page::DataPage { buf, encoding, .. } => {
                 // The levels come first, each kind after its length.
@@ -344,25 +350,22 @@ impl Checked {
                 let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
                 (buf.get(levels..), *encoding)
             }
-            Page::DictionaryPage { .. } => return Ok(size),
+            Page::DictionaryPage { .. } => return Ok(0),
         };
         let values = values.unwrap_or_default();
         match encoding {
             Encoding::DELTA_LENGTH_BYTE_ARRAY => {
                 lengths(page, values)?;
-                Ok(size)
+                Ok(0)
             }
             Encoding::DELTA_BYTE_ARRAY => {
                 let suffixes = lengths(page, values)?;
                 lengths(page, suffixes)?;
                 let is_alone = self.batch_rows <= 1;
-                Ok(if is_alone {
-                    size
-                } else {
-                    size.saturating_add(expanded(values, suffixes, self.batch_rows))
-                })
+                Ok(if is_alone { 0 } else { expanded(values, suffixes, self.batch_rows) })
             }
-            _ => Ok(size),
+            // Values in a page or a dictionary are views of it.
+            _ => Ok(0),
         }
     }
 }
@@ -404,6 +407,8 @@ impl PageReader for Checked {
         if let Some(page) = &page {
             let is_dictionary = matches!(page, Page::DictionaryPage { .. });
             let size = page.buffer().len() as u64;
+            #[cfg(test)]
+            UNPACKED.set(UNPACKED.get() + size);
             self.asks = size > SMALL_READ;
             if self.asks {
                 self.chunks.keep((self.column, is_dictionary), size.saturating_mul(self.copies));
@@ -432,6 +437,17 @@ impl PageReader for Checked {
     fn at_record_boundary(&mut self) -> Result<bool, ParquetError> {
         self.pages.at_record_boundary()
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static UNPACKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The bytes of all pages that this thread has decompressed.
+#[cfg(test)]
+pub(super) fn unpacked() -> u64 {
+    UNPACKED.get()
 }
 
 #[cfg(test)]

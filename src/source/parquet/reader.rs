@@ -3,7 +3,8 @@
 //! Rows that are read in order are decoded together, a batch at a time, and handed out as slices of the
 //! decoded pages: the reader holds only the current batch; earlier ones are held by their remaining slices. A
 //! row that is read alone costs the pages that it is in, and leaves the current batch in place; it is copied,
-//! so that it keeps no other memory alive.
+//! so that it keeps no other memory alive. Records are also copied out of a page that nobody counts and that is
+//! much larger than the batch's records in it.
 
 use std::{
     ops::Range,
@@ -53,9 +54,13 @@ struct Current {
     group: usize,
     /// Decodes from row `next` of the row group on; None after a failure, or at the end.
     decoder: Option<Decoder>,
+    /// Whether it decodes one row at a time, as within `singles`.
+    is_single: bool,
     next: u64,
     /// The batch decoded last, and its first row.
     batch: Option<(u64, Values)>,
+    /// Rows that exceed the limit of a batch, and are decoded one at a time.
+    singles: Range<u64>,
     /// Rows that could not be decoded together.
     torn: Range<u64>,
 }
@@ -107,11 +112,11 @@ impl ParquetReader {
         let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
             let path = if bytes.is_none() { values.path(at)? } else { None };
-            Ok((values.label(at)?, bytes, path, values.is_granted(at)))
+            Ok((values.label(at)?, bytes, path, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
-        let (label, bytes, path, is_granted) = values?;
+        let (label, bytes, path, is_granted, is_lavish) = values?;
         if is_granted {
             self.leave.covers();
         }
@@ -121,8 +126,8 @@ impl ParquetReader {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;
         }
         let bytes = match (bytes, text(path)?) {
-            (Some(bytes), _) if run > 1 => bytes,
-            // A row that was wanted alone would hold on to all of its page.
+            (Some(bytes), _) if run > 1 && !is_lavish => bytes,
+            // A row that was wanted alone would hold on to all of its page, and few rows to a large one.
             (Some(bytes), _) => {
                 let copy = room::copy(&bytes)?;
                 drop(bytes);
@@ -186,7 +191,15 @@ impl ParquetReader {
         let current = match &mut self.current {
             Some(current) if current.group == at => current,
             // What is held of the last row group may be used again at once.
-            current => current.insert(Current { group: at, decoder: None, next: 0, batch: None, torn: 0..0 }),
+            current => current.insert(Current {
+                group: at,
+                decoder: None,
+                is_single: false,
+                next: 0,
+                batch: None,
+                singles: 0..0,
+                torn: 0..0,
+            }),
         };
         match current.decode(open, &source, &self.leave, group.index, row)? {
             Some((first, batch)) => take(batch, (row - first) as usize),
@@ -237,16 +250,18 @@ impl Current {
             return Ok(None);
         }
         self.batch = None;
-        if !self.reads_on_to(row) {
-            self.decoder = None;
-            self.next = row;
-            self.decoder = match Decoder::from(open, &source.blocks, leave, group, row) {
-                Ok(decoder) => Some(decoder),
-                Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),
-                Err(error) => return Err(error),
-            };
-        }
         loop {
+            if !self.reads_on_to(row) {
+                self.decoder = None;
+                self.next = row;
+                self.is_single = self.singles.contains(&row);
+                let new = if self.is_single { Decoder::one_by_one } else { Decoder::from };
+                self.decoder = match new(open, &source.blocks, leave, group, row) {
+                    Ok(decoder) => Some(decoder),
+                    Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),
+                    Err(error) => return Err(error),
+                };
+            }
             let Some(decoder) = &mut self.decoder else { return Ok(None) };
             let rows = self.next..self.next + decoder.batch_rows();
             match decoder.next(open, group) {
@@ -256,6 +271,10 @@ impl Current {
                         let (first, values) = self.batch.insert((rows.start, values));
                         return Ok(Some((*first, values)));
                     }
+                }
+                Err(error) if error.kind == ErrorKind::TooLarge && decoder.batch_rows() > 1 => {
+                    self.decoder = None;
+                    self.singles = if rows.contains(&row) { rows } else { row..row + rows.end - rows.start };
                 }
                 Err(error) if error.kind.is_record() => {
                     // What lies before it says nothing about the row.
@@ -268,7 +287,12 @@ impl Current {
 
     /// Whether the decoder gets to `row` sooner than a new one, which has the dictionary and all headers before the row to read.
     fn reads_on_to(&self, row: u64) -> bool {
-        let ahead = self.decoder.as_ref().map_or(0, |decoder| decoder.batch_rows() * READ_ON);
+        let Some(decoder) = &self.decoder else { return false };
+        let ahead = match self.singles.contains(&row) {
+            is_single if is_single != self.is_single => 0,
+            true => u64::MAX - self.next,
+            false => decoder.batch_rows() * READ_ON,
+        };
         (self.next..self.next + ahead).contains(&row)
     }
 
@@ -291,5 +315,103 @@ impl ReadRecords for ParquetReader {
 
     fn read(&mut self, row: u64, run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.read(row, run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, path::Path, sync::atomic::AtomicBool};
+
+    use ::parquet::{
+        arrow::ArrowWriter,
+        basic::{Compression, Encoding},
+        file::properties::{WriterProperties, WriterPropertiesBuilder},
+    };
+    use arrow_array::{ArrayRef, RecordBatch, StringArray};
+
+    use super::{super::pages::unpacked, *};
+    use crate::source::parquet::ParquetOptions;
+
+    fn write(path: &Path, properties: WriterPropertiesBuilder, texts: impl Iterator<Item = String>) {
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let properties = properties
+            .set_compression(Compression::ZSTD(Default::default()))
+            .set_dictionary_enabled(false)
+            .set_data_page_size_limit(1 << 30)
+            .build();
+        let mut writer =
+            ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    }
+
+    fn open(path: &Path) -> Arc<ParquetSource> {
+        let paths = [path.to_owned()];
+        Arc::new(ParquetSource::open(&paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).unwrap())
+    }
+
+    /// Reads rows in order, as a reader and as tables; how often each unpacked what the pages hold, `bytes`.
+    fn read_all(path: &Path, bytes: u64, expected: impl Fn(u64) -> usize) -> [u64; 2] {
+        let source = open(path);
+        let mut reader = source.reader();
+        let before = unpacked();
+        for row in 0..source.n_rows() {
+            let record = reader.read(row, source.n_rows() - row).unwrap();
+            assert_eq!(record.bytes.len(), expected(row), "row {row}");
+        }
+        let read = unpacked() - before;
+        #[cfg(feature = "cache")]
+        {
+            use arrow_array::{Array, cast::AsArray};
+            let storage: Arc<dyn crate::source::Storage> = Arc::new(crate::source::LocalFiles);
+            let mut table = super::super::table::ParquetTable::open(&storage, path, 1 << 30).unwrap();
+            let (mut row, before) = (0, unpacked());
+            while let Some(batch) = table.next().unwrap() {
+                let texts = batch.column(0).as_string_view();
+                let (mut used, pages) =
+                    (0, texts.data_buffers().iter().map(|page| page.len()).sum::<usize>());
+                for text in texts.iter().map(Option::unwrap) {
+                    assert_eq!(text.len(), expected(row), "row {row}");
+                    (row, used) = (row + 1, used + text.len());
+                }
+                assert!(pages <= (64 << 10).max(2 * used + 1), "{pages} bytes are kept for {used}");
+            }
+            assert_eq!(row, source.n_rows());
+            return [read.div_ceil(bytes), (unpacked() - before).div_ceil(bytes)];
+        }
+        #[allow(unreachable_code, reason = "without the cache there are no tables")]
+        [read.div_ceil(bytes), 0]
+    }
+
+    #[test]
+    fn a_page_is_unpacked_once_for_all_its_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        // 80 MiB in one page.
+        write(&path, WriterProperties::builder(), (0..640).map(|_| "x".repeat(128 << 10)));
+        let times = read_all(&path, 80 << 20, |_| 128 << 10);
+        assert!(times.iter().all(|&times| times <= 2), "{times:?}");
+        let record = open(&path).reader().read(0, 640).unwrap();
+        assert!(record.bytes.is_unique(), "a record of 128 KiB holds a page of 80 MiB");
+    }
+
+    #[test]
+    fn rows_that_exceed_a_batch_share_their_pages() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        // 36 000 rows of a byte, then pages of 40 MiB, each of 80 rows: a batch by the average is of 200 rows and more.
+        let size = |row: u64| if row < 36_000 { 1 } else { 512 << 10 };
+        let properties = WriterProperties::builder().set_write_batch_size(80);
+        let properties = properties.set_data_page_row_count_limit(80);
+        write(&path, properties, (0..36_400).map(|row| "y".repeat(size(row))));
+        let times = read_all(&path, 200 << 20, size);
+        assert!(times.iter().all(|&times| times <= 4), "{times:?}");
+        // Each text has all of the one before: 512 MiB.
+        let properties = WriterProperties::builder();
+        let properties = properties.set_column_encoding("text".into(), Encoding::DELTA_BYTE_ARRAY);
+        write(&path, properties, (0..2048).map(|_| "z".repeat(256 << 10)));
+        let times = read_all(&path, 256 << 10, |_| 256 << 10);
+        assert!(times.iter().all(|&times| times <= 4), "{times:?}");
     }
 }

@@ -15,13 +15,17 @@ use ::parquet::arrow::{
     arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
     parquet_to_arrow_field_levels,
 };
-use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, Fields, SchemaRef};
+use arrow_array::{
+    Array, ArrayRef, GenericByteViewArray, LargeListArray, ListArray, RecordBatch, RecordBatchOptions,
+    StructArray, cast::AsArray, types::ByteViewType,
+};
+use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
 
 use super::{
     footer,
     group::{Decoder, OpenFile},
     plan::{self, Plan},
+    values,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -43,8 +47,8 @@ pub(crate) struct ParquetTable {
     row: u64,
     /// Decodes from there on.
     decoder: Option<Decoder>,
-    /// Rows of the group before this one are decoded one by one.
-    alone_until: u64,
+    /// Rows of the group before this one exceed the limit of a batch, and are decoded one at a time.
+    single_until: u64,
 }
 
 impl ParquetTable {
@@ -63,7 +67,7 @@ impl ParquetTable {
         let all: Vec<usize> = (0..schema.fields().len()).collect();
         let plan = self::plan(&metadata, &schema, &all)?;
         let open = OpenFile { file: Arc::new(Mutex::new(file)), metadata, plan, max_record_bytes };
-        Ok(Self { open, blocks: Arc::default(), schema, group: 0, row: 0, decoder: None, alone_until: 0 })
+        Ok(Self { open, blocks: Arc::default(), schema, group: 0, row: 0, decoder: None, single_until: 0 })
     }
 
     /// All columns, read or not.
@@ -109,39 +113,39 @@ impl ParquetTable {
             if self.row < n {
                 let batch = self.decode(n)?;
                 self.row += batch.num_rows() as u64;
+                if self.row == self.single_until {
+                    self.decoder = None;
+                }
                 return Ok(Some(batch));
             }
-            (self.group, self.row, self.decoder, self.alone_until) = (self.group + 1, 0, None, 0);
+            (self.group, self.row, self.decoder, self.single_until) = (self.group + 1, 0, None, 0);
         }
         Ok(None)
     }
 
     /// Rows of the group from `self.row` on, of `n`.
     fn decode(&mut self, n: u64) -> Result<RecordBatch> {
-        if self.row >= self.alone_until {
-            let decoder = match &mut self.decoder {
-                Some(decoder) => decoder,
-                None => self.decoder.insert(Decoder::from(
-                    &self.open,
-                    &self.blocks,
-                    &Leave::default(),
-                    self.group,
-                    self.row,
-                )?),
+        loop {
+            let (group, row) = (self.group, self.row);
+            let decoder = match self.decoder.take() {
+                Some(decoder) => Ok(decoder),
+                None => {
+                    let new = if row < self.single_until { Decoder::one_by_one } else { Decoder::from };
+                    new(&self.open, &self.blocks, &Leave::default(), group, row)
+                }
             };
+            let mut decoder = decoder?;
             let together = decoder.batch_rows();
-            match decoder.next_batch(self.group) {
-                Ok(batch) if (1..=n - self.row).contains(&(batch.num_rows() as u64)) => return Ok(batch),
+            match decoder.next_batch(group) {
+                Ok(batch) if (1..=n - row).contains(&(batch.num_rows() as u64)) => {
+                    self.decoder = Some(decoder);
+                    return compact(batch);
+                }
                 Ok(batch) => return Err(wrong_rows(batch.num_rows())),
                 Err(error) if error.kind != ErrorKind::TooLarge || together == 1 => return Err(error),
-                Err(_) => {
-                    self.decoder = None;
-                    self.alone_until = n.min(self.row.saturating_add(together));
-                }
+                Err(_) => self.single_until = n.min(row.saturating_add(together)),
             }
         }
-        let batch = Decoder::alone(&self.open, &self.blocks, self.group, self.row)?.next_batch(self.group)?;
-        if batch.num_rows() == 1 { Ok(batch) } else { Err(wrong_rows(batch.num_rows())) }
     }
 
     fn rows_of(&self, group: usize) -> Option<u64> {
@@ -161,6 +165,46 @@ fn viewed(field: &Arc<Field>) -> Arc<Field> {
         _ => return Arc::clone(field),
     };
     Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+/// The same values in memory of about their size: a page that is much larger is not kept for them.
+fn compact(batch: RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(compact_array).collect::<Result<_, _>>();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    columns
+        .and_then(|columns| RecordBatch::try_new_with_options(batch.schema(), columns, &options))
+        .map_err(|error| Error::new(ErrorKind::Corrupt, "the values of a batch do not fit").because(error))
+}
+
+fn compact_array(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(match array.data_type() {
+        DataType::BinaryView if is_lavish(array.as_binary_view()) => Arc::new(array.as_binary_view().gc()),
+        DataType::Utf8View if is_lavish(array.as_string_view()) => Arc::new(array.as_string_view().gc()),
+        DataType::Struct(fields) if !fields.is_empty() => {
+            let array = array.as_struct();
+            let columns = array.columns().iter().map(compact_array).collect::<Result<_, _>>()?;
+            Arc::new(StructArray::try_new(fields.clone(), columns, array.nulls().cloned())?)
+        }
+        DataType::List(item) => {
+            let list = array.as_list::<i32>();
+            let values = compact_array(list.values())?;
+            Arc::new(ListArray::try_new(item.clone(), list.offsets().clone(), values, list.nulls().cloned())?)
+        }
+        DataType::LargeList(item) => {
+            let list = array.as_list::<i64>();
+            let values = compact_array(list.values())?;
+            let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+            Arc::new(LargeListArray::try_new(item.clone(), offsets, values, nulls)?)
+        }
+        _ => Arc::clone(array),
+    })
+}
+
+/// Whether the pages that the values lie in are much larger than they.
+fn is_lavish<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> bool {
+    let pages = array.data_buffers().iter().map(|page| page.len() as u64).sum();
+    let used = array.views().iter().map(|&view| u64::from(view as u32)).sum();
+    values::is_lavish(pages, used)
 }
 
 fn wrong_rows(n: usize) -> Error {

@@ -34,7 +34,20 @@ struct ByteColumn {
     views: (Bytes, bool),
     /// The memory of long values, and whether it was granted by a permit.
     pages: Vec<(Bytes, bool)>,
+    /// Whether each of these is much larger than the batch's values in it, and not granted.
+    lavish: Vec<bool>,
 }
+
+/// Pages up to this size are kept for any of their values, bytes.
+const USUAL: u64 = 64 << 10;
+
+/// Whether pages of so many bytes are much larger than their values that are used.
+pub(super) fn is_lavish(pages: u64, used: u64) -> bool {
+    pages > USUAL && pages / 2 > used
+}
+
+/// The longest value that is stored in its view.
+const INLINE: usize = 12;
 
 /// A page, and the permits of the large pages of its batch.
 struct Page<T>(T, #[allow(dead_code, reason = "held")] Arc<[Permit]>);
@@ -74,6 +87,12 @@ impl Values {
     /// Whether the bytes of a row lie in memory that was granted by a permit.
     pub(super) fn is_granted(&self, row: usize) -> bool {
         self.bytes.as_ref().and_then(|bytes| bytes.place(row)).is_some_and(|(page, ..)| page.1)
+    }
+
+    /// Whether the bytes of a row would hold on to much more than the values of the batch are.
+    pub(super) fn is_lavish(&self, row: usize) -> bool {
+        let Some(bytes) = &self.bytes else { return false };
+        bytes.number(row).and_then(|page| bytes.lavish.get(page)).copied().unwrap_or(false)
     }
 
     /// The path of a row; None if it is null.
@@ -132,8 +151,18 @@ impl ByteColumn {
             };
             (bytes, is_granted)
         });
-        let pages = pages.collect();
-        Self { array, views, pages }
+        let pages: Vec<_> = pages.collect();
+        let lavish = lavish(&array, &pages);
+        Self { array, views, pages, lavish }
+    }
+
+    /// The place in `pages` of what holds a row's bytes; None for short ones.
+    fn number(&self, row: usize) -> Option<usize> {
+        self.array
+            .views()
+            .get(row)
+            .filter(|view| **view as u32 as usize > INLINE)
+            .map(|view| (*view >> 64) as u32 as usize)
     }
 
     fn value(&self, row: usize) -> Result<Option<Bytes>> {
@@ -150,8 +179,6 @@ impl ByteColumn {
 
     /// The memory of a row's bytes, their offset, and their number, by its view.
     fn place(&self, row: usize) -> Option<(&(Bytes, bool), usize, usize)> {
-        /// The longest value that is stored in its view.
-        const INLINE: usize = 12;
         let view = self.array.views().get(row)?.to_le_bytes();
         let word =
             |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
@@ -161,4 +188,20 @@ impl ByteColumn {
             _ => Some((self.pages.get(word(8))?, word(12), len)),
         }
     }
+}
+
+/// Which pages are more than twice as large as the values in them, and not granted.
+fn lavish(array: &BinaryViewArray, pages: &[(Bytes, bool)]) -> Vec<bool> {
+    if !pages.iter().any(|(page, is_granted)| is_lavish(page.len() as u64, 0) && !is_granted) {
+        return Vec::new();
+    }
+    let mut used = vec![0u64; pages.len()];
+    for view in array.views().iter().filter(|view| **view as u32 as usize > INLINE) {
+        if let Some(used) = used.get_mut((*view >> 64) as u32 as usize) {
+            *used += u64::from(*view as u32);
+        }
+    }
+    let is_lavish =
+        |((page, is_granted), used): (&(Bytes, bool), u64)| is_lavish(page.len() as u64, used) && !is_granted;
+    pages.iter().zip(used).map(is_lavish).collect()
 }
