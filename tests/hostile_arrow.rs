@@ -34,7 +34,7 @@ use forebay::{
 };
 use hostile_common::{
     Tally,
-    meter::{Watchdog, metered, panics},
+    meter::{Watchdog, held, metered, panics},
     mutate::{Rng, mutate},
     trials,
 };
@@ -312,6 +312,57 @@ fn footer_alone(footer: &[u8]) -> Vec<u8> {
 
 /// Version 1; a list of columns, of the form of the next byte.
 const COLUMNS: [u8; 3] = [0x15, 2, 0x19];
+
+/// Of a footer with many row groups a loader keeps little, once for all threads that read the file.
+#[test]
+fn footers_of_many_row_groups() {
+    const GROUPS: u64 = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let varint = |n: u64| -> Vec<u8> {
+        let bytes = (0..10).map(|at| (n >> (7 * at)) as u8 | 0x80).take(1 + n.max(1).ilog2() as usize / 7);
+        let mut bytes: Vec<u8> = bytes.collect();
+        *bytes.last_mut().unwrap() &= 0x7f;
+        bytes
+    };
+    // A page of one text; a row group of that page; the schema.
+    let page = [&[0x15, 0, 0x15, 18, 0x15, 18, 0x2c, 0x15, 2, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0][..]]
+        .concat()
+        .into_iter()
+        .chain(5u32.to_le_bytes())
+        .chain(*b"hello")
+        .collect::<Vec<u8>>();
+    let size = varint(2 * page.len() as u64);
+    let column = [
+        &[0x26, 8, 0x1c, 0x15, 12, 0x19, 0x15, 0, 0x19, 0x18, 4][..],
+        b"text",
+        &[0x15, 0, 0x16, 2, 0x16],
+        &size,
+        &[0x16],
+        &size,
+        &[0x26, 8, 0, 0],
+    ]
+    .concat();
+    let group = [&[0x19, 0x1c][..], &column, &[0x16], &size, &[0x16, 2, 0]].concat();
+    let schema = [&[0x48, 1, b's', 0x15, 2, 0, 0x15, 12, 0x25, 0, 0x18, 4][..], b"text", &[0]].concat();
+    let groups = [&[0x19, 0xfc][..], &varint(GROUPS), &group.repeat(GROUPS as usize)].concat();
+    let footer = [&COLUMNS[..], &[0x2c], &schema, &[0x16], &varint(2 * GROUPS), &groups, &[0]].concat();
+    let file = [b"PAR1", &page[..], &footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat();
+    fs::write(&path, file).unwrap();
+    let before = held();
+    let source = open_parquet(&path, 1 << 30).unwrap();
+    assert_eq!(source.n_rows(), GROUPS);
+    let kept = (held() - before) as u64;
+    assert!(kept < 200 * GROUPS, "{kept} bytes are kept of {GROUPS} row groups");
+    for run in [1, GROUPS] {
+        let mut reader = source.reader();
+        for row in [0, GROUPS / 2, GROUPS - 1] {
+            let (record, cost) = metered("one of many groups", || reader.read(row, run));
+            assert_eq!(record.unwrap().bytes, "hello");
+            assert!(cost.peak < 1 << 20, "{} bytes for a row", cost.peak);
+        }
+    }
+}
 
 /// Footers whose parsing would take all of the stack, the memory or the time.
 #[test]

@@ -5,6 +5,8 @@
 //!
 //! Source: Parquet format, "File format" and `parquet.thrift`; `PARE` from "Parquet modular encryption".
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use ::parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
@@ -24,11 +26,21 @@ const ENDING: usize = 8;
 /// The longest metadata that are read: some hundred thousand column chunks.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads the metadata of `file`, checked as far as rows are counted by them.
+/// Longer metadata are parsed one at a time: in memory they take some 30 times their length.
+const LONG: u64 = 1 << 20;
+
+/// The metadata of a file, to be dropped soon.
+pub(super) struct Footer<'a> {
+    pub metadata: Arc<ParquetMetaData>,
+    /// Held until these are gone.
+    _turn: Option<MutexGuard<'a, ()>>,
+}
+
+/// Reads the metadata of `file`, checked as far as rows are counted by them. Who shares `turns` reads long ones one at a time.
 ///
 /// # Errors
 /// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
-pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
+pub(super) fn read<'a>(file: &mut StoredFile, turns: &'a Mutex<()>) -> Result<Footer<'a>> {
     let size = file.size();
     let mut tail = room::zero_bytes(size.min(TAIL) as usize)?;
     let tail_at = size - tail.len() as u64;
@@ -46,6 +58,7 @@ pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
         let message = format!("the footer has the impossible length {len} in a file of {size} bytes");
         Error::new(ErrorKind::Format, message).at_byte(size - ENDING as u64)
     })?;
+    let turn = (len > LONG).then(|| turns.lock().unwrap_or_else(PoisonError::into_inner));
     let metadata = match rest.len().checked_sub(len as usize) {
         Some(from) => parse(&rest[from..]),
         None => {
@@ -54,7 +67,9 @@ pub(super) fn read(file: &mut StoredFile) -> Result<ParquetMetaData> {
             parse(&bytes)
         }
     };
-    metadata.and_then(|metadata| checked(metadata, size)).map_err(|error| error.at_byte(at))
+    let metadata =
+        metadata.and_then(|metadata| checked(metadata, size)).map_err(|error| error.at_byte(at))?;
+    Ok(Footer { metadata: Arc::new(metadata), _turn: turn })
 }
 
 fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {

@@ -20,12 +20,14 @@ use ::parquet::{
         metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData},
         serialized_reader::SerializedPageReader,
     },
+    schema::types::ColumnDescriptor,
 };
 use arrow_array::RecordBatch;
 
 use super::{
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
     pages::{Checked, Chunk, VALUE},
+    places::Places,
     plan::Plan,
     values::Values,
 };
@@ -39,22 +41,14 @@ use crate::{
 const BATCH: u64 = 1 << 20;
 const BATCH_ROWS: u64 = 4096;
 
-/// An open file: its bytes, its footer, its columns.
+/// An open file: its bytes, and the columns of its row groups.
 pub(super) struct OpenFile {
     pub file: Arc<Mutex<StoredFile>>,
-    pub metadata: ParquetMetaData,
-    pub plan: Plan,
+    /// Those of the columns of `plan`, in its order.
+    pub places: Arc<Places>,
+    pub plan: Arc<Plan>,
     /// The most bytes that a record may have.
     pub max_record_bytes: u64,
-}
-
-impl OpenFile {
-    /// The decompressed bytes of the requested columns of a row group, by the footer.
-    pub(super) fn group_bytes(&self, group: usize) -> u64 {
-        let columns = self.metadata.row_groups().get(group).map_or(&[][..], |group| group.columns());
-        let wanted = self.plan.leaves.iter().filter_map(|&leaf| columns.get(leaf));
-        wanted.fold(0, |sum, column| sum.saturating_add(column.uncompressed_size().max(0) as u64))
-    }
 }
 
 /// A decoder that runs along a row group.
@@ -73,9 +67,9 @@ impl Decoder {
         group: usize,
         first: u64,
     ) -> Result<Self> {
-        let n_rows = row_group(open, group)?.num_rows().max(0) as u64;
+        let n_rows = rows_of(open, group);
         let rows = first..n_rows;
-        Self::new(open, blocks, leave, group, rows, batch_rows(open, group)?, BLOCK)
+        Self::new(open, blocks, leave, group, rows, batch_rows(open, group), BLOCK)
     }
 
     /// The same for rows of which a batch comes to too much: one row at a time.
@@ -89,7 +83,7 @@ impl Decoder {
         group: usize,
         first: u64,
     ) -> Result<Self> {
-        let n_rows = row_group(open, group)?.num_rows().max(0) as u64;
+        let n_rows = rows_of(open, group);
         Self::new(open, blocks, leave, group, first..n_rows, 1, BLOCK)
     }
 
@@ -112,13 +106,13 @@ impl Decoder {
         batch_rows: u64,
         block: u64,
     ) -> Result<Self> {
-        let metadata = row_group(open, group)?;
-        let wanted = chunks_of(metadata, open).map_err(|error| named(error, group))?;
+        let metadata = metadata_of(open, group)?;
+        let row_group = metadata.row_group(0);
+        let wanted = chunks_of(row_group, open).map_err(|error| named(error, group))?;
         let chunks = Chunks::new(&open.file, blocks, leave, wanted, block);
         let group_chunks = GroupChunks {
-            metadata: &open.metadata,
-            row_group: metadata,
-            plan: &open.plan,
+            metadata: &metadata,
+            row_group,
             chunks: &chunks,
             batch_rows,
             max_record_bytes: open.max_record_bytes,
@@ -197,52 +191,47 @@ fn failed(chunks: &Chunks, error: impl std::error::Error + Send + Sync + 'static
     Error::new(kind, format!("row group {group} cannot be decoded")).because(error)
 }
 
-fn row_group(open: &OpenFile, group: usize) -> Result<&RowGroupMetaData> {
-    let groups = open.metadata.row_groups();
-    groups.get(group).ok_or_else(|| {
-        let message = format!("there is no row group {group}, the footer now lists {}", groups.len());
-        Error::new(ErrorKind::Io, message)
-    })
+fn metadata_of(open: &OpenFile, group: usize) -> Result<ParquetMetaData> {
+    open.places.metadata(group, &open.plan.schema).map_err(|error| named(error, group))
+}
+
+fn rows_of(open: &OpenFile, group: usize) -> u64 {
+    open.places.rows().get(group).copied().unwrap_or(0)
 }
 
 /// Where the wanted columns lie.
-fn chunks_of(metadata: &RowGroupMetaData, open: &OpenFile) -> Result<Vec<Chunk>> {
-    let range = |&leaf: &usize| {
-        let contradicts = |what: &str| Error::new(ErrorKind::Corrupt, format!("the footer {what}"));
-        let column = metadata.columns().get(leaf).ok_or_else(|| contradicts("lacks a column"))?;
-        if column.file_path().is_some_and(|path| !path.is_empty()) {
-            return Err(Error::new(ErrorKind::Unsupported, "its columns lie in another file"));
-        }
+fn chunks_of(row_group: &RowGroupMetaData, open: &OpenFile) -> Result<Vec<Chunk>> {
+    let range = |column: &ColumnChunkMetaData| {
         let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
         let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
         let end = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
-        let range = end.ok_or_else(|| contradicts("names an impossible place for a column"))?;
+        let range = end.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "the footer names an impossible place for a column")
+        })?;
         Ok(Chunk::new(range, column, open.max_record_bytes))
     };
-    open.plan.leaves.iter().map(range).collect()
+    row_group.columns().iter().map(range).collect()
 }
 
 /// So many rows that a batch has about [`BATCH`] bytes, going by the sizes in the footer.
-fn batch_rows(open: &OpenFile, group: usize) -> Result<u64> {
-    let n_rows = row_group(open, group)?.num_rows().max(1) as u64;
+fn batch_rows(open: &OpenFile, group: usize) -> u64 {
+    let columns = open.plan.schema.columns().iter();
     // Values of one length are copied out of a dictionary, each for itself.
-    let columns = row_group(open, group)?.columns();
-    let lengths = open.plan.leaves.iter().filter_map(|&leaf| columns.get(leaf)).filter_map(length_of);
-    let per_row = (open.group_bytes(group) / n_rows).max(lengths.fold(0, u64::saturating_add));
-    Ok((BATCH / per_row.max(1)).clamp(1, BATCH_ROWS))
+    let lengths = columns.filter_map(|column| length_of(column)).fold(0, u64::saturating_add);
+    let per_row = open.places.bytes(group) / rows_of(open, group).max(1);
+    (BATCH / per_row.max(lengths).max(1)).clamp(1, BATCH_ROWS)
 }
 
 /// The length of the column's values, if all have the same by their type.
-fn length_of(column: &ColumnChunkMetaData) -> Option<u64> {
-    let length = u64::try_from(column.column_descr().type_length()).unwrap_or(0);
-    (column.column_type() == Type::FIXED_LEN_BYTE_ARRAY).then_some(length)
+fn length_of(column: &ColumnDescriptor) -> Option<u64> {
+    let length = u64::try_from(column.type_length()).unwrap_or(0);
+    (column.physical_type() == Type::FIXED_LEN_BYTE_ARRAY).then_some(length)
 }
 
 /// What the decoder asks for: the pages of each column.
 struct GroupChunks<'a> {
     metadata: &'a ParquetMetaData,
     row_group: &'a RowGroupMetaData,
-    plan: &'a Plan,
     chunks: &'a Chunks,
     batch_rows: u64,
     max_record_bytes: u64,
@@ -254,9 +243,8 @@ impl RowGroups for GroupChunks<'_> {
     }
 
     fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
-        let leaf = self.plan.leaves.get(column).copied().unwrap_or(usize::MAX);
-        let found = self.row_group.columns().get(leaf);
-        let chunk = found.ok_or(ParquetError::IndexOutOfBound(leaf, self.row_group.num_columns()))?;
+        let found = self.row_group.columns().get(column);
+        let chunk = found.ok_or(ParquetError::IndexOutOfBound(column, self.row_group.num_columns()))?;
         let pages = SerializedPageReader::new(Arc::new(self.chunks.clone()), chunk, self.num_rows(), None)?;
         let levels = chunk.column_descr();
         let checked = Checked {
@@ -265,7 +253,7 @@ impl RowGroups for GroupChunks<'_> {
             is_repeated: levels.max_rep_level() > 0,
             max_bytes: self.max_record_bytes,
             batch_rows: self.batch_rows,
-            value_bytes: length_of(chunk).unwrap_or(0).max(VALUE),
+            value_bytes: length_of(chunk.column_descr()).unwrap_or(0).max(VALUE),
             chunks: self.chunks.clone(),
             column,
             // The compressed bytes of a page are held beside it.

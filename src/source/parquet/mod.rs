@@ -23,6 +23,7 @@ mod footer;
 pub(crate) mod fuzz;
 mod group;
 mod pages;
+mod places;
 mod plan;
 mod reader;
 #[cfg(feature = "cache")]
@@ -33,7 +34,7 @@ mod values;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -44,6 +45,10 @@ pub use self::{
     thrift::check_footer,
 };
 
+use self::{
+    places::Places,
+    plan::{Plan, Plans},
+};
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
@@ -118,12 +123,12 @@ pub struct ParquetSource {
     storage: Arc<dyn Storage>,
     retries: Arc<AtomicU64>,
     payload: Payload,
-    label_column: Option<String>,
     max_record_bytes: u64,
     linked: Linked,
-    features: FeatureCache,
     shards: Vec<Shard>,
     versions: Vec<Version>,
+    /// The wanted columns of each shard, and how to decode them.
+    columns: Vec<(Arc<Places>, Arc<Plan>)>,
     row_groups: Vec<RowGroup>,
     /// The first row group of each shard, and the number of all.
     group_starts: Vec<usize>,
@@ -141,7 +146,7 @@ const SCATTERED_GROUP_BYTES: u64 = 16 << 20;
 /// What is kept of a footer.
 struct Index {
     version: Version,
-    group_rows: Vec<u64>,
+    columns: (Arc<Places>, Arc<Plan>),
     class_names: Option<Arc<Vec<String>>>,
     has_labels: bool,
     largest: u64,
@@ -178,21 +183,23 @@ impl ParquetSource {
         }
         let (storage, retries) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
-        let features = FeatureCache::default();
+        let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
         let indexes = parallel::each(&paths, options.threads, |path| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
-            Index::read(&storage, path, options, &features).map_err(|error| error.in_shard(Arc::clone(path)))
+            Index::read(&storage, path, options, (&features, &plans), &turns)
+                .map_err(|error| error.in_shard(Arc::clone(path)))
         })?;
-        let rows = indexes.iter().map(|index| (index.group_rows.iter().sum(), index.version.size, None));
+        let rows =
+            indexes.iter().map(|index| (index.columns.0.rows().iter().sum(), index.version.size, None));
         let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
         let names = indexes.iter().map(|index| index.class_names.as_ref());
         let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
         let (mut row_groups, mut group_starts) = (Vec::new(), vec![0]);
         for (shard, index) in indexes.iter().enumerate() {
             let mut first_row = shards[shard].first_row;
-            for (index, &n_rows) in index.group_rows.iter().enumerate() {
+            for (index, &n_rows) in index.columns.0.rows().iter().enumerate() {
                 room::push(&mut row_groups, RowGroup { shard, index, first_row, n_rows })?;
                 first_row += n_rows;
             }
@@ -203,11 +210,10 @@ impl ParquetSource {
             storage,
             retries,
             payload: options.payload.clone(),
-            label_column: options.label_column.clone(),
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
-            features,
             versions: indexes.iter().map(|index| index.version).collect(),
+            columns: indexes.iter().map(|index| index.columns.clone()).collect(),
             row_groups,
             group_starts,
             blocks: Arc::default(),
@@ -289,23 +295,20 @@ impl Index {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         options: &ParquetOptions,
-        features: &FeatureCache,
+        (features, plans): (&FeatureCache, &Plans),
+        turns: &Mutex<()>,
     ) -> Result<Self> {
         let mut file = StoredFile::open(storage, path)?;
-        let metadata = footer::read(&mut file)?;
+        let footer = footer::read(&mut file, turns)?;
         let (columns, plan) =
-            plan::choose(&metadata, &options.payload, options.label_column.as_deref(), features)?;
-        let groups = metadata.row_groups();
-        let sizes = groups.iter().map(|group| {
-            let columns = plan.leaves.iter().filter_map(|&leaf| group.columns().get(leaf));
-            columns.fold(0u64, |sum, column| sum.saturating_add(column.uncompressed_size().max(0) as u64))
-        });
+            plan::choose(&footer.metadata, &options.payload, options.label_column.as_deref(), features)?;
+        let places = Places::new(&footer.metadata, &plan.leaves)?;
         Ok(Self {
             version: file.version(),
-            group_rows: groups.iter().map(|group| group.num_rows().max(0) as u64).collect(),
             has_labels: columns.label.is_some(),
             class_names: columns.class_names,
-            largest: sizes.max().unwrap_or(0),
+            largest: (0..places.rows().len()).map(|group| places.bytes(group)).max().unwrap_or(0),
+            columns: (Arc::new(places), plans.share(plan)),
         })
     }
 }

@@ -4,13 +4,16 @@
 //! decoded as views into the pages, which copies nothing, and text as binary: one document that is not UTF-8 then
 //! does not condemn the page it is in.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use ::parquet::{
     arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema},
     errors::ParquetError,
     file::metadata::ParquetMetaData,
-    schema::types::{SchemaDescriptor, Type, TypePtr},
+    schema::types::{SchemaDescPtr, SchemaDescriptor, Type, TypePtr},
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 
@@ -24,6 +27,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub levels: FieldLevels,
+    /// The columns that are decoded.
+    pub schema: SchemaDescPtr,
     /// The number in the file of each column that is decoded.
     pub leaves: Vec<usize>,
     /// Whether the bytes and paths are fields of a struct, the first column of a batch.
@@ -79,6 +84,29 @@ pub(super) fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescript
     Ok(SchemaDescriptor::new(Arc::new(root)))
 }
 
+/// Plans of many files, which are most often the same: the last one.
+#[derive(Debug, Default)]
+pub(super) struct Plans(Mutex<Option<Arc<Plan>>>);
+
+impl Plans {
+    /// `plan`, or the same one that there was before.
+    pub(super) fn share(&self, plan: Plan) -> Arc<Plan> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            // All else follows from the schema.
+            Some(known)
+                if known.schema.root_schema() == plan.schema.root_schema()
+                    && known.leaves == plan.leaves
+                    && known.is_struct == plan.is_struct
+                    && [known.bytes, known.path, known.label] == [plan.bytes, plan.path, plan.label] =>
+            {
+                Arc::clone(known)
+            }
+            _ => Arc::clone(last.insert(Arc::new(plan))),
+        }
+    }
+}
+
 impl Plan {
     fn new(metadata: &ParquetMetaData, columns: &Columns) -> Result<Self, ParquetError> {
         let schema = metadata.file_metadata().schema_descr();
@@ -124,7 +152,7 @@ impl Plan {
         let fields = viewed(parquet_to_arrow_schema(&descriptor, None)?.fields());
         let levels = parquet_to_arrow_field_levels(&descriptor, ProjectionMask::all(), Some(&fields))?;
         let (bytes, path) = (at(bytes), at(path));
-        Ok(Self { levels, leaves, is_struct, bytes, path, label: label_at })
+        Ok(Self { levels, schema: Arc::new(descriptor), leaves, is_struct, bytes, path, label: label_at })
     }
 }
 

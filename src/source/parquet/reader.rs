@@ -14,9 +14,8 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    ParquetSource, footer,
+    ParquetSource,
     group::{Decoder, OpenFile},
-    plan,
     values::Values,
 };
 use crate::{
@@ -184,7 +183,7 @@ impl ParquetReader {
         if run <= 1 {
             // Its page, compressed and decompressed, and the copy of the row: the footer has no smaller
             // bound.
-            let bytes = open.group_bytes(group.index).saturating_mul(2);
+            let bytes = open.places.bytes(group.index).saturating_mul(2);
             self.permit = self.leave.admit(bytes)?;
             return take(&Decoder::one(open, &source.blocks, group.index, row)?, 0);
         }
@@ -215,10 +214,8 @@ impl ParquetReader {
         }
         let source = &self.source;
         let path = &source.shards[shard].path;
-        let mut file = StoredFile::reopen(&source.storage, path, source.versions[shard])?;
-        let metadata = footer::read(&mut file)?;
-        let (_, plan) =
-            plan::choose(&metadata, &source.payload, source.label_column.as_deref(), &source.features)?;
+        let file = StoredFile::reopen(&source.storage, path, source.versions[shard])?;
+        let (places, plan) = source.columns[shard].clone();
         self.files.truncate(OPEN_FILES - 1);
         self.files.insert(
             0,
@@ -226,7 +223,7 @@ impl ParquetReader {
                 shard,
                 OpenFile {
                     file: Arc::new(Mutex::new(file)),
-                    metadata,
+                    places,
                     plan,
                     max_record_bytes: source.max_record_bytes,
                 },

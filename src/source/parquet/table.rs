@@ -10,10 +10,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use ::parquet::arrow::{
-    ProjectionMask,
-    arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
-    parquet_to_arrow_field_levels,
+use ::parquet::{
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
+        parquet_to_arrow_field_levels,
+    },
+    errors::ParquetError,
+    schema::types::{SchemaDescPtr, SchemaDescriptor},
 };
 use arrow_array::{
     Array, ArrayRef, GenericByteViewArray, LargeListArray, ListArray, RecordBatch, RecordBatchOptions,
@@ -24,6 +28,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
 use super::{
     footer,
     group::{Decoder, OpenFile},
+    places::Places,
     plan::{self, Plan},
     values,
 };
@@ -40,6 +45,8 @@ use crate::{
 /// Reads the rows of one file in order.
 pub(crate) struct ParquetTable {
     open: OpenFile,
+    /// The columns of the file, and where all of them lie.
+    all: (SchemaDescPtr, Arc<Places>),
     blocks: Arc<BlockPool>,
     schema: SchemaRef,
     /// The next row group, and the next row in it.
@@ -58,16 +65,30 @@ impl ParquetTable {
     /// As those of `footer::read`; [`ErrorKind::Schema`] for columns that cannot be decoded.
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let mut file = StoredFile::open(storage, &Arc::from(path))?;
-        let metadata = footer::read(&mut file)?;
+        let turns = Mutex::default();
+        let metadata = footer::read(&mut file, &turns)?.metadata;
         let schema = guarded(|| {
-            ArrowReaderMetadata::try_new(Arc::new(metadata.clone()), ArrowReaderOptions::new())
+            ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())
                 .map(|metadata| Arc::clone(metadata.schema()))
         })?
         .map_err(|error| Error::new(ErrorKind::Format, "the schema cannot be read").because(error))?;
         let all: Vec<usize> = (0..schema.fields().len()).collect();
-        let plan = self::plan(&metadata, &schema, &all)?;
-        let open = OpenFile { file: Arc::new(Mutex::new(file)), metadata, plan, max_record_bytes };
-        Ok(Self { open, blocks: Arc::default(), schema, group: 0, row: 0, decoder: None, single_until: 0 })
+        let descriptor = metadata.file_metadata().schema_descr_ptr();
+        let plan = Arc::new(self::plan(&descriptor, &schema, &all)?);
+        let leaves: Vec<usize> = (0..descriptor.num_columns()).collect();
+        let places = Arc::new(Places::new(&metadata, &leaves)?);
+        let all = (descriptor, places.clone());
+        let open = OpenFile { file: Arc::new(Mutex::new(file)), places, plan, max_record_bytes };
+        Ok(Self {
+            open,
+            all,
+            blocks: Arc::default(),
+            schema,
+            group: 0,
+            row: 0,
+            decoder: None,
+            single_until: 0,
+        })
     }
 
     /// All columns, read or not.
@@ -77,7 +98,7 @@ impl ParquetTable {
 
     /// Rows of the file.
     pub(crate) fn n_rows(&self) -> u64 {
-        self.open.metadata.file_metadata().num_rows().max(0) as u64
+        self.open.places.rows().iter().sum()
     }
 
     /// Chooses the columns to read, by their indices; they come in the order of the file.
@@ -87,7 +108,9 @@ impl ParquetTable {
     pub(crate) fn select(&mut self, mut columns: Vec<usize>) -> Result<()> {
         columns.sort_unstable();
         columns.dedup();
-        self.open.plan = plan(&self.open.metadata, &self.schema, &columns)?;
+        let plan = plan(&self.all.0, &self.schema, &columns)?;
+        self.open.places = Arc::new(self.all.1.only(&plan.leaves)?);
+        self.open.plan = Arc::new(plan);
         Ok(())
     }
 
@@ -149,7 +172,7 @@ impl ParquetTable {
     }
 
     fn rows_of(&self, group: usize) -> Option<u64> {
-        Some(self.open.metadata.row_groups().get(group)?.num_rows().max(0) as u64)
+        self.open.places.rows().get(group).copied()
     }
 }
 
@@ -211,27 +234,21 @@ fn wrong_rows(n: usize) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the pages hold {n} rows where the footer says others"))
 }
 
-/// How to decode the columns with these indices.
-fn plan(
-    metadata: &::parquet::file::metadata::ParquetMetaData,
-    schema: &SchemaRef,
-    columns: &[usize],
-) -> Result<Plan> {
-    let descriptor = metadata.file_metadata().schema_descr();
-    let levels = guarded(|| {
+/// How to decode the columns with these indices, which are in order.
+fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) -> Result<Plan> {
+    let decoded = guarded(|| {
         let root = descriptor.root_schema();
         let roots = columns.iter().filter_map(|&column| root.get_fields().get(column).cloned()).collect();
         let fields: Fields =
             columns.iter().filter_map(|&column| schema.fields().get(column).cloned()).collect();
-        parquet_to_arrow_field_levels(
-            &plan::alone(root, roots)?,
-            ProjectionMask::all(),
-            Some(&fields.iter().map(viewed).collect()),
-        )
+        let wanted = plan::alone(root, roots)?;
+        let fields = fields.iter().map(viewed).collect();
+        let levels = parquet_to_arrow_field_levels(&wanted, ProjectionMask::all(), Some(&fields))?;
+        Ok::<_, ParquetError>((levels, Arc::new(wanted)))
     })?;
-    let levels = levels
+    let (levels, schema) = decoded
         .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
-    let is_wanted = |&leaf: &usize| columns.contains(&descriptor.get_column_root_idx(leaf));
+    let is_wanted = |&leaf: &usize| columns.binary_search(&descriptor.get_column_root_idx(leaf)).is_ok();
     let leaves = (0..descriptor.num_columns()).filter(is_wanted).collect();
-    Ok(Plan { levels, leaves, is_struct: false, bytes: None, path: None, label: None })
+    Ok(Plan { levels, schema, leaves, is_struct: false, bytes: None, path: None, label: None })
 }
