@@ -108,6 +108,11 @@ impl Chunks {
         self.0.state().error.take()
     }
 
+    /// Whether bytes could not be had.
+    pub(super) fn has_error(&self) -> bool {
+        self.0.state().error.is_some()
+    }
+
     /// A batch begins, for which no page was read yet.
     pub(super) fn begin_batch(&self) {
         let mut state = self.0.state();

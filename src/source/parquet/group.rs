@@ -26,7 +26,7 @@ use arrow_array::RecordBatch;
 
 use super::{
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
-    pages::{Checked, Chunk, VALUE},
+    pages::{Checked, Chunk, Recent, VALUE},
     places::Places,
     plan::Plan,
     values::Values,
@@ -64,12 +64,12 @@ impl Decoder {
         open: &OpenFile,
         blocks: &Arc<BlockPool>,
         leave: &Leave,
+        recent: &Recent,
         group: usize,
         first: u64,
     ) -> Result<Self> {
         let n_rows = rows_of(open, group);
-        let rows = first..n_rows;
-        Self::new(open, blocks, leave, group, rows, batch_rows(open, group), BLOCK)
+        Self::new(open, blocks, leave, recent, group, (first..n_rows, batch_rows(open, group)), BLOCK)
     }
 
     /// The same for rows of which a batch comes to too much: one row at a time.
@@ -80,30 +80,33 @@ impl Decoder {
         open: &OpenFile,
         blocks: &Arc<BlockPool>,
         leave: &Leave,
+        recent: &Recent,
         group: usize,
         first: u64,
     ) -> Result<Self> {
         let n_rows = rows_of(open, group);
-        Self::new(open, blocks, leave, group, first..n_rows, 1, BLOCK)
+        Self::new(open, blocks, leave, recent, group, (first..n_rows, 1), BLOCK)
     }
 
     /// The values of one row, for another caller.
-    pub(super) fn one(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Values> {
-        Self::alone(open, blocks, group, row)?.next(open, group)
-    }
-
-    /// A decoder of one row.
-    pub(super) fn alone(open: &OpenFile, blocks: &Arc<BlockPool>, group: usize, row: u64) -> Result<Self> {
-        Self::new(open, blocks, &Leave::default(), group, row..row + 1, 1, SMALL_BLOCK)
+    pub(super) fn one(
+        open: &OpenFile,
+        blocks: &Arc<BlockPool>,
+        recent: &Recent,
+        group: usize,
+        row: u64,
+    ) -> Result<Values> {
+        let (rows, block) = ((row..row + 1, 1), SMALL_BLOCK);
+        Self::new(open, blocks, &Leave::default(), recent, group, rows, block)?.next(open, group)
     }
 
     fn new(
         open: &OpenFile,
         blocks: &Arc<BlockPool>,
         leave: &Leave,
+        recent: &Recent,
         group: usize,
-        rows: Range<u64>,
-        batch_rows: u64,
+        (rows, batch_rows): (Range<u64>, u64),
         block: u64,
     ) -> Result<Self> {
         let metadata = metadata_of(open, group)?;
@@ -115,6 +118,7 @@ impl Decoder {
             row_group,
             chunks: &chunks,
             batch_rows,
+            recent,
             max_record_bytes: open.max_record_bytes,
         };
         let selection = (rows.start > 0).then(|| {
@@ -234,6 +238,7 @@ struct GroupChunks<'a> {
     row_group: &'a RowGroupMetaData,
     chunks: &'a Chunks,
     batch_rows: u64,
+    recent: &'a Recent,
     max_record_bytes: u64,
 }
 
@@ -259,6 +264,10 @@ impl RowGroups for GroupChunks<'_> {
             // The compressed bytes of a page are held beside it.
             copies: if chunk.compression() == Compression::UNCOMPRESSED { 1 } else { 2 },
             asks: true,
+            recent: self.recent.clone(),
+            passed: 0,
+            is_dictionary: false,
+            deferred: None,
         };
         Ok(Box::new(OneChunk(Some(Box::new(checked)))))
     }

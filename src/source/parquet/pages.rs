@@ -12,7 +12,11 @@
 //! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the largest ratios follow
 //! from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate copies 258 by 2 bits.
 
-use std::ops::Range;
+use std::{
+    mem,
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use ::parquet::{
     basic::{Compression, Encoding},
@@ -297,9 +301,109 @@ pub(super) struct Checked {
     pub copies: u64,
     /// Whether the next page may be a large one, judging by the last.
     pub asks: bool,
+    /// The pages that the last decoder of the row group had.
+    pub recent: Recent,
+    /// How many pages were read or skipped.
+    pub passed: u64,
+    /// Whether the next page is a dictionary, where that is known.
+    pub is_dictionary: bool,
+    /// The number of the dictionary that was skipped, and not read since.
+    pub deferred: Option<u64>,
+}
+
+/// The page of each column that was decompressed last, and its dictionary: most often the next decoder of the row group
+/// needs them again. Without them a row of a damaged page would cost the whole page, for each row.
+#[derive(Clone, Default)]
+pub(super) struct Recent(Arc<Mutex<Vec<Known>>>);
+
+/// A page, or why there is none.
+struct Known {
+    /// Its column, and whether it is a dictionary.
+    of: (usize, bool),
+    /// Its number in the column chunk.
+    at: u64,
+    page: Result<Option<Page>, ParquetError>,
+}
+
+impl Recent {
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, of: (usize, bool), at: u64) -> Option<Result<Option<Page>, ParquetError>> {
+        let known = self.known();
+        let found = known.iter().find(|known| known.of == of && known.at == at)?;
+        again(&found.page)
+    }
+
+    fn forget(&self, of: (usize, bool)) {
+        self.known().retain(|known| known.of != of);
+    }
+
+    fn keep(&self, of: (usize, bool), at: u64, page: &Result<Option<Page>, ParquetError>) {
+        // A dictionary that was not skipped comes once, for the first row alone.
+        let is_first = matches!(page, Ok(Some(Page::DictionaryPage { .. }))) && !of.1;
+        if let Some(page) = again(page).filter(|_| !is_first) {
+            self.known().push(Known { of, at, page });
+        }
+    }
+}
+
+/// The same page or error, if it can be had twice.
+fn again(page: &Result<Option<Page>, ParquetError>) -> Option<Result<Option<Page>, ParquetError>> {
+    Some(match page {
+        Ok(page) => Ok(page.clone()),
+        Err(ParquetError::General(text)) => Err(ParquetError::General(text.clone())),
+        Err(ParquetError::EOF(text)) => Err(ParquetError::EOF(text.clone())),
+        Err(ParquetError::NYI(text)) => Err(ParquetError::NYI(text.clone())),
+        Err(ParquetError::External(error)) => Err(ParquetError::External(error.to_string().into())),
+        Err(_) => return None,
+    })
 }
 
 impl Checked {
+    /// Decompresses a page.
+    fn read(
+        &mut self,
+        of: (usize, bool),
+        at: u64,
+        next: impl FnOnce(&mut dyn PageReader) -> Result<Option<Page>, ParquetError>,
+    ) -> Result<Option<Page>, ParquetError> {
+        self.recent.forget(of);
+        // The size is not known before: earlier pages must be on their way out.
+        let room = if self.asks { self.chunks.room()? } else { None };
+        let page = next(&mut *self.pages);
+        drop(room);
+        #[cfg(test)]
+        UNPACKED
+            .set(UNPACKED.get() + page.iter().flatten().map(|page| page.buffer().len() as u64).sum::<u64>());
+        self.seen(page, Some((of, at)))
+    }
+
+    /// Checks a page, counts it, and keeps it in mind as the one that was read at some place.
+    fn seen(
+        &mut self,
+        page: Result<Option<Page>, ParquetError>,
+        read: Option<((usize, bool), u64)>,
+    ) -> Result<Option<Page>, ParquetError> {
+        if let Some((of, at)) = read
+            && !self.chunks.has_error()
+        {
+            self.recent.keep(of, at, &page);
+        }
+        let page = page?;
+        if let Some(page) = &page {
+            let size = page.buffer().len() as u64;
+            self.asks = size > SMALL_READ;
+            if self.asks {
+                let is_dictionary = matches!(page, Page::DictionaryPage { .. });
+                self.chunks.keep((self.column, is_dictionary), size.saturating_mul(self.copies));
+            }
+            self.check(page)?;
+        }
+        Ok(page)
+    }
+
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
         let mut expanded = self.expanded(page)?;
         if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
@@ -400,29 +504,27 @@ impl Iterator for Checked {
 
 impl PageReader for Checked {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        // Its size is unknown before: earlier records must be on their way to the workers.
-        let room = if self.asks { self.chunks.room()? } else { None };
-        let page = self.pages.get_next_page()?;
-        drop(room);
-        if let Some(page) = &page {
-            let is_dictionary = matches!(page, Page::DictionaryPage { .. });
-            let size = page.buffer().len() as u64;
-            #[cfg(test)]
-            UNPACKED.set(UNPACKED.get() + size);
-            self.asks = size > SMALL_READ;
-            if self.asks {
-                self.chunks.keep((self.column, is_dictionary), size.saturating_mul(self.copies));
-            }
-            self.check(page)?;
+        let of = (self.column, false);
+        let at = self.passed;
+        (self.passed, self.is_dictionary) = (at + 1, false);
+        if let Some(known) = self.recent.get(of, at) {
+            self.pages.skip_next_page()?;
+            return self.seen(known, None);
         }
-        Ok(page)
+        self.read(of, at, |pages| pages.get_next_page())
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
-        self.pages.peek_next_page()
+        let page = self.pages.peek_next_page()?;
+        self.is_dictionary = page.as_ref().is_some_and(|page| page.is_dict);
+        Ok(page)
     }
 
     fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        if mem::take(&mut self.is_dictionary) {
+            self.deferred = Some(self.passed);
+        }
+        self.passed += 1;
         self.pages.skip_next_page()
     }
 
@@ -431,7 +533,12 @@ impl PageReader for Checked {
     }
 
     fn take_deferred_dictionary(&mut self) -> Result<Option<Page>, ParquetError> {
-        self.pages.take_deferred_dictionary()
+        let Some(at) = self.deferred.take() else { return Ok(None) };
+        let of = (self.column, true);
+        match self.recent.get(of, at) {
+            Some(known) => self.seen(known, None),
+            None => self.read(of, at, |pages| pages.take_deferred_dictionary()),
+        }
     }
 
     fn at_record_boundary(&mut self) -> Result<bool, ParquetError> {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use super::{
     ParquetSource,
     group::{Decoder, OpenFile},
+    pages::Recent,
     values::Values,
 };
 use crate::{
@@ -62,6 +63,8 @@ struct Current {
     singles: Range<u64>,
     /// Rows that could not be decoded together.
     torn: Range<u64>,
+    /// The pages of the last decoder.
+    recent: Recent,
 }
 
 impl std::fmt::Debug for ParquetReader {
@@ -185,7 +188,9 @@ impl ParquetReader {
             // bound.
             let bytes = open.places.bytes(group.index).saturating_mul(2);
             self.permit = self.leave.admit(bytes)?;
-            return take(&Decoder::one(open, &source.blocks, group.index, row)?, 0);
+            let torn = self.current.iter().find(|current| current.group == at && current.torn.contains(&row));
+            let recent = torn.map(|current| current.recent.clone()).unwrap_or_default();
+            return take(&Decoder::one(open, &source.blocks, &recent, group.index, row)?, 0);
         }
         let current = match &mut self.current {
             Some(current) if current.group == at => current,
@@ -198,11 +203,13 @@ impl ParquetReader {
                 batch: None,
                 singles: 0..0,
                 torn: 0..0,
+                recent: Recent::default(),
             }),
         };
+        let recent = current.recent.clone();
         match current.decode(open, &source, &self.leave, group.index, row)? {
             Some((first, batch)) => take(batch, (row - first) as usize),
-            None => take(&Decoder::one(open, &source.blocks, group.index, row)?, 0),
+            None => take(&Decoder::one(open, &source.blocks, &recent, group.index, row)?, 0),
         }
     }
 
@@ -253,7 +260,7 @@ impl Current {
                 self.next = row;
                 self.is_single = self.singles.contains(&row);
                 let new = if self.is_single { Decoder::one_by_one } else { Decoder::from };
-                self.decoder = match new(open, &source.blocks, leave, group, row) {
+                self.decoder = match new(open, &source.blocks, leave, &self.recent, group, row) {
                     Ok(decoder) => Some(decoder),
                     Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),
                     Err(error) => return Err(error),
@@ -360,7 +367,7 @@ mod tests {
         let read = unpacked() - before;
         #[cfg(feature = "cache")]
         {
-            use arrow_array::{Array, cast::AsArray};
+            use arrow_array::cast::AsArray;
             let storage: Arc<dyn crate::source::Storage> = Arc::new(crate::source::LocalFiles);
             let mut table = super::super::table::ParquetTable::open(&storage, path, 1 << 30).unwrap();
             let (mut row, before) = (0, unpacked());
@@ -410,5 +417,31 @@ mod tests {
         write(&path, properties, (0..2048).map(|_| "z".repeat(256 << 10)));
         let times = read_all(&path, 256 << 10, |_| 256 << 10);
         assert!(times.iter().all(|&times| times <= 4), "{times:?}");
+    }
+
+    #[test]
+    fn a_damaged_page_is_unpacked_once_for_all_its_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..400).map(|_| "x".repeat(16 << 10))));
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let properties = WriterProperties::builder().set_dictionary_enabled(false);
+        let properties = properties.set_data_page_size_limit(1 << 30).build();
+        let mut writer =
+            ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        // The length of a text in the first half; lengths stand between texts.
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = 2 << 20;
+        let at = at + bytes[at..].iter().position(|&byte| byte != b'x').unwrap();
+        bytes[at..at + 4].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
+        let source = open(&path);
+        let (mut reader, before) = (source.reader(), unpacked());
+        let read: Vec<_> = (0..400).map(|row| reader.read(row, 400 - row).is_ok()).collect();
+        let good = read.iter().filter(|is_good| **is_good).count();
+        assert!((100..200).contains(&good) && read[..good].iter().all(|&is_good| is_good), "{good} rows");
+        assert!(unpacked() - before < 4 * 400 * (16 << 10), "{} bytes", unpacked() - before);
     }
 }

@@ -28,6 +28,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
 use super::{
     footer,
     group::{Decoder, OpenFile},
+    pages::Recent,
     places::Places,
     plan::{self, Plan},
     values,
@@ -154,7 +155,7 @@ impl ParquetTable {
                 Some(decoder) => Ok(decoder),
                 None => {
                     let new = if row < self.single_until { Decoder::one_by_one } else { Decoder::from };
-                    new(&self.open, &self.blocks, &Leave::default(), group, row)
+                    new(&self.open, &self.blocks, &Leave::default(), &Recent::default(), group, row)
                 }
             };
             let mut decoder = decoder?;
