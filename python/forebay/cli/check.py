@@ -171,7 +171,11 @@ class Files:
         if not self.stem.parent.is_dir():
             raise ConfigError(f"there is no folder {self.stem.parent} for the report; make it, or name another with -o")
         path = self.named(".lock.tmp")
-        with self.opened(path, "a+") as file:
+        try:
+            opened = self.opened(path, "a+")
+        except OSError as error:
+            raise OSError(error.errno, f"no report can be written there, {error.strerror}", str(self.stem)) from None
+        with opened as file:
             if file.seek(0, os.SEEK_END):
                 raise self.foreign(path)
             if sys.platform != "win32":

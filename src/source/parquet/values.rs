@@ -195,6 +195,7 @@ fn lavish(array: &BinaryViewArray, pages: &[(Bytes, bool)]) -> Vec<bool> {
     if !pages.iter().any(|(page, is_granted)| is_lavish(page.len() as u64, 0) && !is_granted) {
         return Vec::new();
     }
+    // bounded: a word for each page of the batch, which is there.
     let mut used = vec![0u64; pages.len()];
     for view in array.views().iter().filter(|view| **view as u32 as usize > INLINE) {
         if let Some(used) = used.get_mut((*view >> 64) as u32 as usize) {
