@@ -59,6 +59,26 @@ def numbers(dataset: AsyncDataset, indices: ArrayLike) -> list[int]:
     return [int(found["number"]) for found in dataset.get_batch(indices)]
 
 
+def test_views_are_above_one_another_up_to_a_limit() -> None:
+    """Thousands ended in a stack overflow; a mixture of itself has twice as many sources each time."""
+    dataset: AsyncDataset = numbered(5)
+    for seed in range(64):
+        dataset = PermutationDataset(dataset, seed)
+    assert sorted(numbers(dataset, range(5))) == list(range(5))
+    for view in (
+        lambda: PermutationDataset(dataset, 1),
+        lambda: EraShufflingDataset(dataset, 2, 1),
+        lambda: MixtureDataset({"a": dataset}, {"a": 1}, block_size=1),
+    ):
+        with pytest.raises(ConfigError, match="has 64 views"):
+            view()
+    doubled: AsyncDataset = numbered(5)
+    for _ in range(16):
+        doubled = MixtureDataset({"a": doubled, "b": doubled}, {"a": 1, "b": 1}, block_size=2)
+    with pytest.raises(ConfigError, match="more than 65536 datasets"):
+        MixtureDataset({"a": doubled, "b": doubled}, {"a": 1, "b": 1}, block_size=2)
+
+
 def test_documents_come_back() -> None:
     fields: dict[str, Any] = {
         "id": np.uint64(2**63),

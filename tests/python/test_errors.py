@@ -145,6 +145,7 @@ def test_missing_file(tiny_shard: Path, tmp_path: Path) -> None:
         forebay.Loader([tiny_shard, missing])
     assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(missing))
     assert "glob" not in str(caught.value)
+    assert str(caught.value).count(str(missing)) == 2  # in the message, and as `OSError` shows `filename`
 
 
 @pytest.mark.parametrize("pattern", ["*.arrow", "train-?.arrow", "train-[0-9].arrow"])

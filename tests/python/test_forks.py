@@ -174,3 +174,33 @@ def test_a_build(mixed_folder: object) -> None:
     report(statuses=statuses, documents=len(made.wait()))
     """
     assert play(scene, mixed_folder) == {"statuses": [0] * 10, "documents": 100}
+
+
+def test_a_child_does_not_keep_the_lock_of_a_build(mixed_folder: object) -> None:
+    """It has the file open as well, as a worker process of PyTorch has that is started meanwhile."""
+    scene = """
+    import tempfile
+    from forebay.cache import build
+
+    gate = threading.Event()
+
+    def wait(documents):
+        gate.wait(30)
+        return documents
+
+    path = tempfile.mkdtemp() + "/cache"
+    documents = {"a": [{"x": i} for i in range(100)]}
+    made = build(documents, wait, path, wait=False)
+    end, hold = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(hold)
+        os.read(end, 1)
+        os._exit(0)
+    gate.set()
+    built = len(made.wait())
+    again = len(build(documents, None, path, overwrite=True))
+    os.close(hold)
+    report(built=built, again=again, child=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert play(scene, mixed_folder) == {"built": 100, "again": 100, "child": 0}

@@ -200,6 +200,18 @@ def test_a_list_of_what_is_no_state(parquets: Path) -> None:
                 loader.load_state_dict(states)
 
 
+def test_what_a_long_state_has_is_not_shown_whole(parquets: Path) -> None:
+    with token_loader(parquets) as loader:
+        state = loader.state_dict()
+        for wrong in ({"packers": "0 " * 300_000}, {"skip": "x" * 600_000}, {"kind": "k" * 600_000}):
+            with pytest.raises(forebay.StateError) as caught:
+                loader.load_state_dict({**state, **wrong})
+            assert len(str(caught.value)) < 5000
+            assert "characters left out" in str(caught.value)
+        with pytest.raises(TypeError, match=r"a state is a dict as state_dict.* int64 is not JSON serializable"):
+            loader.load_state_dict({**state, "batch": np.int64(3)})
+
+
 def test_states_of_the_reference(parquets: Path) -> None:
     """Its numbers are those of a row group that is there; any other is refused, and not taken for one behind it."""
     good = {"pq_idx": 1, "rg_idx": 2, "epoch": 3}
