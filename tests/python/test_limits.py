@@ -4,12 +4,16 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+import pyarrow as pa
 import pytest
 
 import forebay
 from recordings import TINY, Row, tiny_rows, write_shard
+
+Order: TypeAlias = Literal["sequential", "global"]
+ORDERS: list[Order] = ["sequential", "global"]
 
 
 def wav(seconds: int) -> bytes:
@@ -119,3 +123,29 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
     assert first == second
     assert "the system has no 586 MiB of memory left to give" in first
     assert rows == "1"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_dictionary_of_as_many_parts_as_batches(tmp_path: Path, order: Order) -> None:
+    """Each batch adds a recording to the dictionary, and has rows of the newest, one of before, and the first."""
+    n = 300
+    schema = pa.schema([("audio", pa.dictionary(pa.int32(), pa.binary()))])
+    recordings = [row.audio for row in tiny_rows(n)]
+    deltas = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    path = tmp_path / "a.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema, options=deltas) as writer:
+        for i in range(n):
+            rows = pa.array([i, i // 2, 0], pa.int32())
+            column = pa.DictionaryArray.from_arrays(rows, pa.array(recordings[: i + 1], pa.binary()))
+            writer.write_batch(pa.record_batch([column], schema=schema))
+    assert path.stat().st_size < n * 2000  # as deltas, not as replacements
+    found: dict[int, bytes] = {}
+    with forebay.Loader.eval(path, **TINY, batch_size=64, order=order) as loader:
+        for batch in loader:
+            for row, values in zip(batch["index"], batch["spectrogram"], strict=True):
+                found[int(row)] = values.tobytes()
+        assert loader.errors() == []
+    newest = [found[3 * i] for i in range(n)]
+    assert len(set(newest)) > n // 2
+    assert [found[3 * i + 1] for i in range(n)] == [newest[i // 2] for i in range(n)]
+    assert [found[3 * i + 2] for i in range(n)] == [newest[0]] * n
