@@ -249,10 +249,8 @@ impl<C: Collate> Pass<C> {
                 }
             }
             Err(RecvTimeoutError::Timeout) => Ok(Step::TimedOut),
-            // The collator ends without a word only if the run was stopped.
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(self.run.shared.fatal().cloned().unwrap_or_else(closed))
-            }
+            // The collator ends without a last message only if the run was stopped, or if it panics.
+            Err(RecvTimeoutError::Disconnected) => Err(self.run.shared.ended()),
         }
     }
 

@@ -362,7 +362,7 @@ impl<C: Collate> Consumer<C> {
                     }
                 }
                 // The threads hold the sender until they end, which they do without being asked only by a failure.
-                Err(RecvTimeoutError::Disconnected) => return Err(self.stopped()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.shared.ended()),
                 Err(RecvTimeoutError::Timeout) if self.shared.is_stopped() => return Err(self.stopped()),
                 Err(RecvTimeoutError::Timeout) => return Ok(false),
             }

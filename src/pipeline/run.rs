@@ -18,6 +18,7 @@ use super::{
     Plan,
     admission::Admission,
     budget::Budget,
+    consumer::closed,
     crew::Crew,
     demand::{Aside, Demand},
     gate::ReaderGate,
@@ -82,6 +83,17 @@ impl<E> Shared<E> {
     /// What ended the run, if it was not the user.
     pub(super) fn fatal(&self) -> Option<&Error> {
         self.fatal.get()
+    }
+
+    /// Why a channel of the run is closed: the error that ended the run, or that it was stopped.
+    ///
+    /// A thread that panics closes its channels while it unwinds, before its panic is the run's error ([`guard`]). Nothing else closes
+    /// them without a stop, so that error is waited for.
+    pub(super) fn ended(&self) -> Error {
+        if !self.is_stopped() {
+            self.fatal.wait();
+        }
+        self.fatal().cloned().unwrap_or_else(closed)
     }
 
     /// Ends the run with an error that belongs to no record.

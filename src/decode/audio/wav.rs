@@ -76,7 +76,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
             break;
         }
         // Chunks are padded to even sizes. A size past the end ends the walk, because nothing can lie behind it.
-        match usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_add(size & 1)) {
+        let next = usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_add(size & 1));
+        match next.filter(|&next| next < bytes.len()) {
             Some(next) => at = next,
             None => break,
         }
@@ -101,7 +102,7 @@ pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.
 fn chunks_follow(bytes: &[u8], mut at: usize, endian: Endian) -> bool {
     let first = at;
-    while at + 8 <= bytes.len() {
+    while bytes.len().checked_sub(at).is_some_and(|left| left >= 8) {
         let named = bytes[at..at + 4].iter().all(|letter| (0x20..0x7f).contains(letter));
         let Some(size) = u32_at(bytes, at + 4, endian).filter(|_| named) else { return false };
         at = at.saturating_add(8).saturating_add(size as usize).saturating_add((size & 1) as usize);
@@ -130,8 +131,9 @@ pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
         if fmt.is_some() && data.is_some() {
             break;
         }
-        match usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_next_multiple_of(8))
-        {
+        let next =
+            usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_next_multiple_of(8));
+        match next.filter(|&next| next < bytes.len()) {
             Some(next) => at = next,
             None => break,
         }
