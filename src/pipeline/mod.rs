@@ -281,8 +281,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// the pass if it has not begun.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] after [`Control::close`]; an error that ends the run, after all batches before it, again and again;
-    /// [`ErrorKind::Exhausted`] at the end of a pass of one process in which all records are bad, once.
+    /// [`ErrorKind::Closed`] after [`Control::close`]; an error that ends the run, after all batches before it, again and again.
     pub fn fetch(&mut self, timeout: Duration) -> Result<Step<()>> {
         if self.control.is_closed() {
             return Err(closed());
@@ -315,27 +314,10 @@ impl<S: Source, K: Task> Engine<S, K> {
                 self.counters.deliver(rest);
                 if let Some(before) = &mut self.before {
                     before.counts = before.counts + rest;
-                } else if let Some(error) = self.nothing_but_errors(rest) {
-                    return Err(error);
                 }
                 Step::End
             }
         })
-    }
-
-    /// The error of a whole pass without a batch, since all of its records are bad. Each of several ranks has batches all the same.
-    fn nothing_but_errors(&self, rest: Delivered) -> Option<Error> {
-        let failed = rest.records_failed + rest.records_lost;
-        let is_whole = self.start == 0 && self.skip.is_empty() && self.plan.world_size == 1;
-        if failed == 0 || !is_whole || !<K::Collate as Collate>::LEAVES_OUT_EMPTY {
-            return None;
-        }
-        let last = self.ledger.errors().last().map(|last| format!(", one of them {}: {last}", last.kind));
-        let message = format!(
-            "the pass has no batch: all of its records are bad, {failed}{}. Check the shards, the column and exclude",
-            last.unwrap_or_default()
-        );
-        Some(Error::new(ErrorKind::Exhausted, message))
     }
 
     /// Hands out the fetched batch; `None` if there is none any more, because of a `seek` or `close` since

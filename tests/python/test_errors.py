@@ -145,7 +145,6 @@ def test_missing_file(tiny_shard: Path, tmp_path: Path) -> None:
         forebay.Loader([tiny_shard, missing])
     assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(missing))
     assert "glob" not in str(caught.value)
-    assert str(caught.value).count(str(missing)) == 2  # in the message, and as `OSError` shows `filename`
 
 
 @pytest.mark.parametrize("pattern", ["*.arrow", "train-?.arrow", "train-[0-9].arrow"])
@@ -371,15 +370,12 @@ def test_what_was_delivered_adds_up(tiny_shards: list[Path], infinite: bool) -> 
 
 
 def test_only_bad_records(tmp_path: Path) -> None:
-    """An endless loader raises, the same each time; so does a pass at its end; those of several ranks have no rows."""
+    """An endless loader raises, the same each time; a pass has no batch, or those of several ranks no rows."""
     path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording at all")] * 30)
-    with forebay.Loader.eval(path, **TINY) as loader:
-        with pytest.raises(forebay.DecodeError, match="all of its records are bad, 30"):
-            next(iter(loader))
-        assert len(loader.errors()) == 30
-    with forebay.Loader.eval(path, **TINY, world_size=2) as loader:
-        assert [batch["spectrogram"].shape for batch in loader] == [(0, 8, 6)]
-        assert len(loader.errors()) == 15
+    for world_size in (1, 2):
+        with forebay.Loader.eval(path, **TINY, world_size=world_size) as loader:
+            assert [batch["spectrogram"].shape for batch in loader] == [(0, 8, 6)] * (world_size - 1)
+            assert len(loader.errors()) == 30 // world_size
     with forebay.Loader(path, shuffle_min_size=5, **TINY) as loader:
         for _ in range(3):
             with pytest.raises(forebay.DecodeError, match=r"not a recording|substitute"):
@@ -436,8 +432,7 @@ def test_many_reasons_of_one_kind_are_not_all_logged(tmp_path: Path, caplog: pyt
         caplog.at_level(logging.WARNING, "forebay"),
         forebay.Loader.eval(write_shard(tmp_path / "a.arrow", rows), **TINY) as loader,
     ):
-        with pytest.raises(forebay.DecodeError, match="all of its records are bad, 100"):
-            next(iter(loader))
+        assert sum(len(batch["index"]) for batch in loader) == 0
         assert len(loader.errors()) == 100
     assert len([record for record in caplog.records if record.name.startswith("forebay")]) == 8
 

@@ -88,8 +88,7 @@ def test_a_damaged_row_group(tmp_path: Path) -> None:
             with pytest.raises(forebay.DecodeError, match="none of the 120 records"):
                 next(found)
     with loader(tmp_path, infinite=False) as found:
-        with pytest.raises(forebay.DecodeError, match="all of its records are bad, 120"):
-            next(iter(found))
+        assert list(found) == []
         assert len(found.errors()) == 3 * GROUP
 
 
