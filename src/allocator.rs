@@ -2,8 +2,8 @@
 //! system's.
 //!
 //! In go the layouts of everything that Rust code allocates, out come blocks. glibc keeps freed memory for
-//! the thread that allocated it, up to twice the largest block that the process has freed so far (at
-//! most 64 MiB). Large pages decompressed by each of 14 I/O threads leave 24 MB with each of them, which no budget
+//! the thread that allocated it, up to twice the largest block that the process has freed so far (at most 64
+//! MiB). Large pages decompressed by each of 14 I/O threads leave 24 MB with each of them, which no budget
 //! counts. A mapped block goes back to the system when it is freed.
 //!
 //! Why not `M_MMAP_THRESHOLD`: it would hold for numpy and torch as well, in the same process, and slow their
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Allocator {
         if is_mapped(layout) {
             return map(layout.size());
         }
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 

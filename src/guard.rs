@@ -1,8 +1,8 @@
 //! Panics of the libraries that decode files and encode texts become errors.
 //!
-//! `parquet`, `arrow-ipc`, `zarrs` and `tokenizers` are written to return errors for damaged files, yet some files
-//! reach an assertion or an index out of bounds. Such a panic is an error of the file: it is caught where the library
-//! is called, and its decoder is dropped.
+//! `parquet`, `arrow-ipc`, `zarrs` and `tokenizers` are written to return errors for damaged files, yet some
+//! files reach an assertion or an index out of bounds. Such a panic is an error of the file: it is caught
+//! where the library is called, and its decoder is dropped.
 
 use std::{
     any::Any,

@@ -496,7 +496,8 @@ fn foreign_files_survive_an_overwrite() {
     }
 }
 
-/// Links further in are not followed either, whether the cache is gone on with or begun anew; nothing is changed then.
+/// Links further in are not followed either, whether the cache is gone on with or begun anew; nothing is
+/// changed then.
 #[cfg(unix)]
 #[test]
 fn links_within_a_field_are_refused() {

@@ -152,8 +152,8 @@ impl Owned {
     /// Lists the files of `fields` in `folder`.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] names a link, or anything else that is not what the layout has at its place: a writer would follow it.
-    /// [`ErrorKind::Io`].
+    /// [`ErrorKind::State`] names a link, or anything else that is not what the layout has at its place: a
+    /// writer would follow it. [`ErrorKind::Io`].
     pub fn of(folder: &Path, fields: &[Field]) -> Result<Self> {
         let mut owned = Self::default();
         fields.iter().try_for_each(|field| owned.field(folder, field))?;

@@ -57,8 +57,8 @@ pub struct CacheWriter {
     _lock: Lock,
 }
 
-/// The lock of a folder. A child that was forked meanwhile has the file open as well, and the lock with it, so that to close it here
-/// is not enough.
+/// The lock of a folder. A child that was forked meanwhile has the file open as well, and the lock with it,
+/// so that to close it here is not enough.
 #[derive(Debug)]
 struct Lock {
     file: fs::File,

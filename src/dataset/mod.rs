@@ -100,8 +100,8 @@ impl Dataset {
     /// Several datasets by weight.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if weights, block and names don't fit together, if a source has 64 views already, or the sources more
-    /// than 65536 leaves.
+    /// [`ErrorKind::Config`] if weights, block and names don't fit together, if a source has 64 views
+    /// already, or the sources more than 65536 leaves.
     pub fn mixture(sources: Vec<(String, Self)>, rules: MixtureRules) -> Result<Self> {
         let (mut leaves, mut views, mut depth) = (Vec::new(), Vec::new(), 0);
         for (name, source) in sources {

@@ -87,8 +87,8 @@ impl<E> Shared<E> {
 
     /// Why a channel of the run is closed: the error that ended the run, or that it was stopped.
     ///
-    /// A thread that panics closes its channels while it unwinds, before its panic is the run's error ([`guard`]). Nothing else closes
-    /// them without a stop, so that error is waited for.
+    /// A thread that panics closes its channels while it unwinds, before its panic is the run's error
+    /// ([`guard`]). Nothing else closes them without a stop, so that error is waited for.
     pub(super) fn ended(&self) -> Error {
         if !self.is_stopped() {
             self.fatal.wait();

@@ -33,8 +33,8 @@ pub fn mel_to_hz(mel: f64) -> f64 {
 impl MelBank {
     /// Designs `n_mels` filters between `f_min` and `f_max` hertz over the `n_fft / 2 + 1` bins of an FFT.
     ///
-    /// The last bin is at half the sample rate, rounded down, as in torchaudio. For an odd `n_fft` that bin's own
-    /// frequency is half a bin lower; torchaudio ignores that, and so does this design.
+    /// The last bin is at half the sample rate, rounded down, as in torchaudio. For an odd `n_fft` that bin's
+    /// own frequency is half a bin lower; torchaudio ignores that, and so does this design.
     ///
     /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter that is narrower
     /// than the distance of two bins may have no weight at all; its energy is then 0.

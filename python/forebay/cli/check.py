@@ -261,7 +261,7 @@ class Files:
         # Not over the origin: without it an interrupted run could not be continued.
         with io.TextIOWrapper(self.opened(whole, "r+"), encoding="utf-8", newline="\n") as file:
             file.truncate(0)
-            # `bad` is last. Its rows are read from the table one at a time, since a small file may have millions.
+            # `bad` is last. Its rows are read from the table one at a time: a small file may have millions.
             head = io.StringIO()
             json.dump(report, head, indent=1)
             file.write(head.getvalue().removesuffix("[]\n}"))

@@ -247,7 +247,7 @@ class Download:
             try:
                 start, size = span(response, have if "Range" in headers else 0)
             except DownloadError:
-                if response.status == 206:  # else it would not be asked for the whole file, ever
+                if response.status == 206:  # without them the next request is for the whole file
                     file.truncate(0)
                 raise
             tag = content_tag(response)

@@ -607,7 +607,8 @@ impl ReadShard<Rows> for Lines {
     }
 }
 
-/// Whether zstd refuses a window: it allows 2^27 bytes unless told otherwise. The reader keeps its message alone.
+/// Whether zstd refuses a window: it allows 2^27 bytes unless told otherwise. The reader keeps its message
+/// alone.
 fn is_wide_window(error: &io::Error) -> bool {
     use zstd::zstd_safe::{get_error_name, zstd_sys::ZSTD_ErrorCode};
     let code = ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge as usize;

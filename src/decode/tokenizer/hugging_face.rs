@@ -179,8 +179,8 @@ impl General {
 
     /// Appends the ids of `text`.
     ///
-    /// The library panics on some texts with some files, such as a normalizer that replaces the empty string. It
-    /// remains usable: encoding changes nothing but its cache of words.
+    /// The library panics on some texts with some files, such as a normalizer that replaces the empty string.
+    /// It remains usable: encoding changes nothing but its cache of words.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let corrupt = |cause: String| {
             let message = format!("the tokenizers library cannot encode the text: {cause}");

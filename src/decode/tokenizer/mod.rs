@@ -142,9 +142,9 @@ impl Tokenizer {
     /// Whoever encodes many texts on a thread of its own takes an [`Encoder`], whose memory of words stays with it.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the pattern or the library gives up on the text
-    /// (never with the patterns known here), [`ErrorKind::Memory`] if an allocation failed. What was appended until then is taken
-    /// back.
+    /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the pattern or the
+    /// library gives up on the text (never with the patterns known here), [`ErrorKind::Memory`] if an
+    /// allocation failed. What was appended until then is taken back.
     pub fn encode_ordinary(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let mut scratch = locks::lock(&self.0.idle)?.pop().unwrap_or_default();
         let result = self.0.encode(&mut scratch, text, ids);

@@ -1,7 +1,7 @@
 //! One column of one batch, value by value.
 //!
-//! An [`Array`] owns its buffers and, for a dictionary, the parts of it that its indices pointed into so far. A value is an integer,
-//! or the place of its bytes; nulls are `None`.
+//! An [`Array`] owns its buffers and, for a dictionary, the parts of it that its indices pointed into so far.
+//! A value is an integer, or the place of its bytes; nulls are `None`.
 //!
 //! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views, dictionaries.
 

@@ -270,15 +270,18 @@ mod tests {
         decompress(&file, span, Some(codec), 1 << 21, leave).map(|bytes| bytes.to_vec())
     }
 
+    fn compressed(content: &[u8]) -> [(Codec, Vec<u8>); 2] {
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        std::io::Write::write_all(&mut lz4, content).unwrap();
+        [(Codec::Zstd, zstd::encode_all(content, 1).unwrap()), (Codec::Lz4Frame, lz4.finish().unwrap())]
+    }
+
     #[test]
     fn the_claimed_length_is_checked_and_allocates_nothing() {
         let content = vec![5; 1 << 20];
-        let zstd = zstd::encode_all(&content[..], 1).unwrap();
-        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
-        std::io::Write::write_all(&mut lz4, &content).unwrap();
-        let lz4 = lz4.finish().unwrap();
         let n = content.len() as i64;
-        for (codec, payload) in [(Codec::Zstd, &zstd), (Codec::Lz4Frame, &lz4)] {
+        for (codec, payload) in &compressed(&content) {
+            let codec = *codec;
             assert!(decompressed(n, payload, codec).unwrap() == content);
             assert!(decompressed(-1, &content, codec).unwrap() == content);
             assert_eq!(decompressed(i64::MAX, payload, codec).unwrap_err().kind, ErrorKind::TooLarge);
@@ -319,12 +322,9 @@ mod tests {
             // Noise in parts, so that it is larger than a 64th.
             let content: Vec<u8> =
                 (0..slices * SLICE).map(|at| (crate::seed::mix(at) >> (at % 8 * 8)) as u8 & 15).collect();
-            let zstd = zstd::encode_all(&content[..], 1).unwrap();
-            let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
-            std::io::Write::write_all(&mut lz4, &content).unwrap();
-            let lz4 = lz4.finish().unwrap();
             let n = content.len() as i64;
-            for (codec, payload) in [(Codec::Zstd, &zstd), (Codec::Lz4Frame, &lz4)] {
+            for (codec, payload) in &compressed(&content) {
+                let codec = *codec;
                 assert!(decompressed(n, payload, codec).unwrap() == content);
                 assert_eq!(decompressed(n - 1, payload, codec).unwrap_err().kind, ErrorKind::Corrupt);
                 let error =

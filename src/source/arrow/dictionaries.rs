@@ -1,7 +1,8 @@
 //! The dictionaries of a shard, part by part: which one holds a value that a batch points at.
 //!
-//! A dictionary arrives in messages: the first, deltas that add values to it, and replacements, each valid from the next batch on.
-//! A shard may have as many of these as it has batches, so a value is found by binary search, and no batch has a list of its own.
+//! A dictionary arrives in messages: the first, deltas that add values to it, and replacements, each valid
+//! from the next batch on. A shard may have as many of these as it has batches, so a value is found by binary
+//! search, and no batch has a list of its own.
 //!
 //! Source: Arrow columnar format, "Dictionary messages".
 
@@ -56,7 +57,8 @@ impl Dictionaries {
         self.by_id.clear();
     }
 
-    /// The part of dictionary `id` that has the value at `index` for batch `batch`: its number, itself, and the value's place in it.
+    /// The part of dictionary `id` that has the value at `index` for batch `batch`: its number, itself, and
+    /// the value's place in it.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if there is no such value.

@@ -1,8 +1,8 @@
 //! The schema of a shard and the footer of an Arrow file, within limits.
 //!
-//! Both are flatbuffers, verified by `arrow-ipc`. The verifier counts a name or a child that many fields point at once; the schema that
-//! `arrow-ipc` makes of it has a copy for each. So the copies are counted before they are made. Source: Arrow columnar format,
-//! "IPC file format", "Schema message".
+//! Both are flatbuffers, verified by `arrow-ipc`. The verifier counts a name or a child that many fields
+//! point at once; the schema that `arrow-ipc` makes of it has a copy for each. So the copies are counted
+//! before they are made. Source: Arrow columnar format, "IPC file format", "Schema message".
 
 use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::Schema;
@@ -99,7 +99,8 @@ pub(crate) fn schema_of_footer(footer: &Footer) -> Result<Schema, Stop> {
     convert(schema, footer.bytes.len(), footer.at)
 }
 
-/// The error for a footer whose blocks overlap. Since they do not, they are together no longer than the file, which bounds the work.
+/// The error for a footer whose blocks overlap. Since they do not, they are together no longer than the file,
+/// which bounds the work.
 pub(crate) fn names_twice(at: u64) -> Stop {
     unusable("names bytes twice", at)
 }
@@ -127,7 +128,8 @@ pub(crate) fn schema_of(message: &Message<'_>, head: Head) -> Result<Schema, Sto
 /// The schema in metadata of `len` bytes.
 ///
 /// # Errors
-/// Damage if it cannot be read, or if shared fields make it far larger than its metadata; an error if it is big-endian.
+/// Damage if it cannot be read, or if shared fields make it far larger than its metadata; an error if it is
+/// big-endian.
 fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema, Stop> {
     let own = size_of_pairs(schema.custom_metadata().into_iter().flatten());
     let size = own.saturating_add(size_of_fields(schema.fields().into_iter().flatten()));
@@ -145,8 +147,9 @@ fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema,
     })
 }
 
-/// The bytes of fields once each has its own name, metadata, type and children: a name, or a struct, that a thousand fields point at
-/// is counted a thousand times. The verifier holds them to 64 levels and a million fields.
+/// The bytes of fields once each has its own name, metadata, type and children: a name, or a struct, that a
+/// thousand fields point at is counted a thousand times. The verifier holds them to 64 levels and a million
+/// fields.
 fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
     fields.fold(0u64, |sum, field| {
         let name = field.name().map_or(0, str::len);
@@ -171,13 +174,14 @@ mod tests {
 
     use super::*;
 
-    /// Levels of structs that each name the one below several times, all under one name; what becomes of the schema.
+    /// Levels of structs that each name the one below several times, all under one name; what becomes of the
+    /// schema.
     fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
         shared_with(levels, times, name, 0, 0)
     }
 
-    /// The same, where each field has a time zone of `zone` bytes instead of a struct, and the schema `pairs` pairs of metadata
-    /// that are one.
+    /// The same, where each field has a time zone of `zone` bytes instead of a struct, and the schema `pairs`
+    /// pairs of metadata that are one.
     fn shared_with(
         levels: usize,
         times: usize,

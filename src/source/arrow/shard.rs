@@ -106,7 +106,8 @@ pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
     pub index: Arc<Index>,
-    /// The gate of its reader for the memory of decompressed buffers, and whether they serve later rows as well.
+    /// The gate of its reader for the memory of decompressed buffers, and whether they serve later rows as
+    /// well.
     pub leave: Leave,
     pub is_kept: bool,
     /// Whether any was granted yet: most shards never need a permit.

@@ -59,7 +59,8 @@ struct Inner {
 struct State {
     /// What was read last of each extent: from where, the bytes.
     windows: Vec<(u64, Bytes)>,
-    /// The largest page of each column since the batch began, and of each dictionary: column, whether a dictionary, bytes.
+    /// The largest page of each column since the batch began, and of each dictionary: column, whether a
+    /// dictionary, bytes.
     largest: Vec<((usize, bool), u64)>,
     /// Bytes that the batch holds beyond these.
     beyond: u64,
@@ -145,7 +146,8 @@ impl Chunks {
         self.0.state().pages.iter().map(|(_, permit)| permit.clone()).collect()
     }
 
-    /// Counts a page of `size` bytes, and `expanded` bytes of its values; what the batch then holds beyond the largest pages.
+    /// Counts a page of `size` bytes, and `expanded` bytes of its values; what the batch then holds beyond
+    /// the largest pages.
     pub(super) fn hold(&self, of: (usize, bool), size: u64, expanded: u64) -> u64 {
         let state = &mut *self.0.state();
         // Of two pages the smaller one is what a row alone would not hold.

@@ -36,7 +36,8 @@ pub(super) struct Footer<'a> {
     _turn: Option<MutexGuard<'a, ()>>,
 }
 
-/// Reads the metadata of `file`, checked as far as rows are counted by them. Who shares `turns` reads long ones one at a time.
+/// Reads the metadata of `file`, checked as far as rows are counted by them. Who shares `turns` reads long
+/// ones one at a time.
 ///
 /// # Errors
 /// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].

@@ -1,9 +1,9 @@
 //! Decodes the rows of one row group, some at a time.
 //!
-//! Rows that are wanted in order come out of one decoder that runs along the pages; each page is decompressed once. Where a batch
-//! comes to too much, a decoder of one row at a time runs along in its place. Where one fails, the rows of the failed batch are
-//! decoded one by one, each by a decoder of its own that skips to it. So the verdict on a row depends on the file alone, and not
-//! on which rows were read before it.
+//! Rows that are wanted in order come out of one decoder that runs along the pages; each page is decompressed
+//! once. Where a batch comes to too much, a decoder of one row at a time runs along in its place. Where one
+//! fails, the rows of the failed batch are decoded one by one, each by a decoder of its own that skips to it.
+//! So the verdict on a row depends on the file alone, and not on which rows were read before it.
 
 use std::{
     iter,
@@ -51,6 +51,17 @@ pub(super) struct OpenFile {
     pub max_record_bytes: u64,
 }
 
+/// What a decoder reads.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub open: &'a OpenFile,
+    pub blocks: &'a Arc<BlockPool>,
+    pub leave: &'a Leave,
+    pub recent: &'a Recent,
+    /// The row group.
+    pub group: usize,
+}
+
 /// A decoder that runs along a row group.
 pub(super) struct Decoder {
     reader: ParquetRecordBatchReader,
@@ -59,56 +70,33 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of the rows from `first` on, which are wanted all.
-    pub(super) fn from(
-        open: &OpenFile,
-        blocks: &Arc<BlockPool>,
-        leave: &Leave,
-        recent: &Recent,
-        group: usize,
-        first: u64,
-    ) -> Result<Self> {
-        let n_rows = rows_of(open, group);
-        Self::new(open, blocks, leave, recent, group, (first..n_rows, batch_rows(open, group)), BLOCK)
-    }
-
-    /// The same for rows of which a batch comes to too much: one row at a time.
+    /// A decoder of the rows from `first` on, all of which are wanted.
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub(super) fn one_by_one(
-        open: &OpenFile,
-        blocks: &Arc<BlockPool>,
-        leave: &Leave,
-        recent: &Recent,
-        group: usize,
-        first: u64,
-    ) -> Result<Self> {
-        let n_rows = rows_of(open, group);
-        Self::new(open, blocks, leave, recent, group, (first..n_rows, 1), BLOCK)
+    pub(super) fn from(input: Input<'_>, first: u64) -> Result<Self> {
+        Self::new(input, first..rows_of(input.open, input.group), batch_rows(input.open, input.group), BLOCK)
     }
 
-    /// The values of one row, for another caller.
-    pub(super) fn one(
-        open: &OpenFile,
-        blocks: &Arc<BlockPool>,
-        recent: &Recent,
-        group: usize,
-        row: u64,
-    ) -> Result<Values> {
-        let (rows, block) = ((row..row + 1, 1), SMALL_BLOCK);
-        Self::new(open, blocks, &Leave::default(), recent, group, rows, block)?.next(open, group)
+    /// The same, one row at a time: where a batch exceeds the limit.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) fn one_by_one(input: Input<'_>, first: u64) -> Result<Self> {
+        Self::new(input, first..rows_of(input.open, input.group), 1, BLOCK)
     }
 
-    fn new(
-        open: &OpenFile,
-        blocks: &Arc<BlockPool>,
-        leave: &Leave,
-        recent: &Recent,
-        group: usize,
-        (rows, batch_rows): (Range<u64>, u64),
-        block: u64,
-    ) -> Result<Self> {
+    /// The values of one row. Its memory is the caller's to ask for.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) fn one(input: Input<'_>, row: u64) -> Result<Values> {
+        let input = Input { leave: &Leave::default(), ..input };
+        Self::new(input, row..row + 1, 1, SMALL_BLOCK)?.next(input.open, input.group)
+    }
+
+    fn new(input: Input<'_>, rows: Range<u64>, batch_rows: u64, block: u64) -> Result<Self> {
+        let Input { open, blocks, leave, recent, group } = input;
         let metadata = metadata_of(open, group)?;
         let row_group = metadata.row_group(0);
         let wanted = chunks_of(row_group, open).map_err(|error| named(error, group))?;

@@ -4,10 +4,11 @@
 //! dictionary, and the number of lengths of a delta encoding. A page that claims more than its bytes can hold
 //! is refused, and so is an invalid header (`thrift`); the decoder checks all else.
 //!
-//! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than their average, or
-//! values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the page for a MiB. So a batch of several
-//! rows may hold at most [`MAX_BATCH`] beyond what its costliest row needs alone: the largest page of each column, and a dictionary.
-//! Of a larger batch the rows are decoded one by one, by a decoder that runs along the pages: each is decompressed once.
+//! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than
+//! their average, or values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of
+//! the page for a MiB. So a batch of several rows may hold at most [`MAX_BATCH`] beyond what its costliest
+//! row needs alone: the largest page of each column, and a dictionary. Of a larger batch the rows are decoded
+//! one by one, by a decoder that runs along the pages: each is decompressed once.
 //!
 //! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the largest ratios follow
 //! from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate copies 258 by 2 bits.
@@ -39,7 +40,8 @@ const USUAL_PAGE: u64 = 8 << 20;
 const USUAL_RATIO: u64 = 64;
 /// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
-/// The most bytes of a decoded value, unless the column has values of one length: a number, or a view of bytes.
+/// The most bytes of a decoded value, unless the column has values of one length: a number, or a view of
+/// bytes.
 pub(super) const VALUE: u64 = 16;
 
 /// Where a column chunk lies, and how large its pages may be.
@@ -311,8 +313,8 @@ pub(super) struct Checked {
     pub deferred: Option<u64>,
 }
 
-/// The page of each column that was decompressed last, and its dictionary: most often the next decoder of the row group
-/// needs them again. Without them a row of a damaged page would cost the whole page, for each row.
+/// The page of each column that was decompressed last, and its dictionary: most often the next decoder of the
+/// row group needs them again. Without them a row of a damaged page would cost the whole page, for each row.
 #[derive(Clone, Default)]
 pub(super) struct Recent(Arc<Mutex<Vec<Known>>>);
 

@@ -1,7 +1,8 @@
 //! Where the wanted columns of each row group lie: all that is kept of a footer once a file is open.
 //!
-//! In goes the decoder's metadata, which take a kilobyte of memory for each column of each row group, wanted or not. Out comes some
-//! 60 bytes for each wanted one, shared by all readers of the file, and from these the metadata of one row group while it is read.
+//! In goes the decoder's metadata, which take a kilobyte of memory for each column of each row group, wanted
+//! or not. Out comes some 60 bytes for each wanted one, shared by all readers of the file, and from these the
+//! metadata of one row group while it is read.
 
 use ::parquet::{
     basic::Compression,
@@ -94,10 +95,12 @@ impl Places {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// The metadata of one row group, as those of a file of its own; `schema` has the wanted columns and no others.
+    /// The metadata of one row group, as those of a file of its own; `schema` has the wanted columns and no
+    /// others.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the row group lacks a column, [`ErrorKind::Unsupported`] if one lies in another file.
+    /// [`ErrorKind::Corrupt`] if the row group lacks a column, [`ErrorKind::Unsupported`] if one lies in
+    /// another file.
     pub(super) fn metadata(&self, group: usize, schema: &SchemaDescPtr) -> Result<ParquetMetaData> {
         let Some(&rows) = self.rows.get(group) else {
             let message = format!("the footer lists {} row groups", self.rows.len());

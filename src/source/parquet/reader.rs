@@ -3,8 +3,8 @@
 //! Rows that are read in order are decoded together, a batch at a time, and handed out as slices of the
 //! decoded pages: the reader holds only the current batch; earlier ones are held by their remaining slices. A
 //! row that is read alone costs the pages that it is in, and leaves the current batch in place; it is copied,
-//! so that it keeps no other memory alive. Records are also copied out of a page that nobody counts and that is
-//! much larger than the batch's records in it.
+//! so that it keeps no other memory alive. Records are also copied out of a page that no permit counts and that
+//! is much larger than the batch's records in it.
 
 use std::{
     ops::Range,
@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::{
     ParquetSource,
-    group::{Decoder, OpenFile},
+    group::{Decoder, Input, OpenFile},
     pages::Recent,
     values::Values,
 };
@@ -189,8 +189,9 @@ impl ParquetReader {
             let bytes = open.places.bytes(group.index).saturating_mul(2);
             self.permit = self.leave.admit(bytes)?;
             let torn = self.current.iter().find(|current| current.group == at && current.torn.contains(&row));
-            let recent = torn.map(|current| current.recent.clone()).unwrap_or_default();
-            return take(&Decoder::one(open, &source.blocks, &recent, group.index, row)?, 0);
+            let recent = &torn.map(|current| current.recent.clone()).unwrap_or_default();
+            let (blocks, leave) = (&source.blocks, &self.leave);
+            return take(&Decoder::one(Input { open, blocks, leave, recent, group: group.index }, row)?, 0);
         }
         let current = match &mut self.current {
             Some(current) if current.group == at => current,
@@ -206,10 +207,11 @@ impl ParquetReader {
                 recent: Recent::default(),
             }),
         };
-        let recent = current.recent.clone();
-        match current.decode(open, &source, &self.leave, group.index, row)? {
+        let recent = &current.recent.clone();
+        let input = Input { open, blocks: &source.blocks, leave: &self.leave, recent, group: group.index };
+        match current.decode(input, row)? {
             Some((first, batch)) => take(batch, (row - first) as usize),
-            None => take(&Decoder::one(open, &source.blocks, &recent, group.index, row)?, 0),
+            None => take(&Decoder::one(input, row)?, 0),
         }
     }
 
@@ -242,14 +244,7 @@ impl ParquetReader {
 
 impl Current {
     /// The batch that holds `row`, with its first row; None if the row must be decoded alone.
-    fn decode(
-        &mut self,
-        open: &OpenFile,
-        source: &ParquetSource,
-        leave: &Leave,
-        group: usize,
-        row: u64,
-    ) -> Result<Option<(u64, &Values)>> {
+    fn decode(&mut self, input: Input<'_>, row: u64) -> Result<Option<(u64, &Values)>> {
         if self.torn.contains(&row) {
             return Ok(None);
         }
@@ -260,7 +255,7 @@ impl Current {
                 self.next = row;
                 self.is_single = self.singles.contains(&row);
                 let new = if self.is_single { Decoder::one_by_one } else { Decoder::from };
-                self.decoder = match new(open, &source.blocks, leave, &self.recent, group, row) {
+                self.decoder = match new(input, row) {
                     Ok(decoder) => Some(decoder),
                     Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),
                     Err(error) => return Err(error),
@@ -268,7 +263,7 @@ impl Current {
             }
             let Some(decoder) = &mut self.decoder else { return Ok(None) };
             let rows = self.next..self.next + decoder.batch_rows();
-            match decoder.next(open, group) {
+            match decoder.next(input.open, input.group) {
                 Ok(values) => {
                     self.next = rows.start + values.n_rows as u64;
                     if row < self.next {
@@ -404,7 +399,8 @@ mod tests {
     fn rows_that_exceed_a_batch_share_their_pages() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        // 36 000 rows of a byte, then pages of 40 MiB, each of 80 rows: a batch by the average is of 200 rows and more.
+        // 36 000 rows of a byte, then pages of 40 MiB, each of 80 rows: a batch by the average is of 200 rows
+        // and more.
         let size = |row: u64| if row < 36_000 { 1 } else { 512 << 10 };
         let properties = WriterProperties::builder().set_write_batch_size(80);
         let properties = properties.set_data_page_row_count_limit(80);

@@ -27,7 +27,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
 
 use super::{
     footer,
-    group::{Decoder, OpenFile},
+    group::{Decoder, Input, OpenFile},
     pages::Recent,
     places::Places,
     plan::{self, Plan},
@@ -151,11 +151,13 @@ impl ParquetTable {
     fn decode(&mut self, n: u64) -> Result<RecordBatch> {
         loop {
             let (group, row) = (self.group, self.row);
+            let (open, blocks) = (&self.open, &self.blocks);
+            let input = Input { open, blocks, leave: &Leave::default(), recent: &Recent::default(), group };
             let decoder = match self.decoder.take() {
                 Some(decoder) => Ok(decoder),
                 None => {
                     let new = if row < self.single_until { Decoder::one_by_one } else { Decoder::from };
-                    new(&self.open, &self.blocks, &Leave::default(), &Recent::default(), group, row)
+                    new(input, row)
                 }
             };
             let mut decoder = decoder?;
