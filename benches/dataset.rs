@@ -12,9 +12,10 @@ use forebay::{
     cache::{CacheWriter, Column, DataType, Processed, WriterOptions},
     config::RowConfig,
     dataset::{CacheStore, Dataset, Field, Leaf, Length, MixtureRules, Selection, TokenLeaf},
+    engine::{Engine, Step},
     order::{Stage, Stop},
-    pipeline::{DatasetSource, DatasetTask, Engine, SharedTask, Step},
     seed::{below, mix},
+    tasks::{DatasetSource, DatasetTask, SharedTask},
 };
 
 const BATCH: u64 = 1024;

@@ -22,9 +22,9 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
     decode::{AudioDecoder, Planes},
-    pipeline::AudioTask,
     record::{Batches, Collate, Record, Stage, Task},
     seed::{below, mix},
+    tasks::AudioTask,
 };
 
 const FILES: [&str; 5] = ["wav.wav", "flac.flac", "mp3.mp3", "ogg.ogg", "ogg_44100_stereo.ogg"];

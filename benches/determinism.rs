@@ -14,8 +14,8 @@ use std::{
 
 use forebay::{
     Result,
+    engine::{Engine, Plan, Step},
     order::Order,
-    pipeline::{Engine, Plan, Step},
     record::{Batches, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed::mix,
 };

@@ -13,8 +13,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
+    engine::{Engine, Plan, meter_examples},
     order::Order,
-    pipeline::{Engine, Plan, meter_examples},
 };
 use toy::{QUICK, Toy, Work, next, toy};
 

@@ -23,8 +23,8 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use forebay::{
     Result,
+    engine::{Auto, Engine, Plan, Policy, Step},
     order::Order,
-    pipeline::{Auto, Engine, Plan, Policy, Step},
     record::{Batches, Collate, Record, Stage, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };

@@ -22,9 +22,10 @@ pub use tokens::TokenConfig;
 use crate::{
     Error, ErrorKind, Result,
     dtype::Dtype,
+    engine::{AUTO_PREFETCH, Auto, MixturePlan, Plan, cores},
     memory::{self, MOST_READERS, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stage, Stop},
-    pipeline::{AUTO_PREFETCH, AudioPlan, Auto, MixturePlan, Plan, cores},
+    tasks::AudioPlan,
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 

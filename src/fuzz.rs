@@ -20,13 +20,14 @@ use crate::{
     cache::{build::inputs::fuzz as inputs, fuzz as cache},
     config::Count,
     decode::{AudioDecoder, Planes, audio, tokenizer},
-    pipeline::{AudioTask, CheckTask, Engine, Plan, Step},
+    engine::{Engine, Plan, Step},
     record::{ReadRecords, Source, Task},
     source::{
         ArrowOptions, ArrowSource, ReadAt, Recordings, Storage, Version,
         parquet::{ParquetOptions, ParquetSource, fuzz as parquet},
     },
     state::{Identity, Share},
+    tasks::{AudioTask, CheckTask},
 };
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!                                  channel
 //! ```
 //!
-//! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its neighbours; [`pipeline`] alone
+//! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its neighbours; [`engine`] alone
 //! connects stages and owns threads; `python` alone knows PyO3.
 //!
 //! What it promises: batches are a pure function of files and configuration, bit for bit, whatever the number of threads and
@@ -43,7 +43,8 @@ pub mod shuffle;
 pub mod batch;
 #[cfg(feature = "cache")]
 pub mod dataset;
-pub mod pipeline;
+pub mod engine;
+pub mod tasks;
 #[cfg(feature = "arrow")]
 pub mod state;
 #[cfg(feature = "cache")]

@@ -9,7 +9,7 @@
 
 use crate::{
     Error, ErrorKind, Result,
-    pipeline::{AUTO_PREFETCH, Plan},
+    engine::{AUTO_PREFETCH, Plan},
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.
@@ -164,7 +164,7 @@ pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LoaderConfig, config::Count, pipeline::Auto};
+    use crate::{LoaderConfig, config::Count, engine::Auto};
     use proptest::prelude::*;
 
     const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30 };

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
-    pipeline::{Canon, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position},
+    engine::{Canon, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position},
     record::{Held, Standing, Standings},
 };
 

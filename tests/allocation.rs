@@ -16,9 +16,9 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     LoaderConfig,
-    pipeline::AudioTask,
     record::{Batches, Collate, Record, Stage, Task},
     seed::mix,
+    tasks::AudioTask,
     transform::{CropRule, Document, Packer},
 };
 

@@ -15,7 +15,7 @@ use forebay::{
         inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
     },
     cache::{CacheReader, CacheWriter, Column, Compression, DataType, Ledger, Processed, WriterOptions},
-    pipeline::Policy,
+    engine::Policy,
 };
 use proptest::prelude::*;
 use serde_json::json;

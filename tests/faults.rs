@@ -24,8 +24,8 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use forebay::{
     Error, ErrorKind, Result,
+    engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::Order,
-    pipeline::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     record::{Batches, Collate, Record, Stage, Task},
     seed,
     source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version},

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use forebay::{
     ErrorKind, LoaderConfig,
     dtype::Typed,
-    pipeline::{AudioStage, AudioTask},
     record::{Record, Stage, Task},
+    tasks::{AudioStage, AudioTask},
 };
 use hostile_common::{
     Tally, lies,

@@ -415,7 +415,7 @@ fn footers_that_lie() {
 /// Reads some batches of a file as the build of a cache does.
 #[cfg(feature = "cache")]
 fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
-    let policy = forebay::pipeline::Policy { skip_bad: true, ..Default::default() };
+    let policy = forebay::engine::Policy { skip_bad: true, ..Default::default() };
     let limits = Limits { max_record_bytes: 1 << 20, ..Limits::default() };
     let files = Files::new(vec![path.into()], Want::All, limits).map_err(|error| error.kind)?;
     let mut reader = files.open(0, 0, 128).map_err(|error| error.kind)?;
@@ -563,7 +563,7 @@ fn recordings_of_a_batch_come_in_pieces() {
         )
         .unwrap();
         let mut reader = files.open(0, 0, 16).unwrap();
-        let policy = forebay::pipeline::Policy::default();
+        let policy = forebay::engine::Policy::default();
         let (mut found, mut row) = (Vec::new(), 0);
         while let Some(piece) = reader.next(&mut Skips::new(&policy, row)).unwrap() {
             found.push((piece.rows, piece.ends_batch));

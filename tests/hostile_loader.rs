@@ -27,9 +27,10 @@ use arrow_array::{ArrayRef, NullArray, StringArray, StructArray};
 use forebay::{
     ErrorKind, LoaderConfig, Result,
     config::Count,
-    pipeline::{AudioTask, CheckTask, Engine, Plan, Step},
+    engine::{Engine, Plan, Step},
     record::{Collate, Task},
     source::{ArrowOptions, Recordings},
+    tasks::{AudioTask, CheckTask},
 };
 use mutate::{Rng, mutate};
 use parquet::{basic::Compression, file::properties::WriterProperties};

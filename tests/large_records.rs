@@ -20,8 +20,8 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
+    engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stage as MixtureStage, Stop},
-    pipeline::{Engine, MixturePlan, Plan, Step},
     record::{
         Batches, Collate, Excerpt, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ, Source, Stage,
         Task,

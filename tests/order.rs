@@ -14,8 +14,8 @@ use std::{
 
 use forebay::{
     ErrorKind,
+    engine::{Canon, Engine, MixturePlan, Plan, Position, Step},
     order::{Order, Stage, Stop},
-    pipeline::{Canon, Engine, MixturePlan, Plan, Position, Step},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use forebay::{
     Error, ErrorKind, Result,
+    engine::{Delivered, Engine, Plan, Position, Step},
     order::{Groups, Order, Stride},
-    pipeline::{Delivered, Engine, Plan, Position, Step},
     record::{Batches, Collate, Held, Standing, Task},
     seed,
 };

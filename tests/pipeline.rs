@@ -17,8 +17,8 @@ use std::{
 
 use forebay::{
     ErrorKind, Result,
+    engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::Order,
-    pipeline::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Source, Task},
     seed,
 };

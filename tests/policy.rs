@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use forebay::{
     ErrorKind,
+    engine::{Delivered, Engine, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
     order::Order,
-    pipeline::{Delivered, Engine, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
     seed,
 };
 use proptest::prelude::*;

@@ -22,8 +22,8 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay::{
     ErrorKind, Result,
+    engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::Order,
-    pipeline::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     record::{Batches, Collate, Record, Stage, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };

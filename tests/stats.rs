@@ -16,8 +16,8 @@ use std::{
 
 use forebay::{
     ErrorKind,
+    engine::{Auto, Control, Counters, Engine, Plan, Queues, Report, Stats, meter_examples},
     order::Order,
-    pipeline::{Auto, Control, Counters, Engine, Plan, Queues, Report, Stats, meter_examples},
 };
 use patience::{undisturbed, until};
 use serde_json::Value;

@@ -17,7 +17,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{datatype::DataType, json::read_metadata, layout::MAX_RANK, owned, reader::Field};
-use crate::{Error, ErrorKind, Result, pipeline::LISTED};
+use crate::{Error, ErrorKind, Result, engine::LISTED};
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";

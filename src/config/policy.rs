@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::shown;
-use crate::pipeline::{MaxErrors, Policy};
+use crate::engine::{MaxErrors, Policy};
 
 /// Parameters about records that fail.
 #[derive(Debug, Clone, PartialEq)]

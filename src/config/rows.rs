@@ -3,9 +3,10 @@
 use super::{Count, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
+    engine::{AUTO_PREFETCH, Auto, Plan, Policy},
     memory::RAW_CHANNEL_BYTES,
     order::Order,
-    pipeline::{AUTO_PREFETCH, Auto, Plan, Policy, RowShare},
+    tasks::RowShare,
 };
 
 /// Parameters of a loader of datasets, in the order of its signature.

@@ -6,9 +6,9 @@ use super::{Count, PolicyConfig, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, IdType, PackPlan},
+    engine::{AUTO_PREFETCH, Auto, Plan},
     memory::RAW_CHANNEL_BYTES,
     order::{Groups, Order, Stride},
-    pipeline::{AUTO_PREFETCH, Auto, Plan},
     transform::CropRule,
 };
 

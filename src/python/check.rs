@@ -18,9 +18,10 @@ use super::{
 use crate::{
     Error, ErrorKind,
     decode::Info,
-    pipeline::{CHECKED_TOGETHER, CheckTask, Engine, Finding},
+    engine::Engine,
     record::Source,
     source::{ArrowOptions, Recordings, RecordingsReader},
+    tasks::{CHECKED_TOGETHER, CheckTask, Finding},
 };
 
 /// A row of the report.

@@ -24,9 +24,10 @@ use crate::{
     Error, ErrorKind, Result,
     config::{RowConfig, shown},
     dataset::Length,
-    pipeline::{DatasetSource, DatasetTask, Engine, RowShare, Rows, SharedTask, epoch_out_of_range},
+    engine::{Engine, epoch_out_of_range},
     seed::mix,
     state::{Identity, Share},
+    tasks::{DatasetSource, DatasetTask, RowShare, Rows, SharedTask},
 };
 
 type RowEngine = Engine<DatasetSource, SharedTask>;

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    pipeline::{BatchOf, Control, Counters, Engine, ExampleOf, Queues, Step},
+    engine::{BatchOf, Control, Counters, Engine, ExampleOf, Queues, Step},
     record::{Source, Task},
     source::Shard,
 };

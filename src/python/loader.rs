@@ -33,9 +33,10 @@ use crate::{
     batch::AudioBatch,
     config::{MixtureConfig, PolicyConfig, shown},
     dtype::Typed,
-    pipeline::{AudioPlan, AudioTask, Engine, MaxErrors, closed, epoch_out_of_range},
+    engine::{Engine, MaxErrors, closed, epoch_out_of_range},
     source::{ArrowOptions, Recordings},
     state::Identity,
+    tasks::{AudioPlan, AudioTask},
 };
 
 type AudioEngine = Engine<Recordings, AudioTask>;

@@ -42,7 +42,7 @@ use std::{
 use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
-use crate::pipeline;
+use crate::engine;
 
 /// The longest time of a wait between checks of pending signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ trait Close: Send + Sync {
     fn close(&self);
 }
 
-impl<E: Send> Close for pipeline::Control<E> {
+impl<E: Send> Close for engine::Control<E> {
     fn close(&self) {
         Self::close(self);
     }
@@ -62,8 +62,8 @@ impl<E: Send> Close for pipeline::Control<E> {
 static LIVE: Mutex<Vec<(u32, Weak<dyn Close>)>> = Mutex::new(Vec::new());
 
 /// Remembers a loader for [`_close_all`].
-fn remember<E: Send + 'static>(control: &Arc<pipeline::Control<E>>) {
-    let control: Weak<pipeline::Control<E>> = Arc::downgrade(control);
+fn remember<E: Send + 'static>(control: &Arc<engine::Control<E>>) {
+    let control: Weak<engine::Control<E>> = Arc::downgrade(control);
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     live.retain(|(_, other)| other.strong_count() > 0);
     live.push((std::process::id(), control));
@@ -87,7 +87,7 @@ fn _close_all(py: Python<'_>) {
 #[pyo3(signature = (fixed_ms=0.0, random_ms=0.0))]
 fn _inject_delays(fixed_ms: f64, random_ms: f64) {
     let ms = |value: f64| Duration::from_secs_f64(value.clamp(0.0, 60_000.0) / 1e3);
-    pipeline::inject_delays(ms(fixed_ms), ms(random_ms));
+    engine::inject_delays(ms(fixed_ms), ms(random_ms));
 }
 
 /// For tests: a worker of a loader that starts from now on panics when it gets `row`, while it holds all
@@ -95,7 +95,7 @@ fn _inject_delays(fixed_ms: f64, random_ms: f64) {
 #[pyfunction]
 #[pyo3(signature = (row=None))]
 fn _inject_panic(row: Option<u64>) {
-    pipeline::inject_panic_at(row);
+    engine::inject_panic_at(row);
 }
 
 /// For tests: logs `n` records without the GIL, as forebay's threads do.

@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use super::{exclude, sources::pair, whole::int64};
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
-    pipeline::AudioPlan,
     seed::mix,
     source::Recordings,
     state::{Identity, Share},
+    tasks::AudioPlan,
 };
 
 /// The parameters that define the batches of a loader of recordings.

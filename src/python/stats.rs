@@ -2,7 +2,7 @@
 
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::pipeline::{Counters, Delivered, Queues, Report, StageTimes, Times};
+use crate::engine::{Counters, Delivered, Queues, Report, StageTimes, Times};
 
 /// What `Loader.stats()` returns.
 pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResult<Bound<'py, PyDict>> {

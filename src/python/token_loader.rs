@@ -35,11 +35,12 @@ use crate::{
     batch::{Extras, Ids, Packing, TokenBatch},
     config::{PolicyConfig, TokenConfig, shown},
     decode::tokenizer::TokenizerOptions,
+    engine::{Engine, Losses, MaxErrors, Position, epoch_out_of_range},
     order::{Groups, Place, Stride},
-    pipeline::{Engine, Losses, MaxErrors, Position, TokenTask, epoch_out_of_range},
     record::Standing,
     source::parquet::{ParquetOptions, ParquetSource, Split, list_files, split},
     state::{Identity, Share, merge},
+    tasks::TokenTask,
 };
 
 type TokenEngine = Engine<ParquetSource, TokenTask>;

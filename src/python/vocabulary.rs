@@ -12,8 +12,8 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     decode::tokenizer::{Tokenizer, TokenizerOptions},
-    pipeline::{Encode, Vocabulary},
     seed::mix,
+    tasks::{Encode, Vocabulary},
 };
 
 /// A tokenizer as given by the user.

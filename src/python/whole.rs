@@ -13,7 +13,7 @@ use pyo3::{
 };
 
 use super::errors::to_python;
-use crate::{Error, ErrorKind, config::Count, pipeline::MaxErrors};
+use crate::{Error, ErrorKind, config::Count, engine::MaxErrors};
 
 pub fn int64(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     let nearest = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;

@@ -19,8 +19,8 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
+    engine::{Auto, Engine, Plan, Policy, Step},
     order::Order,
-    pipeline::{Auto, Engine, Plan, Policy, Step},
     record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
     seed,
 };

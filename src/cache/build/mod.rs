@@ -43,7 +43,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    pipeline::{Account, LISTED, MaxErrors, Policy, Tally, Threads},
+    engine::{Account, LISTED, MaxErrors, Policy, Tally, Threads},
     seed::mix,
 };
 

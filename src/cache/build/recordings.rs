@@ -12,9 +12,9 @@ use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
     decode::{AudioDecoder, KEPT_SAMPLES, Planes},
-    pipeline::{check_seconds, mean_of_channels},
     record::RawRecord,
     room,
+    tasks::{check_seconds, mean_of_channels},
     transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
 };
 

@@ -4,7 +4,7 @@
 //! of its shard and of the processor, and never of other documents, so that the same ones are left out in every run. What
 //! condemns more than one document (a damaged page, a file that ends too early) is no business of this, and ends the build.
 
-use crate::{Error, ErrorKind, Result, pipeline::Policy};
+use crate::{Error, ErrorKind, Result, engine::Policy};
 
 /// What a batch loses.
 #[derive(Debug)]

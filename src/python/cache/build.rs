@@ -26,7 +26,7 @@ use crate::{
         },
     },
     config::{LimitConfig, PolicyConfig},
-    pipeline::{MaxErrors, Policy},
+    engine::{MaxErrors, Policy},
     python::{
         allow_paths,
         calls::expect_calls,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::{
     order::Window,
-    pipeline::{Budget, Crew, Turns},
+    engine::{Budget, Crew, Turns},
     record::Granted,
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };

@@ -10,16 +10,16 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::{
-    demand::{Aside, Substitute},
-    ledger::LISTED,
-    meter::Stopwatch,
-    policy::{Policy, Tally},
-    run::{FromAside, Shared},
-    stats::{Counters, Delivered},
-};
 use crate::{
     Error, ErrorKind, Result,
+    engine::{
+        failures::list::LISTED,
+        failures::policy::{Policy, Tally},
+        flow::demand::{Aside, Substitute},
+        flow::run::{FromAside, Shared},
+        observe::meter::Stopwatch,
+        observe::stats::{Counters, Delivered},
+    },
     order::{Draw, Schedule},
     record::{Collate, Held, Standing, Standings},
     shuffle::Popped,
@@ -40,12 +40,12 @@ pub enum Step<B> {
 }
 
 /// A complete batch.
-pub(super) struct Complete<B> {
-    pub(super) batch: B,
+pub(crate) struct Complete<B> {
+    pub(crate) batch: B,
     /// Where the streams stand after it, if its number does not tell.
-    pub(super) standings: Option<Standings>,
+    pub(crate) standings: Option<Standings>,
     /// Counts to be added once the batch is handed out.
-    pub(super) counts: Delivered,
+    pub(crate) counts: Delivered,
 }
 
 /// What was held where the run was started, and has to be read again.
@@ -56,17 +56,17 @@ struct Returning<E> {
 }
 
 /// Where a run begins.
-pub(super) struct Begin {
+pub(crate) struct Begin {
     /// The first batch.
-    pub(super) batch: u64,
+    pub(crate) batch: u64,
     /// Draws made before it, by stream.
-    pub(super) draws: Vec<u64>,
+    pub(crate) draws: Vec<u64>,
     /// What is held for the collator, by stream, and was asked for.
-    pub(super) held: Vec<Vec<Held>>,
+    pub(crate) held: Vec<Vec<Held>>,
 }
 
 /// Assembles the batches of one run.
-pub(super) struct Consumer<C: Collate> {
+pub(crate) struct Consumer<C: Collate> {
     shared: Arc<Shared<C::Example>>,
     asides: Receiver<FromAside<C::Example>>,
     /// By stream; empty once all have come.
@@ -96,12 +96,12 @@ pub(super) struct Consumer<C: Collate> {
     ending: Vec<(usize, Error)>,
     fatal: Option<Error>,
     /// The time of the thread that makes the batches.
-    pub(super) watch: Stopwatch,
+    pub(crate) watch: Stopwatch,
 }
 
 impl<C: Collate> Consumer<C> {
     /// A consumer of a run.
-    pub(super) fn new(
+    pub(crate) fn new(
         shared: Arc<Shared<C::Example>>,
         asides: Receiver<FromAside<C::Example>>,
         collate: C,
@@ -140,7 +140,7 @@ impl<C: Collate> Consumer<C> {
 
     /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position
     /// order. `None` stands for one that is left out, because all of its records are bad.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         timeout: Duration,
         mut report: impl FnMut(Error),
@@ -195,7 +195,7 @@ impl<C: Collate> Consumer<C> {
 
     /// Returns the counts since the last batch that was handed out, once: for one that is left out, and after
     /// the last one.
-    pub(super) fn rest(&mut self) -> Delivered {
+    pub(crate) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.counts)
     }
 
@@ -265,7 +265,7 @@ impl<C: Collate> Consumer<C> {
     }
 
     /// The number of the batch under way.
-    pub(super) fn batch(&self) -> u64 {
+    pub(crate) fn batch(&self) -> u64 {
         self.batch
     }
 
@@ -441,7 +441,7 @@ impl<C: Collate> Consumer<C> {
 }
 
 /// The error of a stream in which nothing good is found any more.
-pub(super) fn exhausted(last: &Error) -> Error {
+pub(crate) fn exhausted(last: &Error) -> Error {
     Error::new(
         ErrorKind::Exhausted,
         format!(

@@ -1,21 +1,21 @@
-//! An I/O thread: does the errands of [`Demand`](super::demand::Demand), and sends records to the workers.
+//! An I/O thread: does the errands of [`Demand`](crate::engine::flow::demand::Demand), and sends records to the workers.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 
-use super::{
-    ExampleOf, Plan,
-    demand::{Aside, Errand, Substitute},
-    gate::{Grants, ReaderGate},
-    meter::Stopwatch,
-    policy::Policy,
-    run::{Admitted, Answer, FromAside, Shared, Slot, located},
-    stats::Counters,
-};
 use crate::{
     ErrorKind, Result,
+    engine::{
+        ExampleOf, Plan,
+        failures::policy::Policy,
+        flow::demand::{Aside, Errand, Substitute},
+        flow::permits::{Grants, ReaderGate},
+        flow::run::{Admitted, Answer, FromAside, Shared, Slot, located},
+        observe::meter::Stopwatch,
+        observe::stats::Counters,
+    },
     memory::MOST_READERS,
     order::{Assignment, Schedule},
     record::{RawRecord, ReadRecords, Record, Source, Task},
@@ -23,20 +23,20 @@ use crate::{
 
 /// How a plan's threads read a source.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     /// I/O threads.
-    pub(super) n_readers: usize,
+    pub(crate) n_readers: usize,
     /// Runs that may be under way at first, and at most.
-    pub(super) first_runs: usize,
-    pub(super) most_runs: usize,
+    pub(crate) first_runs: usize,
+    pub(crate) most_runs: usize,
     /// Whether records are handed over in the order of the errands.
-    pub(super) in_turn: bool,
+    pub(crate) in_turn: bool,
     /// How many threads could read all the time.
     most_readers: usize,
 }
 
 impl Reading {
-    pub(super) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
+    pub(crate) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
         if plan.order.is_scattered() {
             let Plan { n_readers, .. } = *plan;
             let most_runs = usize::MAX;
@@ -56,7 +56,7 @@ impl Reading {
     }
 
     /// How many threads read all the time, once a pass has begun, and how many could.
-    pub(super) fn steady(&self) -> [usize; 2] {
+    pub(crate) fn steady(&self) -> [usize; 2] {
         [self.n_readers.min(self.most_runs), self.most_readers]
     }
 }
@@ -77,24 +77,24 @@ struct Fetched {
 }
 
 /// An I/O thread.
-pub(super) struct Reader<S: Source, K: Task> {
-    pub(super) watch: Stopwatch,
-    pub(super) task: Arc<K>,
-    pub(super) source: Arc<S>,
+pub(crate) struct Reader<S: Source, K: Task> {
+    pub(crate) watch: Stopwatch,
+    pub(crate) task: Arc<K>,
+    pub(crate) source: Arc<S>,
     /// One, or one for each stream.
-    pub(super) records: Vec<S::Reader>,
+    pub(crate) records: Vec<S::Reader>,
     /// What they ask.
-    pub(super) gate: Arc<ReaderGate<ExampleOf<K>>>,
-    pub(super) in_turn: bool,
-    pub(super) policy: Policy,
-    pub(super) schedule: Schedule,
-    pub(super) shared: Arc<Shared<ExampleOf<K>>>,
-    pub(super) to_workers: Sender<Admitted<ExampleOf<K>>>,
-    pub(super) asides: Sender<FromAside<ExampleOf<K>>>,
+    pub(crate) gate: Arc<ReaderGate<ExampleOf<K>>>,
+    pub(crate) in_turn: bool,
+    pub(crate) policy: Policy,
+    pub(crate) schedule: Schedule,
+    pub(crate) shared: Arc<Shared<ExampleOf<K>>>,
+    pub(crate) to_workers: Sender<Admitted<ExampleOf<K>>>,
+    pub(crate) asides: Sender<FromAside<ExampleOf<K>>>,
 }
 
 impl<S: Source, K: Task> Reader<S, K> {
-    pub(super) fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let counters = self.shared.counters.clone();
         let (mut tickets, mut hand) = (Vec::new(), Vec::new());
         loop {

@@ -12,38 +12,13 @@
 //! a record becomes an example and examples a batch, a [`Source`] where records come from. `docs/design.md` has what each
 //! thread may block on, and the ways out.
 
-mod admission;
-#[cfg(feature = "audio")]
-mod audio;
-mod budget;
-#[cfg(feature = "audio")]
-mod check;
-mod collator;
-mod consumer;
-mod crew;
-#[cfg(feature = "cache")]
-mod dataset;
-mod demand;
-mod gate;
+mod failures;
+mod flow;
 mod headspace;
-mod inject;
-mod ledger;
-mod meter;
-mod pace;
-mod plan;
-mod policy;
+mod observe;
 mod position;
-mod reader;
 mod replay;
-mod run;
-mod stats;
 mod threads;
-#[cfg(feature = "tokens")]
-mod tokens;
-mod trace;
-mod turns;
-mod verdict;
-mod worker;
 
 use std::{
     ops::Range,
@@ -55,39 +30,29 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "audio")]
-pub use audio::{AudioPlan, AudioStage, AudioTask};
 #[cfg(feature = "cache")]
-pub(crate) use audio::{check_seconds, mean_of_channels};
-#[cfg(feature = "audio")]
-pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
-pub use consumer::{SUBSTITUTES, Step};
-#[cfg(feature = "cache")]
-pub use dataset::{
-    COUNTED_PASSES, DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, Steps,
-    UNCOUNTED,
-};
+pub(crate) use failures::list::Ledger as Account;
+pub(crate) use failures::list::NAMED;
+pub use failures::list::{LISTED, Losses, Lost};
+pub(crate) use failures::policy::Tally;
+pub use failures::policy::{MaxErrors, Policy};
+pub use flow::assembler::{SUBSTITUTES, Step};
+pub use flow::plan::{MixturePlan, Plan};
 pub use headspace::Headspace;
-pub use inject::{delays as inject_delays, panic_at as inject_panic_at};
-#[cfg(feature = "cache")]
-pub(crate) use ledger::Ledger as Account;
-pub(crate) use ledger::NAMED;
-pub use ledger::{LISTED, Losses, Lost};
-pub use meter::{Times, meter_examples};
-pub use pace::{AUTO_PREFETCH, Auto};
-pub use plan::{MixturePlan, Plan};
-pub(crate) use policy::Tally;
-pub use policy::{MaxErrors, Policy};
+pub use observe::meter::{Times, meter_examples};
+pub use observe::stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};
 pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
-pub use stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};
-pub use threads::JOIN_TIMEOUT;
-pub(crate) use threads::Threads;
-#[cfg(feature = "tokens")]
-pub use tokens::{Encode, TokenStage, TokenTask, Vocabulary};
+pub use threads::autoscale::{AUTO_PREFETCH, Auto};
+pub use threads::inject::{delays as inject_delays, panic_at as inject_panic_at};
+pub use threads::owned::JOIN_TIMEOUT;
+pub(crate) use threads::owned::Threads;
 #[cfg(loom)]
-pub use {budget::Budget, crew::Crew, turns::Turns};
+pub use {
+    flow::{channel_limit::Budget, sequencer::Turns},
+    threads::parking::Crew,
+};
 
 use crate::{
     Error, ErrorKind, Result,
@@ -95,17 +60,17 @@ use crate::{
     record::{Collate, Source, Stage, Standings, Task},
     seed::{Purpose, hash},
 };
-use collator::{Pass, Start};
-use consumer::Complete;
+use failures::list::Ledger;
+use flow::assembler::Complete;
 #[cfg(feature = "python")]
-pub(crate) use consumer::closed;
+pub(crate) use flow::assembler::closed;
 #[cfg(not(feature = "python"))]
-use consumer::closed;
-use ledger::Ledger;
-use reader::Reading;
-use run::Shared;
-use threads::Retired;
-use trace::Tracing;
+use flow::assembler::closed;
+use flow::collator::{Pass, Start};
+use flow::reader::Reading;
+use flow::run::Shared;
+use observe::trace::Tracing;
+use threads::owned::Retired;
 
 /// What a task's workers make.
 pub type ExampleOf<K> = <<K as Task>::Stage as Stage>::Example;

@@ -59,24 +59,24 @@ pub struct Auto {
 
 /// The numbers in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Numbers {
-    pub(super) workers: usize,
-    pub(super) prefetch: usize,
+pub(crate) struct Numbers {
+    pub(crate) workers: usize,
+    pub(crate) prefetch: usize,
 }
 
 /// Sums since some time, of which differences count.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// Batches that the loop took.
-    pub(super) batches: u64,
+    pub(crate) batches: u64,
     /// Seconds that the loop waited for batches.
-    pub(super) starved_s: f64,
+    pub(crate) starved_s: f64,
     /// Seconds that the collator waited for room.
-    pub(super) piled_s: f64,
+    pub(crate) piled_s: f64,
     /// Seconds of work of all workers.
-    pub(super) busy_s: f64,
+    pub(crate) busy_s: f64,
     /// Seconds of work of the whole process.
-    pub(super) cpu_s: f64,
+    pub(crate) cpu_s: f64,
 }
 
 impl Sub for Sums {
@@ -95,7 +95,7 @@ impl Sub for Sums {
 
 /// Chooses [`Numbers`].
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     auto: Auto,
     most: Numbers,
     cores: f64,
@@ -107,7 +107,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// What a loader begins with, where the process may use so many cores.
-    pub(super) fn first(auto: Auto, most: Numbers, cores: usize) -> Numbers {
+    pub(crate) fn first(auto: Auto, most: Numbers, cores: usize) -> Numbers {
         Numbers {
             workers: if auto.workers { FIRST_WORKERS } else { cores }.min(most.workers),
             prefetch: if auto.prefetch { AUTO_PREFETCH[0].min(most.prefetch) } else { most.prefetch },
@@ -115,7 +115,7 @@ impl Pace {
     }
 
     /// Goes on from `now`; the process may use so many cores.
-    pub(super) fn new(
+    pub(crate) fn new(
         auto: Auto,
         most: Numbers,
         cores: usize,
@@ -127,13 +127,13 @@ impl Pace {
     }
 
     /// Whether there is something to look at; costs nothing.
-    pub(super) fn is_due(&self, at: Instant) -> bool {
+    pub(crate) fn is_due(&self, at: Instant) -> bool {
         let has_choice = self.auto.workers || self.auto.prefetch || self.now.workers < self.most.workers;
         has_choice && at.duration_since(self.quick.0) >= QUICK
     }
 
     /// The numbers from now on, given the sums so far and the number of records that wait for a worker; `None` if they stay.
-    pub(super) fn decide(&mut self, at: Instant, sums: Sums, waiting: usize) -> Option<Numbers> {
+    pub(crate) fn decide(&mut self, at: Instant, sums: Sums, waiting: usize) -> Option<Numbers> {
         let before = self.now;
         let (elapsed, spent) = since(&self.quick, at, sums);
         let is_starved = spent.starved_s >= STARVED[0] * elapsed;
@@ -177,7 +177,7 @@ fn since(&(then, before): &(Instant, Sums), at: Instant, sums: Sums) -> (f64, Su
 }
 
 /// Seconds of work of all threads of this process; 0 where the system does not tell.
-pub(super) fn cpu_s() -> f64 {
+pub(crate) fn cpu_s() -> f64 {
     #[cfg(unix)]
     {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::trace::{Trace, Track};
+use crate::engine::observe::trace::{Trace, Track};
 
 /// Octaves of the histogram.
 const OCTAVES: usize = 40;
@@ -43,7 +43,7 @@ fn middle(bucket: usize) -> f64 {
 
 /// How often something took how long.
 #[derive(Debug)]
-pub(super) struct Histogram([AtomicU64; BUCKETS]);
+pub(crate) struct Histogram([AtomicU64; BUCKETS]);
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -53,12 +53,12 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts one more.
-    pub(super) fn add(&self, time: Duration) {
+    pub(crate) fn add(&self, time: Duration) {
         self.0[bucket(nanoseconds(time))].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counts so far.
-    pub(super) fn read(&self) -> Times {
+    pub(crate) fn read(&self) -> Times {
         let counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
         let total: u64 = counts.iter().sum();
         let percentile = |share: f64| {
@@ -91,34 +91,34 @@ fn nanoseconds(time: Duration) -> u64 {
 
 /// A sum of times.
 #[derive(Debug)]
-pub(super) struct Total {
+pub(crate) struct Total {
     name: &'static str,
     nanoseconds: AtomicU64,
 }
 
 impl Total {
-    pub(super) const fn new(name: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, nanoseconds: AtomicU64::new(0) }
     }
 
-    pub(super) fn add(&self, time: Duration) {
+    pub(crate) fn add(&self, time: Duration) {
         self.nanoseconds.fetch_add(nanoseconds(time), Ordering::Relaxed);
     }
 
     /// What a trace calls one of them.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// The sum in seconds.
-    pub(super) fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
     }
 }
 
 /// How long one thread waited so far, a wait under way included.
 #[derive(Debug)]
-pub(super) struct Hunger {
+pub(crate) struct Hunger {
     epoch: Instant,
     /// When the wait under way began, nanoseconds since `epoch`; 0 if there is none.
     since: AtomicU64,
@@ -126,12 +126,12 @@ pub(super) struct Hunger {
 }
 
 impl Hunger {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { epoch: Instant::now(), since: AtomicU64::new(0), before: Total::new("hunger") }
     }
 
     /// Waits.
-    pub(super) fn wait<T>(&self, begin: Instant, wait: impl FnOnce() -> T) -> (T, Duration) {
+    pub(crate) fn wait<T>(&self, begin: Instant, wait: impl FnOnce() -> T) -> (T, Duration) {
         self.since.store(nanoseconds(begin.duration_since(self.epoch)).max(1), Ordering::Relaxed);
         let outcome = wait();
         let time = begin.elapsed();
@@ -141,7 +141,7 @@ impl Hunger {
     }
 
     /// Seconds until `now`; a wait that ends meanwhile may be missed until the next look.
-    pub(super) fn seconds(&self, now: Instant) -> f64 {
+    pub(crate) fn seconds(&self, now: Instant) -> f64 {
         let before = self.before.seconds();
         match self.since.load(Ordering::Relaxed) {
             0 => before,
@@ -155,42 +155,42 @@ impl Hunger {
 
 /// The work of one stage.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     busy: Total,
     times: Histogram,
 }
 
 impl Meter {
     /// Of the stage of that name.
-    pub(super) fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { busy: Total::new(name), times: Histogram::default() }
     }
 
     /// What a trace calls its work.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.busy.name
     }
 
     /// One more item, which took so long.
-    pub(super) fn add(&self, time: Duration) {
+    pub(crate) fn add(&self, time: Duration) {
         self.busy.add(time);
         self.times.add(time);
     }
 
     /// Seconds of work.
-    pub(super) fn busy_s(&self) -> f64 {
+    pub(crate) fn busy_s(&self) -> f64 {
         self.busy.seconds()
     }
 
     /// What an item took.
-    pub(super) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> Times {
         self.times.read()
     }
 }
 
 /// Splits a thread's time into work and waits.
 #[derive(Debug)]
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
     lap: Instant,
     waited: Duration,
     /// The end of the last wait or item.
@@ -203,14 +203,14 @@ pub(super) struct Stopwatch {
 
 impl Stopwatch {
     /// For the thread called `thread`, whose work goes to `meter`.
-    pub(super) fn start(meter: &Meter, trace: &Arc<Trace>, thread: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn start(meter: &Meter, trace: &Arc<Trace>, thread: impl Into<Arc<str>>) -> Self {
         let now = Instant::now();
         let track = trace.track(thread);
         Self { lap: now, waited: Duration::ZERO, mark: now, work: meter.name(), trace: trace.clone(), track }
     }
 
     /// Waits; the time goes to `total`.
-    pub(super) fn wait<T>(&mut self, total: &Total, wait: impl FnOnce() -> T) -> T {
+    pub(crate) fn wait<T>(&mut self, total: &Total, wait: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let outcome = wait();
         self.waited(total, begin, begin.elapsed());
@@ -218,7 +218,7 @@ impl Stopwatch {
     }
 
     /// Counts a wait that is over, and began after the last one.
-    pub(super) fn waited(&mut self, total: &Total, begin: Instant, time: Duration) {
+    pub(crate) fn waited(&mut self, total: &Total, begin: Instant, time: Duration) {
         total.add(time);
         self.waited += time;
         if self.trace.is_on() {
@@ -229,7 +229,7 @@ impl Stopwatch {
     }
 
     /// Ends the item of that number: what was no wait since the last one was work on it. Returns the time it is.
-    pub(super) fn item(&mut self, meter: &Meter, number: u64) -> Instant {
+    pub(crate) fn item(&mut self, meter: &Meter, number: u64) -> Instant {
         let now = Instant::now();
         meter.add(now.duration_since(self.lap).saturating_sub(self.waited));
         if self.trace.is_on() {
@@ -240,12 +240,12 @@ impl Stopwatch {
     }
 
     /// The end of the last wait or item.
-    pub(super) fn mark(&self) -> Instant {
+    pub(crate) fn mark(&self) -> Instant {
         self.mark
     }
 
     /// Tells a trace of something that spans several pieces of work, up to the last mark.
-    pub(super) fn spanning(&self, name: &'static str, begin: Instant, number: u64) {
+    pub(crate) fn spanning(&self, name: &'static str, begin: Instant, number: u64) {
         if self.trace.is_on() {
             self.trace.span(&self.track, name, begin..self.mark, Some(number));
         }

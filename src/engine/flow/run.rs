@@ -14,40 +14,40 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::{
-    Plan,
-    admission::Admission,
-    budget::Budget,
-    consumer::closed,
-    crew::Crew,
-    demand::{Aside, Demand},
-    gate::ReaderGate,
-    inject::Injected,
-    meter::Stopwatch,
-    reader::{Reader, Reading},
-    stats::{Counters, Queues},
-    threads::Threads,
-    turns::Turns,
-    worker::{Input, Worker},
-};
 use crate::{
     Error, ErrorKind, Result,
+    engine::{
+        Plan,
+        flow::admission::Admission,
+        flow::assembler::closed,
+        flow::channel_limit::Budget,
+        flow::demand::{Aside, Demand},
+        flow::permits::ReaderGate,
+        flow::reader::{Reader, Reading},
+        flow::sequencer::Turns,
+        flow::worker::{Input, Worker},
+        observe::meter::Stopwatch,
+        observe::stats::{Counters, Queues},
+        threads::inject::Injected,
+        threads::owned::Threads,
+        threads::parking::Crew,
+    },
     order::Schedule,
     record::{Held, ReadRecords, Record, Source, Stage, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
 /// What all threads of a run share.
-pub(super) struct Shared<E> {
+pub(crate) struct Shared<E> {
     /// One for each stream.
-    pub(super) buffers: Vec<ConcurrentShuffleBuffer<E>>,
-    pub(super) demand: Demand,
-    pub(super) counters: Arc<Counters>,
+    pub(crate) buffers: Vec<ConcurrentShuffleBuffer<E>>,
+    pub(crate) demand: Demand,
+    pub(crate) counters: Arc<Counters>,
     /// Batches that are complete and were not taken.
-    pub(super) ready: AtomicUsize,
-    pub(super) crew: Crew,
-    pub(super) bytes: Arc<Budget>,
-    pub(super) turns: Turns,
+    pub(crate) ready: AtomicUsize,
+    pub(crate) crew: Crew,
+    pub(crate) bytes: Arc<Budget>,
+    pub(crate) turns: Turns,
     /// Bytes that records and reads under way hold.
     bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
     stopped: AtomicBool,
@@ -58,7 +58,7 @@ pub(super) struct Shared<E> {
 
 impl<E> Shared<E> {
     /// Ends every thread of the run and wakes the consumer.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.demand.stop();
         self.bytes.close();
@@ -68,12 +68,12 @@ impl<E> Shared<E> {
         self.buffers.iter().for_each(ConcurrentShuffleBuffer::close);
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
     /// What lies between the threads.
-    pub(super) fn queues(&self) -> Queues {
+    pub(crate) fn queues(&self) -> Queues {
         let (records, record_bytes) = self.bytes.held();
         let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
         let batches = self.ready.load(Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl<E> Shared<E> {
     }
 
     /// What ended the run, if it was not the user.
-    pub(super) fn fatal(&self) -> Option<&Error> {
+    pub(crate) fn fatal(&self) -> Option<&Error> {
         self.fatal.get()
     }
 
@@ -89,7 +89,7 @@ impl<E> Shared<E> {
     ///
     /// A thread that panics closes its channels while it unwinds, before its panic is the run's error
     /// ([`guard`]). Nothing else closes them without a stop, so that error is waited for.
-    pub(super) fn ended(&self) -> Error {
+    pub(crate) fn ended(&self) -> Error {
         if !self.is_stopped() {
             self.fatal.wait();
         }
@@ -107,7 +107,7 @@ impl<E> Shared<E> {
 impl<E> Shared<E> {
     /// Leaves every lock of the run poisoned: for tests.
     #[allow(clippy::panic, reason = "what was asked for")]
-    pub(super) fn panic_with_locks(&self) -> ! {
+    pub(crate) fn panic_with_locks(&self) -> ! {
         // None of them is ever taken while another one is held, so no thread waits here for long.
         let _locks =
             (self.demand.lock(), self.bytes.lock(), self.crew.lock(), self.turns.lock(), self.open.lock());
@@ -118,24 +118,24 @@ impl<E> Shared<E> {
 
 /// Where an outcome goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     Ticket { stream: usize, ticket: u64 },
     Aside(Aside),
 }
 
 /// The outcome of what was asked for beside the tickets.
-pub(super) type FromAside<E> = (Aside, Result<E>);
+pub(crate) type FromAside<E> = (Aside, Result<E>);
 
 /// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if it gets lost. A thread that unwinds
 /// ends the run instead ([`guard`]).
-pub(super) struct Answer<E> {
-    pub(super) slot: Option<Slot>,
-    pub(super) shared: Arc<Shared<E>>,
-    pub(super) asides: Sender<FromAside<E>>,
+pub(crate) struct Answer<E> {
+    pub(crate) slot: Option<Slot>,
+    pub(crate) shared: Arc<Shared<E>>,
+    pub(crate) asides: Sender<FromAside<E>>,
 }
 
 impl<E> Answer<E> {
-    pub(super) fn give(mut self, outcome: Result<E>) {
+    pub(crate) fn give(mut self, outcome: Result<E>) {
         if let Some(slot) = self.slot.take() {
             self.send(slot, outcome);
         }
@@ -170,30 +170,30 @@ impl<E> Drop for Answer<E> {
 }
 
 /// A record in the channel, with the duty to answer for it.
-pub(super) struct Admitted<E> {
-    pub(super) record: Record,
+pub(crate) struct Admitted<E> {
+    pub(crate) record: Record,
     /// Bytes taken when it was sent.
-    pub(super) bytes: usize,
-    pub(super) answer: Answer<E>,
+    pub(crate) bytes: usize,
+    pub(crate) answer: Answer<E>,
 }
 
 /// A started run, as its owner holds it.
-pub(super) struct Run<E> {
-    pub(super) shared: Arc<Shared<E>>,
-    pub(super) threads: Threads,
+pub(crate) struct Run<E> {
+    pub(crate) shared: Arc<Shared<E>>,
+    pub(crate) threads: Threads,
 }
 
 /// What the collator holds of a run.
-pub(super) struct Ends<E> {
+pub(crate) struct Ends<E> {
     /// Outcomes of what was asked for beside the tickets.
-    pub(super) asides: Receiver<FromAside<E>>,
+    pub(crate) asides: Receiver<FromAside<E>>,
     /// Disconnected when the run is stopped.
-    pub(super) stopped: Receiver<()>,
+    pub(crate) stopped: Receiver<()>,
 }
 
 impl<E: Send + 'static> Run<E> {
     /// Starts the threads of a pass, after so many draws of each stream; `held` is asked for beside the tickets.
-    pub(super) fn start<S: Source, K: Task>(
+    pub(crate) fn start<S: Source, K: Task>(
         plan: &Plan,
         schedule: &Schedule,
         draws: &[u64],
@@ -281,13 +281,13 @@ impl<E: Send + 'static> Run<E> {
 
 impl<E> Run<E> {
     /// Stops the run and hands over its threads, which end on their own.
-    pub(super) fn retire(&mut self) -> Threads {
+    pub(crate) fn retire(&mut self) -> Threads {
         self.shared.stop();
         std::mem::take(&mut self.threads)
     }
 
     /// Whether the threads are of this process.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.threads.is_ours()
     }
 }
@@ -302,13 +302,13 @@ impl<E> Drop for Run<E> {
 }
 
 /// Turns a panic of a thread into the run's end.
-pub(super) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
+pub(crate) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
         shared.fail(panicked(&*panic));
     }
 }
 
-pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let what = panic_message(panic);
     Error::new(
         ErrorKind::Panic,
@@ -345,7 +345,7 @@ fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
 }
 
 /// Completes an error with the place of its record.
-pub(super) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
+pub(crate) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
     // One that knows its place keeps it.
     if error.place.index.is_some() {
         return error;

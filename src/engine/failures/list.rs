@@ -81,27 +81,27 @@ impl Ledger {
     }
 
     /// What is listed, by row.
-    pub(super) fn errors(&self) -> impl Iterator<Item = &Error> {
+    pub(crate) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.bad.values()
     }
 
     /// Takes the list, which begins anew.
-    pub(super) fn take(&mut self) -> Vec<Error> {
+    pub(crate) fn take(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.bad).into_values().collect()
     }
 
     /// The rows that are listed.
-    pub(super) fn rows(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = u64> {
         self.bad.keys().copied()
     }
 
     /// What was lost to the system.
-    pub(super) fn lost(&self) -> &Losses {
+    pub(crate) fn lost(&self) -> &Losses {
         &self.lost
     }
 
     /// Goes on with the losses that a state tells of, which are listed as these errors.
-    pub(super) fn restore(&mut self, lost: Losses, listed: Vec<Error>) {
+    pub(crate) fn restore(&mut self, lost: Losses, listed: Vec<Error>) {
         self.lost = lost;
         for error in listed {
             if let Some(index) = error.place.index {

@@ -55,7 +55,7 @@ impl Crew {
         self.called.notify_all();
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, bool> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, bool> {
         self.has_ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

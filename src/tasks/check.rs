@@ -3,12 +3,12 @@
 //! A recording is decoded span by span, so that memory does not grow with its length. One that cannot be decoded is no failure here
 //! but a finding like others; only what cannot be read fails, as in any task.
 
-use super::{Plan, Policy, cores};
 use crate::{
     Error, Result,
     decode::{AudioDecoder, Claims, Info, Planes, Repairs},
+    engine::Auto,
+    engine::{Plan, Policy, cores},
     order::Order,
-    pipeline::Auto,
     record::{Batches, Collate, Record, Stage, Task},
 };
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{
-    pace::{Auto, Numbers},
-    policy::Policy,
-};
 use crate::{
+    engine::{
+        failures::policy::Policy,
+        threads::autoscale::{Auto, Numbers},
+    },
     order::{self, Groups, Order, Stop},
     record::Task,
 };
@@ -81,12 +81,12 @@ impl MixturePlan {
 
 impl Plan {
     /// How far tickets of a stream may be ahead of its draws with a window of `size` slots: enough to keep every worker busy.
-    pub(super) fn credit<K: Task>(&self, size: u64) -> u64 {
+    pub(crate) fn credit<K: Task>(&self, size: u64) -> u64 {
         self.buffer_size.max(size + K::ON_HAND * self.n_workers as u64)
     }
 
     /// The most workers and batches ahead.
-    pub(super) fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         Numbers { workers: self.n_workers, prefetch: self.prefetch_batches }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// The errand whose turn it is.
     errand: u64,
     waiting: usize,
@@ -57,7 +57,7 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

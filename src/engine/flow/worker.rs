@@ -4,20 +4,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_channel::{Receiver, TryRecvError, select};
 
-use super::{
+use crate::engine::{
     ExampleOf,
-    inject::Injected,
-    meter::Stopwatch,
-    run::{Admitted, Shared, located, panicked},
-    stats::Counters,
+    flow::run::{Admitted, Shared, located, panicked},
+    observe::meter::Stopwatch,
+    observe::stats::Counters,
+    threads::inject::Injected,
 };
 use crate::record::{Source, Stage, Task};
 
 /// Where a worker gets its records.
-pub(super) struct Input<E> {
-    pub(super) records: Receiver<Admitted<E>>,
+pub(crate) struct Input<E> {
+    pub(crate) records: Receiver<Admitted<E>>,
     /// Disconnected when the run is stopped: a reader in a call that does not return keeps the other one open.
-    pub(super) stopped: Receiver<()>,
+    pub(crate) stopped: Receiver<()>,
 }
 
 impl<E> Input<E> {
@@ -31,18 +31,18 @@ impl<E> Input<E> {
 }
 
 /// A worker thread.
-pub(super) struct Worker<'a, S, K: Task> {
-    pub(super) n: usize,
-    pub(super) shared: &'a Shared<ExampleOf<K>>,
-    pub(super) source: &'a S,
-    pub(super) task: &'a K,
-    pub(super) input: Input<ExampleOf<K>>,
-    pub(super) injected: Injected,
+pub(crate) struct Worker<'a, S, K: Task> {
+    pub(crate) n: usize,
+    pub(crate) shared: &'a Shared<ExampleOf<K>>,
+    pub(crate) source: &'a S,
+    pub(crate) task: &'a K,
+    pub(crate) input: Input<ExampleOf<K>>,
+    pub(crate) injected: Injected,
 }
 
 impl<S: Source, K: Task> Worker<'_, S, K> {
     /// Works and rests until there are no more records, or the run is stopped.
-    pub(super) fn run(self) {
+    pub(crate) fn run(self) {
         let Self { n, shared, .. } = self;
         let meters = &shared.counters.meters;
         let name = format!("forebay-worker-{n}");

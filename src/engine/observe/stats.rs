@@ -15,12 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::engine::{
     Plan,
-    meter::{Histogram, Hunger, Meter, Times, Total},
-    pace::{Numbers, Pace},
-    trace::Trace,
-    verdict::{Figures, Setting, Spent, verdict},
+    observe::meter::{Histogram, Hunger, Meter, Times, Total},
+    observe::trace::Trace,
+    observe::verdict::{Figures, Setting, Spent, verdict},
+    threads::autoscale::{Numbers, Pace},
 };
 
 /// How far apart the figures are taken that rates are computed from.
@@ -29,19 +29,19 @@ const SPAN: Duration = Duration::from_secs(5);
 /// Counters that the threads of all runs of one loader raise.
 #[derive(Debug)]
 pub struct Counters {
-    pub(super) records_read: AtomicU64,
-    pub(super) records_decoded: AtomicU64,
-    pub(super) records_failed: AtomicU64,
-    pub(super) records_excluded: AtomicU64,
-    pub(super) records_lost: AtomicU64,
+    pub(crate) records_read: AtomicU64,
+    pub(crate) records_decoded: AtomicU64,
+    pub(crate) records_failed: AtomicU64,
+    pub(crate) records_excluded: AtomicU64,
+    pub(crate) records_lost: AtomicU64,
     retries: Arc<AtomicU64>,
-    pub(super) substitutes: AtomicU64,
-    pub(super) batches: AtomicU64,
+    pub(crate) substitutes: AtomicU64,
+    pub(crate) batches: AtomicU64,
     batches_made: AtomicU64,
     delivered: [AtomicU64; Delivered::COUNTS],
-    pub(super) decoded_at_first_batch: AtomicU64,
-    pub(super) meters: Meters,
-    pub(super) trace: Arc<Trace>,
+    pub(crate) decoded_at_first_batch: AtomicU64,
+    pub(crate) meters: Meters,
+    pub(crate) trace: Arc<Trace>,
     setting: Setting,
     /// Workers at work, and batches that may lie ahead.
     workers: AtomicUsize,
@@ -52,30 +52,30 @@ pub struct Counters {
 
 /// Where time goes, by stage. Each [`Total`] is a wait for what it is named after.
 #[derive(Debug)]
-pub(super) struct Meters {
-    pub(super) read: Meter,
-    pub(super) credit: Total,
-    pub(super) turn: Total,
-    pub(super) bytes: Total,
-    pub(super) channel: Total,
-    pub(super) decode: Meter,
-    pub(super) records: Total,
+pub(crate) struct Meters {
+    pub(crate) read: Meter,
+    pub(crate) credit: Total,
+    pub(crate) turn: Total,
+    pub(crate) bytes: Total,
+    pub(crate) channel: Total,
+    pub(crate) decode: Meter,
+    pub(crate) records: Total,
     /// Workers that are not needed. Not counted as a wait.
-    pub(super) rest: Total,
-    pub(super) collate: Meter,
-    pub(super) examples: Total,
-    pub(super) room: Total,
+    pub(crate) rest: Total,
+    pub(crate) collate: Meter,
+    pub(crate) examples: Total,
+    pub(crate) room: Total,
     /// The consumer's loop.
-    pub(super) consumer: Meter,
-    pub(super) batches: Total,
+    pub(crate) consumer: Meter,
+    pub(crate) batches: Total,
     /// Waits for the first batch of a pass, from the start of its threads on.
-    pub(super) starts: Total,
+    pub(crate) starts: Total,
     /// How long each batch lay ready.
-    pub(super) ready: Histogram,
+    pub(crate) ready: Histogram,
     /// How long each batch was waited for, but for the first of a pass.
-    pub(super) starved: Histogram,
+    pub(crate) starved: Histogram,
     /// All waits for batches so far.
-    pub(super) hunger: Hunger,
+    pub(crate) hunger: Hunger,
 }
 
 impl Meters {
@@ -235,7 +235,7 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(super) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2], retries: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2], retries: Arc<AtomicU64>) -> Self {
         let first = Pace::first(plan.auto, plan.numbers(), cores());
         Self {
             records_read: AtomicU64::new(0),
@@ -266,29 +266,29 @@ impl Counters {
         }
     }
 
-    pub(super) fn add(counter: &AtomicU64) {
+    pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The numbers in force.
-    pub(super) fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> Numbers {
         let get = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         Numbers { workers: get(&self.workers), prefetch: get(&self.prefetch) }
     }
 
     /// From now on other numbers are in force.
-    pub(super) fn change(&self, to: Numbers) {
+    pub(crate) fn change(&self, to: Numbers) {
         self.workers.store(to.workers, Ordering::Relaxed);
         self.prefetch.store(to.prefetch, Ordering::Relaxed);
     }
 
     /// A first batch was asked for.
-    pub(super) fn asked(&self) {
+    pub(crate) fn asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
     /// A batch is complete.
-    pub(super) fn made(&self) {
+    pub(crate) fn made(&self) {
         if self.batches_made.fetch_add(1, Ordering::Relaxed) == 0 {
             let decoded = self.records_decoded.load(Ordering::Relaxed);
             self.decoded_at_first_batch.store(decoded, Ordering::Relaxed);
@@ -296,21 +296,21 @@ impl Counters {
     }
 
     /// Adds the counts of a batch that was handed out.
-    pub(super) fn deliver(&self, delivered: Delivered) {
+    pub(crate) fn deliver(&self, delivered: Delivered) {
         for (sum, count) in self.delivered.iter().zip(delivered.counts()) {
             sum.fetch_add(count, Ordering::Relaxed);
         }
     }
 
     /// Subtracts the counts of a batch that was given back.
-    pub(super) fn take_back(&self, delivered: Delivered) {
+    pub(crate) fn take_back(&self, delivered: Delivered) {
         for (sum, count) in self.delivered.iter().zip(delivered.counts()) {
             sum.fetch_sub(count, Ordering::Relaxed);
         }
     }
 
     /// A batch was handed out `now`.
-    pub(super) fn handed_out(&self, now: Instant) {
+    pub(crate) fn handed_out(&self, now: Instant) {
         // Whoever reads meanwhile gets the figures of the batch before.
         let Ok(mut recent) = self.recent.try_lock() else { return };
         let mut last = (now, self.figures());

@@ -12,18 +12,18 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
 
-use super::{
-    Plan,
-    consumer::{Begin, Complete, Consumer, Step, closed},
-    pace::{Pace, Sums, cpu_s},
-    policy::Tally,
-    run::{Run, Shared, guard},
-    stats::{Counters, Delivered, cores},
-    threads::Threads,
-    trace::Track,
-};
 use crate::{
     Error, ErrorKind, Result,
+    engine::{
+        Plan,
+        failures::policy::Tally,
+        flow::assembler::{Begin, Complete, Consumer, Step, closed},
+        flow::run::{Run, Shared, guard},
+        observe::stats::{Counters, Delivered, cores},
+        observe::trace::Track,
+        threads::autoscale::{Pace, Sums, cpu_s},
+        threads::owned::Threads,
+    },
     order::Schedule,
     record::{Batches, Collate, Source, Stage, Standings, Task},
 };
@@ -49,7 +49,7 @@ enum Outcome<B> {
 }
 
 /// A pass under way, from the batch at which it was started.
-pub(super) struct Pass<C: Collate> {
+pub(crate) struct Pass<C: Collate> {
     run: Run<C::Example>,
     /// Empty only while it is dropped.
     made: Option<Receiver<Made<C::Batch>>>,
@@ -72,18 +72,18 @@ pub(super) struct Pass<C: Collate> {
 }
 
 /// Where a pass is started.
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// The batch.
-    pub(super) batch: u64,
+    pub(crate) batch: u64,
     /// Where its streams stand, if its number does not tell.
-    pub(super) standings: Option<&'a Standings>,
+    pub(crate) standings: Option<&'a Standings>,
     /// What failed before.
-    pub(super) tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 impl<C: Collate + 'static> Pass<C> {
     /// Starts all threads of the pass.
-    pub(super) fn start<S: Source, K: Task<Collate = C>>(
+    pub(crate) fn start<S: Source, K: Task<Collate = C>>(
         plan: &Plan,
         schedule: Schedule,
         Start { batch, standings, tally }: Start<'_>,
@@ -147,28 +147,28 @@ impl<C: Collate + 'static> Pass<C> {
 
 impl<C: Collate> Pass<C> {
     /// The run behind it.
-    pub(super) fn run(&self) -> &Run<C::Example> {
+    pub(crate) fn run(&self) -> &Run<C::Example> {
         &self.run
     }
 
     /// The number of the batch that the next call for one gives.
-    pub(super) fn batch(&self) -> u64 {
+    pub(crate) fn batch(&self) -> u64 {
         self.next
     }
 
     /// What ended the pass before its time.
-    pub(super) fn fatal(&self) -> Option<&Error> {
+    pub(crate) fn fatal(&self) -> Option<&Error> {
         self.fatal.as_ref()
     }
 
     /// Returns the counts since the last batch that was handed out, once.
-    pub(super) fn rest(&mut self) -> Delivered {
+    pub(crate) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.rest)
     }
 
     /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in
     /// the order of rows, also those of batches that are left out.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         timeout: Duration,
         mut report: impl FnMut(Error),
@@ -275,7 +275,7 @@ impl<C: Collate> Pass<C> {
     }
 
     /// Stops the run; its threads end on their own.
-    pub(super) fn retire(mut self) -> Threads {
+    pub(crate) fn retire(mut self) -> Threads {
         self.run.retire()
     }
 }

@@ -6,8 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::ledger::LISTED;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, engine::failures::list::LISTED};
 
 /// Which failures are passed over.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +65,7 @@ impl Policy {
     }
 
     /// That `row` is to be read.
-    pub(super) fn check(&self, row: u64) -> Result<()> {
+    pub(crate) fn check(&self, row: u64) -> Result<()> {
         match self.exclude.binary_search(&row) {
             Err(_) => Ok(()),
             Ok(_) => Err(Error::new(ErrorKind::Excluded, "the row is excluded")),
@@ -74,7 +73,7 @@ impl Policy {
     }
 
     /// How many records are listed one by one, of so many.
-    pub(super) fn listed(&self, rows: u64) -> usize {
+    pub(crate) fn listed(&self, rows: u64) -> usize {
         let most = self.max_errors.map_or(0, |most| most.over(rows).min(rows) as usize);
         LISTED.max(most + 1)
     }
@@ -111,7 +110,7 @@ impl Tally {
     }
 
     /// The record of a position was had.
-    pub(super) fn good(&mut self) {
+    pub(crate) fn good(&mut self) {
         self.consecutive = 0;
     }
 

@@ -2,16 +2,16 @@
 //!
 //! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block for one thread. Runs
 //! are numbered, and while the window fills the single tickets are as well, so that what several threads read goes on in that
-//! order ([`super::turns`]). How many runs may be under way grows from a few to the most while reads come late.
+//! order ([`crate::engine::flow::sequencer`]). How many runs may be under way grows from a few to the most while reads come late.
 
 use std::{
     collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{
-    admission::{Admission, Next},
-    meter::{Stopwatch, Total},
+use crate::engine::{
+    flow::admission::{Admission, Next},
+    observe::meter::{Stopwatch, Total},
 };
 use crate::order::Draw;
 
@@ -77,7 +77,7 @@ struct Account {
 }
 
 #[derive(Debug)]
-pub(super) struct Wants {
+pub(crate) struct Wants {
     streams: Vec<Account>,
     /// The stream that is asked first.
     turn: usize,
@@ -159,7 +159,7 @@ impl Demand {
     ///
     /// `tickets` has those of the thread's last run, which is over, and gets those of its next one; `best` says how many tickets
     /// of a stream from one on make a good run.
-    pub(super) fn errand(
+    pub(crate) fn errand(
         &self,
         tickets: &mut Vec<u64>,
         mut best: impl FnMut(usize, u64) -> u64,
@@ -209,7 +209,7 @@ impl Demand {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Wants> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Wants> {
         self.wants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

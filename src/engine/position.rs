@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Engine, Losses, MAX_EPOCH, Replay, consumer::closed, run::located};
+use super::{Engine, Losses, MAX_EPOCH, Replay, flow::assembler::closed, flow::run::located};
 use crate::{
     Error, ErrorKind, Result,
     order::{Place, Schedule},
@@ -27,10 +27,10 @@ pub struct Canon {
 
 impl Canon {
     /// One stream, whatever the world: where the order is one of positions.
-    pub(super) const ONE: Self = Self { n_streams: 1, world_size: 1 };
+    pub(crate) const ONE: Self = Self { n_streams: 1, world_size: 1 };
 
     /// What a stream gets of a number that is meant for a rank of the first start.
-    pub(super) fn per_stream(self, number: u64) -> u64 {
+    pub(crate) fn per_stream(self, number: u64) -> u64 {
         (u128::from(number) * u128::from(self.world_size) / u128::from(self.n_streams)) as u64
     }
 }
@@ -123,7 +123,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     }
 
     /// Passes over the batches that are to be left out.
-    pub(super) fn skip_ahead(&mut self) -> Result<()> {
+    pub(crate) fn skip_ahead(&mut self) -> Result<()> {
         let to = self.batch();
         if to == self.next_batch() { Ok(()) } else { self.seek(to) }
     }

@@ -6,9 +6,9 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
     BatchOf,
-    consumer::{SUBSTITUTES, exhausted},
-    policy::Policy,
-    run::located,
+    failures::policy::Policy,
+    flow::assembler::{SUBSTITUTES, exhausted},
+    flow::run::located,
 };
 use crate::{
     Result,
@@ -19,11 +19,11 @@ use crate::{
 /// A batch that can be made on any thread.
 #[derive(Debug)]
 pub struct Replay<S, K> {
-    pub(super) schedule: Schedule,
-    pub(super) batch: u64,
-    pub(super) source: Arc<S>,
-    pub(super) task: Arc<K>,
-    pub(super) policy: Policy,
+    pub(crate) schedule: Schedule,
+    pub(crate) batch: u64,
+    pub(crate) source: Arc<S>,
+    pub(crate) task: Arc<K>,
+    pub(crate) policy: Policy,
 }
 
 impl<S: Source, K: Task> Replay<S, K> {

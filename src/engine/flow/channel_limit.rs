@@ -2,7 +2,7 @@
 //! parking for threads that find it full.
 //!
 //! A small record takes its bytes when it is sent. A large one requests them before it is read
-//! ([`super::gate`]), and they are released when the last holder drops them. One record of any size is
+//! ([`crate::engine::flow::permits`]), and they are released when the last holder drops them. One record of any size is
 //! admitted if no bytes are on their way to the workers. Bytes held by threads that wait for their turn, and
 //! bytes that a reader keeps for later rows, are *parked*: they are counted, but no request waits for them,
 //! since they are released only after the current requests are granted. Requests are granted in order, so
@@ -22,7 +22,7 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(crate) struct Held {
     bytes: usize,
     /// The parked ones among them, for which no request may wait.
     parked: usize,
@@ -202,7 +202,7 @@ impl Budget {
         (held.records, held.bytes)
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Held> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

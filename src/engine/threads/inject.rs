@@ -29,14 +29,14 @@ pub fn panic_at(row: Option<u64>) {
 
 /// What is injected into one run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Injected {
+pub(crate) struct Injected {
     fixed_us: u64,
     random_us: u64,
     panic_at: u64,
 }
 
 impl Injected {
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         Self {
             fixed_us: FIXED_US.load(Ordering::Relaxed),
             random_us: RANDOM_US.load(Ordering::Relaxed),
@@ -45,7 +45,7 @@ impl Injected {
     }
 
     /// Sleeps; `salt` chooses the random part.
-    pub(super) fn sleep(self, salt: u64) {
+    pub(crate) fn sleep(self, salt: u64) {
         let us = self.fixed_us + seed::below(seed::mix(salt), self.random_us);
         if us > 0 {
             thread::sleep(Duration::from_micros(us));
@@ -53,7 +53,7 @@ impl Injected {
     }
 
     /// Whether the worker that got `row` is to panic.
-    pub(super) fn panics_at(self, row: u64) -> bool {
+    pub(crate) fn panics_at(self, row: u64) -> bool {
         self.panic_at == row && row != NEVER
     }
 }

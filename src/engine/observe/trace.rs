@@ -25,11 +25,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    stats::{Counters, Queues},
-    threads::Threads,
+use crate::{
+    Error, ErrorKind, Result,
+    engine::{
+        observe::stats::{Counters, Queues},
+        threads::owned::Threads,
+    },
 };
-use crate::{Error, ErrorKind, Result};
 
 /// How many spans and samples are kept at most; 16 MB. What comes later is left out, and the file says so.
 const MOST: usize = 1 << 18;
@@ -41,7 +43,7 @@ const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_lef
 
 /// The line of a thread.
 #[derive(Debug, Clone)]
-pub(super) struct Track {
+pub(crate) struct Track {
     id: u32,
     name: Arc<str>,
 }
@@ -84,7 +86,7 @@ impl Recording {
 
 /// The trace of a loader, while one is taken.
 #[derive(Debug, Default)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     is_on: AtomicBool,
     last_track: AtomicU32,
     recording: Mutex<Option<Recording>>,
@@ -94,18 +96,18 @@ pub(super) struct Trace {
 
 impl Trace {
     /// A line for the thread of that name, which is one of forebay's.
-    pub(super) fn track(&self, name: impl Into<Arc<str>>) -> Track {
+    pub(crate) fn track(&self, name: impl Into<Arc<str>>) -> Track {
         Track { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
     }
 
     /// Whether a trace is being recorded.
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
     /// A piece of work or a wait that has ended; what lay before the start or behind the end is cut off, and what is shorter than the
     /// clock left out.
-    pub(super) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
+    pub(crate) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
         if let Some(recording) = &mut *self.lock() {
             let (begin, end) = (recording.nanoseconds(time.start), recording.nanoseconds(time.end));
             // A piece with a number is an item, however quick.
@@ -116,7 +118,7 @@ impl Trace {
     }
 
     /// What lies between the threads now.
-    pub(super) fn queues(&self, track: &Track, at: Instant, queues: Queues, workers: usize) {
+    pub(crate) fn queues(&self, track: &Track, at: Instant, queues: Queues, workers: usize) {
         if let Some(recording) = &mut *self.lock()
             && at < recording.time.end
         {
@@ -130,7 +132,7 @@ impl Trace {
     /// # Errors
     /// [`ErrorKind::State`] if another trace is being recorded, or if the existing file is not a trace;
     /// [`ErrorKind::Io`] if the file cannot be written.
-    pub(super) fn start(
+    pub(crate) fn start(
         self: &Arc<Self>,
         path: &Path,
         length: Duration,
@@ -163,7 +165,7 @@ impl Trace {
     }
 
     /// Ends a recording before its time.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         // Under the lock: a thread that saw the old value is waiting by now.
         let recording = self.lock();
         self.is_on.store(false, Ordering::Relaxed);
@@ -202,19 +204,19 @@ impl Trace {
 
 /// The trace of an engine with the thread that writes it; ends it when dropped.
 #[derive(Debug)]
-pub(super) struct Tracing {
+pub(crate) struct Tracing {
     counters: Arc<Counters>,
     threads: Threads,
 }
 
 impl Tracing {
     /// Of the engine with these counters.
-    pub(super) fn of(counters: &Arc<Counters>) -> Self {
+    pub(crate) fn of(counters: &Arc<Counters>) -> Self {
         Self { counters: counters.clone(), threads: Threads::default() }
     }
 
     /// As [`Trace::start`].
-    pub(super) fn start(&mut self, path: &Path, length: Duration) -> Result<()> {
+    pub(crate) fn start(&mut self, path: &Path, length: Duration) -> Result<()> {
         if self.threads.have_ended() {
             self.threads = Threads::default();
         }
@@ -222,7 +224,7 @@ impl Tracing {
     }
 
     /// Ends a trace before its time, and waits for its file.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.counters.trace.finish();
         self.threads.end(Instant::now(), WRITE_TIMEOUT);
     }

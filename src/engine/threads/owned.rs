@@ -103,7 +103,7 @@ impl Threads {
     }
 
     /// Waits for all threads to end, from `begin` on for `timeout`, and logs which it had to let go.
-    pub(super) fn end(&mut self, begin: Instant, timeout: Duration) {
+    pub(crate) fn end(&mut self, begin: Instant, timeout: Duration) {
         for name in self.join(begin + timeout) {
             log::warn!(
                 "{name} did not end within {} s and was let go; it ends with the call it is in",

@@ -1,5 +1,5 @@
 //! Permits of an I/O thread for large reads ([`Gate`]): its part of the run's
-//! [`Budget`](super::budget::Budget).
+//! [`Budget`](crate::engine::flow::channel_limit::Budget).
 //!
 //! Memory is granted before it is allocated, and counted until the last holder drops it. A thread ahead of
 //! its turn is granted bytes, parked, while half of the budget has room; beyond that it waits for its turn,
@@ -16,9 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{budget, consumer::closed, meter::Stopwatch, run::Shared};
 use crate::{
     Result,
+    engine::{flow::assembler::closed, flow::channel_limit, flow::run::Shared, observe::meter::Stopwatch},
     record::{Gate, Granted, Permit},
 };
 
@@ -26,7 +26,7 @@ use crate::{
 const NONE: u64 = u64::MAX;
 
 /// The gate of one I/O thread.
-pub(super) struct ReaderGate<E> {
+pub(crate) struct ReaderGate<E> {
     shared: Arc<Shared<E>>,
     /// The errand that waits for its turn.
     number: AtomicU64,
@@ -47,7 +47,7 @@ struct Asked {
 }
 
 /// A permit, and its bytes in `own`: fewer of them may be left.
-type Grant = (Arc<budget::Permit>, usize);
+type Grant = (Arc<channel_limit::Permit>, usize);
 
 /// The waits.
 #[derive(Debug, Clone, Copy)]
@@ -58,14 +58,14 @@ enum For {
 
 /// Memory that the record of a read was granted.
 #[derive(Debug, Default)]
-pub(super) struct Grants {
+pub(crate) struct Grants {
     permits: Vec<Grant>,
     /// Whether the record's bytes are counted already.
-    pub(super) is_counted: bool,
+    pub(crate) is_counted: bool,
 }
 
 impl<E> ReaderGate<E> {
-    pub(super) fn new(shared: Arc<Shared<E>>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<E>>) -> Self {
         Self {
             shared,
             number: AtomicU64::new(NONE),
@@ -77,13 +77,13 @@ impl<E> ReaderGate<E> {
     }
 
     /// Starts an errand with this number in the order of turns, or with none.
-    pub(super) fn begin(&self, number: Option<u64>) {
+    pub(crate) fn begin(&self, number: Option<u64>) {
         self.number.store(number.unwrap_or(NONE), Relaxed);
     }
 
     /// The permits granted since the last call, for a record that was read; waits are added to the thread's
     /// watch.
-    pub(super) fn take(&self, watch: &mut Stopwatch) -> Grants {
+    pub(crate) fn take(&self, watch: &mut Stopwatch) -> Grants {
         let is_covered = self.is_covered.load(Relaxed);
         let has_asked = self.has_asked.load(Relaxed);
         if !is_covered && !has_asked {
@@ -104,12 +104,12 @@ impl<E> ReaderGate<E> {
     }
 
     /// Bytes that this thread holds and others wait for.
-    pub(super) fn own(&self) -> usize {
+    pub(crate) fn own(&self) -> usize {
         self.own.load(Relaxed)
     }
 
     /// The record is handed over, or there is none: its permits are released when it is processed.
-    pub(super) fn hand_over(&self, grants: Grants) {
+    pub(crate) fn hand_over(&self, grants: Grants) {
         for (permit, own) in grants.permits {
             permit.let_go();
             self.own.fetch_sub(own, Relaxed);
@@ -128,7 +128,7 @@ impl<E> ReaderGate<E> {
         outcome
     }
 
-    fn granted(&self, permit: Arc<budget::Permit>, own: usize) -> Permit {
+    fn granted(&self, permit: Arc<channel_limit::Permit>, own: usize) -> Permit {
         self.own.fetch_add(own, Relaxed);
         self.has_asked.store(true, Relaxed);
         self.asked().permits.push((permit.clone(), own));

@@ -1,0 +1,13 @@
+//! Records become batches: from admission to the hand-over, the code that threads run.
+
+pub(crate) mod admission;
+pub(crate) mod assembler;
+pub(crate) mod channel_limit;
+pub(crate) mod collator;
+pub(crate) mod demand;
+pub(crate) mod permits;
+pub(crate) mod plan;
+pub(crate) mod reader;
+pub(crate) mod run;
+pub(crate) mod sequencer;
+pub(crate) mod worker;

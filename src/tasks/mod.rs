@@ -1,0 +1,24 @@
+//! What the engine runs: a [`Task`](crate::record::Task) says how a record becomes an example and examples a batch.
+
+#[cfg(feature = "audio")]
+mod check;
+#[cfg(feature = "audio")]
+mod clips;
+#[cfg(feature = "cache")]
+mod documents;
+#[cfg(feature = "tokens")]
+mod tokens;
+
+#[cfg(feature = "audio")]
+pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
+#[cfg(feature = "audio")]
+pub use clips::{AudioPlan, AudioStage, AudioTask};
+#[cfg(feature = "cache")]
+pub(crate) use clips::{check_seconds, mean_of_channels};
+#[cfg(feature = "cache")]
+pub use documents::{
+    COUNTED_PASSES, DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, Steps,
+    UNCOUNTED,
+};
+#[cfg(feature = "tokens")]
+pub use tokens::{Encode, TokenStage, TokenTask, Vocabulary};
