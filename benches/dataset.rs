@@ -13,7 +13,7 @@ use forebay::{
     config::RowConfig,
     dataset::{CacheStore, Dataset, Field, Leaf, Length, MixtureRules, Selection, TokenLeaf},
     engine::{Engine, Step},
-    order::{Stage, Stop},
+    order::{Stop, WeightStage},
     seed::{below, mix},
     tasks::{DatasetSource, DatasetTask, SharedTask},
 };
@@ -52,7 +52,7 @@ fn leaf() -> Dataset {
 
 fn mixture(sources: Vec<(String, Dataset)>) -> Result<Dataset> {
     let weights = (1..=sources.len()).map(|n| n as f64).collect();
-    let stages = vec![Stage { start: 0, weights }];
+    let stages = vec![WeightStage { start: 0, weights }];
     Dataset::mixture(sources, MixtureRules { stages, block: Some(1024), stop: Stop::Restart, seed: 1 })
 }
 

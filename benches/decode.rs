@@ -22,7 +22,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
     decode::{AudioDecoder, Planes},
-    record::{Batches, Collate, Record, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Record, Task},
     seed::{below, mix},
     tasks::AudioTask,
 };
@@ -69,7 +69,7 @@ fn example(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("example");
     for (name, bytes) in recordings() {
         let (mut stage, mut collate) =
-            (task.stage(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
+            (task.maker(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
         let mut record = Record { bytes, label: 0, index: 0, seed: 0, epoch: 0 };
         group.bench_function(name, |bench| {
             bench.iter(|| {

@@ -16,7 +16,7 @@ use forebay::{
     Result,
     engine::{Engine, Plan, Step},
     order::Order,
-    record::{Batches, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -35,9 +35,9 @@ const ROWS: u64 = 100_000;
 struct Spin;
 
 impl Task for Spin {
-    type Stage = Self;
+    type Maker = Self;
     type Collate = ToyCollate;
-    fn stage(&self) -> Self {
+    fn maker(&self) -> Self {
         Self
     }
     fn collate(&self, batches: Batches) -> ToyCollate {
@@ -45,7 +45,7 @@ impl Task for Spin {
     }
 }
 
-impl Stage for Spin {
+impl ExampleMaker for Spin {
     type Example = (u64, u64);
 
     // Not inlined, so that both sides run the same instructions.

@@ -4,7 +4,7 @@
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::order::{Bijection, Eras, Mixture, Stage, Stop, Window};
+use forebay::order::{Bijection, Eras, Mixture, Stop, WeightStage, Window};
 use forebay::seed::Purpose;
 use std::hint::black_box;
 
@@ -53,7 +53,8 @@ fn mixture(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("mixture");
     group.throughput(Throughput::Elements(RUN));
     let weights = (1..=8).map(f64::from).collect();
-    if let Ok(mut mixture) = Mixture::new(1, &[Stage { start: 0, weights }], 1024, Stop::Restart, &[1000; 8])
+    if let Ok(mut mixture) =
+        Mixture::new(1, &[WeightStage { start: 0, weights }], 1024, Stop::Restart, &[1000; 8])
     {
         let mut begin = 0;
         group.bench_function("8 sources, block of 1024", |bench| {

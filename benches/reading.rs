@@ -25,7 +25,7 @@ use forebay::{
     Result,
     engine::{Auto, Engine, Plan, Policy, Step},
     order::Order,
-    record::{Batches, Collate, Record, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Record, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 
@@ -97,7 +97,7 @@ impl ReadAt for FarFile {
 #[derive(Debug, Clone, Copy)]
 struct Touch;
 
-impl Stage for Touch {
+impl ExampleMaker for Touch {
     type Example = u8;
 
     fn run(&mut self, record: &Record) -> Result<u8> {
@@ -119,10 +119,10 @@ impl Collate for Touch {
 }
 
 impl Task for Touch {
-    type Stage = Self;
+    type Maker = Self;
     type Collate = Self;
 
-    fn stage(&self) -> Self {
+    fn maker(&self) -> Self {
         Self
     }
 

@@ -24,7 +24,7 @@ use crate::{
     dtype::Dtype,
     engine::{AUTO_PREFETCH, Auto, MixturePlan, Plan, cores},
     memory::{self, MOST_READERS, RAW_CHANNEL_BYTES},
-    order::{Mixture, Order, Stage, Stop},
+    order::{Mixture, Order, Stop, WeightStage},
     tasks::AudioPlan,
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
@@ -290,7 +290,7 @@ impl LoaderConfig {
                 problems.push(format!("weights begin at batch {step}, must be 0 or more"));
             }
             let start = step.max(&0).saturating_mul(global) as u64;
-            positions.push(Stage { start, weights: weights.clone() });
+            positions.push(WeightStage { start, weights: weights.clone() });
         }
         Some(MixturePlan { stages: positions, block: block.max(1) as u64, stop, starts: Vec::new() })
     }

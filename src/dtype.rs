@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// A type of values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Dtype {
     pub fn zeros(self, len: usize) -> Result<Values> {
         fn zeros<T: Copy>(len: usize, zero: T) -> Result<Vec<T>> {
             let mut values = Vec::new();
-            room::resize(&mut values, len, zero)?;
+            fallible_alloc::resize(&mut values, len, zero)?;
             Ok(values)
         }
         Ok(match self {

@@ -30,7 +30,7 @@ pub mod memory;
 pub mod order;
 pub mod record;
 #[cfg(any(feature = "arrow", feature = "audio", feature = "tokens"))]
-mod room;
+mod fallible_alloc;
 pub mod seed;
 #[cfg(feature = "arrow")]
 pub mod source;

@@ -176,7 +176,7 @@ pub trait ReadRecords: Send {
 }
 
 /// Makes examples of records, one worker at a time.
-pub trait Stage {
+pub trait ExampleMaker {
     /// A model-ready item.
     type Example: Send + 'static;
 
@@ -186,7 +186,7 @@ pub trait Stage {
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the record, any other the run.
     fn run(&mut self, record: &Record) -> Result<Self::Example>;
 
-    /// As [`Stage::run`], for a stage that may wait: it fails, in whatever way, soon after `is_stopped`.
+    /// As [`ExampleMaker::run`], for a stage that may wait: it fails, in whatever way, soon after `is_stopped`.
     ///
     /// # Errors
     /// As there.
@@ -297,12 +297,12 @@ pub trait Task: Send + Sync + 'static {
     const ON_HAND: u64 = 8;
 
     /// The workers' part.
-    type Stage: Stage;
+    type Maker: ExampleMaker;
     /// The consumer's part.
-    type Collate: Collate<Example = <Self::Stage as Stage>::Example> + 'static;
+    type Collate: Collate<Example = <Self::Maker as ExampleMaker>::Example> + 'static;
 
     /// A stage for one worker, called on the worker's thread.
-    fn stage(&self) -> Self::Stage;
+    fn maker(&self) -> Self::Maker;
 
     /// The [`Excerpt`] of a record that will carry `seed`. By default all of it.
     fn excerpt(&self, _head: &[u8], _size: u64, _seed: u64) -> Option<Range<u64>> {

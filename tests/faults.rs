@@ -26,7 +26,7 @@ use forebay::{
     Error, ErrorKind, Result,
     engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::Order,
-    record::{Batches, Collate, Record, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Record, Task},
     seed,
     source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version},
 };
@@ -106,9 +106,9 @@ impl ReadAt for FaultyFile {
 struct Sum;
 
 impl Task for Sum {
-    type Stage = Self;
+    type Maker = Self;
     type Collate = Sums;
-    fn stage(&self) -> Self {
+    fn maker(&self) -> Self {
         *self
     }
     fn collate(&self, batches: Batches) -> Sums {
@@ -116,7 +116,7 @@ impl Task for Sum {
     }
 }
 
-impl Stage for Sum {
+impl ExampleMaker for Sum {
     type Example = (u64, u64);
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
         Ok((record.index, record.bytes.iter().map(|&byte| u64::from(byte)).sum()))

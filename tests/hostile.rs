@@ -16,8 +16,8 @@ use bytes::Bytes;
 use forebay::{
     ErrorKind, LoaderConfig,
     dtype::Typed,
-    record::{Record, Stage, Task},
-    tasks::{AudioStage, AudioTask},
+    record::{ExampleMaker, Record, Task},
+    tasks::{AudioTask, ClipMaker},
 };
 use hostile_common::{
     Tally, lies,
@@ -47,7 +47,7 @@ fn most_bytes(record: usize) -> usize {
 }
 
 /// The example's bits, or why there is none.
-fn outcome(stage: &mut AudioStage, record: &Record) -> Result<Vec<u32>, ErrorKind> {
+fn outcome(stage: &mut ClipMaker, record: &Record) -> Result<Vec<u32>, ErrorKind> {
     let example = stage.run(record).map_err(|error| {
         assert!(error.kind.is_record(), "{error}");
         assert!(!error.message.is_empty());
@@ -81,7 +81,7 @@ fn mutants(family: &str, files: &[&str]) {
         .map(data),
     );
     let (task, watchdog) = (task(), Watchdog::new());
-    let (mut stage, mut tally, before) = (task.stage(), Tally::default(), held());
+    let (mut stage, mut tally, before) = (task.maker(), Tally::default(), held());
     for trial in 0..trials() {
         let mut rng = Rng(trial << 8 | family.len() as u64);
         let base = rng.below(bases.len());
@@ -93,7 +93,7 @@ fn mutants(family: &str, files: &[&str]) {
         if trial % 16 == 0 {
             // What the stage met before changes nothing.
             assert_eq!(
-                outcome(&mut task.stage(), &record),
+                outcome(&mut task.maker(), &record),
                 found,
                 "{what}: another stage finds something else"
             );
@@ -152,7 +152,7 @@ families! {
 #[test]
 fn lies_cost_little() {
     let (task, watchdog) = (task(), Watchdog::new());
-    let (mut stage, mut tally) = (task.stage(), Tally::default());
+    let (mut stage, mut tally) = (task.maker(), Tally::default());
     for (name_of_it, whole) in lies::all(data) {
         for cut in [whole.len(), whole.len() / 2, whole.len().min(100)] {
             let record = record(whole[..cut].to_vec(), 1);
@@ -173,12 +173,12 @@ fn lies_cost_little() {
 #[test]
 fn the_next_record_is_as_ever() {
     let task = task();
-    let mut stage = task.stage();
+    let mut stage = task.maker();
     let good: Vec<_> =
         ["recordings/formats/vorbis.ogg", "recordings/formats/s16.flac", "recordings/formats/layer3.mp3"]
             .map(|file| record(data(file), 3))
             .into();
-    let expected: Vec<_> = good.iter().map(|record| outcome(&mut task.stage(), record)).collect();
+    let expected: Vec<_> = good.iter().map(|record| outcome(&mut task.maker(), record)).collect();
     for (_, lie) in lies::all(data) {
         let _ = outcome(&mut stage, &record(lie, 2));
     }
@@ -194,7 +194,7 @@ fn longer_than_allowed() {
     for (seconds, expected) in [(3600.0, Err(ErrorKind::TooLarge)), (3700.0, Ok(()))] {
         let config =
             LoaderConfig { clip_seconds: 1.0, max_decoded_seconds: seconds, ..LoaderConfig::default() };
-        let mut stage = AudioTask::new(config.check().unwrap().1).unwrap().stage();
+        let mut stage = AudioTask::new(config.check().unwrap().1).unwrap().maker();
         let (found, cost) = metered("an hour", || stage.run(&record(silence.clone(), 5)).map(drop));
         assert_eq!(found.as_ref().map_err(|error| error.kind).copied(), expected);
         if let Err(error) = found {
@@ -212,5 +212,5 @@ fn more_values_than_are_believed() {
     vorbis[40..44].copy_from_slice(&768_000u32.to_le_bytes());
     vorbis[39] = 255;
     seal_ogg(&mut vorbis);
-    assert!(outcome(&mut task().stage(), &record(vorbis, 1)).is_err());
+    assert!(outcome(&mut task().maker(), &record(vorbis, 1)).is_err());
 }

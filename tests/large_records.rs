@@ -21,10 +21,10 @@ use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
     engine::{Engine, MixturePlan, Plan, Step},
-    order::{Order, Stage as MixtureStage, Stop},
+    order::{Order, Stop, WeightStage},
     record::{
-        Batches, Collate, Excerpt, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ, Source, Stage,
-        Task,
+        Batches, Collate, ExampleMaker, Excerpt, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ,
+        Source, Task,
     },
     seed::mix,
 };
@@ -167,9 +167,9 @@ impl ReadRecords for LargeReader {
 struct Number;
 
 impl Task for Number {
-    type Stage = Self;
+    type Maker = Self;
     type Collate = Numbers;
-    fn stage(&self) -> Self {
+    fn maker(&self) -> Self {
         *self
     }
     fn collate(&self, batches: Batches) -> Numbers {
@@ -177,7 +177,7 @@ impl Task for Number {
     }
 }
 
-impl Stage for Number {
+impl ExampleMaker for Number {
     type Example = u64;
 
     fn run(&mut self, record: &Record) -> Result<u64> {
@@ -209,7 +209,7 @@ impl Collate for Numbers {
 fn plans() -> Vec<Plan> {
     let orders = [Order::Sequential, Order::Window, Order::Global, Order::Era { length: 20 }];
     let mut plans: Vec<_> = orders.map(|order| Plan { order, ..toy::plan() }).into();
-    let stages = vec![MixtureStage { start: 0, weights: vec![0.5, 0.5] }];
+    let stages = vec![WeightStage { start: 0, weights: vec![0.5, 0.5] }];
     let starts = vec![0, ROWS / 3, ROWS];
     let mixture = Some(MixturePlan { stages, block: 16, stop: Stop::AllExhausted, starts });
     plans.push(Plan { order: Order::Global, mixture, ..toy::plan() });

@@ -15,7 +15,7 @@ use std::{
 use forebay::{
     ErrorKind,
     engine::{Canon, Engine, MixturePlan, Plan, Position, Step},
-    order::{Order, Stage, Stop},
+    order::{Order, Stop, WeightStage},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
@@ -43,7 +43,7 @@ fn plans() -> Vec<Plan> {
             if infinite { vec![Stop::Restart] } else { vec![Stop::FirstExhausted, Stop::AllExhausted] };
         for stop in stops {
             let stages = [(0, vec![0.7, 0.3]), (64, vec![0.25, 0.75])];
-            let stages = stages.map(|(start, weights)| Stage { start, weights }).into();
+            let stages = stages.map(|(start, weights)| WeightStage { start, weights }).into();
             let mixture = Some(MixturePlan { stages, block: 16, stop, starts: STARTS.to_vec() });
             plans.push(Plan { order: Order::Global, mixture, infinite, batch_size: GLOBAL, ..plan() });
         }

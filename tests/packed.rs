@@ -117,10 +117,10 @@ impl Collate for Bins {
 struct Pack(Work);
 
 impl Task for Pack {
-    type Stage = Work;
+    type Maker = Work;
     type Collate = Bins;
 
-    fn stage(&self) -> Work {
+    fn maker(&self) -> Work {
         self.0
     }
     fn collate(&self, Batches { size, n_streams, .. }: Batches) -> Bins {

@@ -339,7 +339,7 @@ fn a_panic_reaches_the_consumer_and_the_next_engine_works() {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Part {
     Read,
-    Stage,
+    ExampleMaker,
     Run,
     Put,
     Take,
@@ -377,11 +377,11 @@ impl ReadRecords for BreakingReader {
 }
 
 impl Task for Breaking {
-    type Stage = Work;
+    type Maker = Work;
     type Collate = BreakingCollate;
 
-    fn stage(&self) -> Work {
-        assert!(self.0 != Part::Stage, "asked for");
+    fn maker(&self) -> Work {
+        assert!(self.0 != Part::ExampleMaker, "asked for");
         Work { panics_at: (self.0 == Part::Run).then_some(33), ..QUICK }
     }
     fn collate(&self, batches: Batches) -> BreakingCollate {
@@ -409,7 +409,7 @@ fn a_panic_of_any_part_reaches_the_consumer_and_no_thread_is_left() {
     if !alone("a_panic_of_any_part_reaches_the_consumer_and_no_thread_is_left") {
         return;
     }
-    for part in [Part::Read, Part::Stage, Part::Run, Part::Put, Part::Take] {
+    for part in [Part::Read, Part::ExampleMaker, Part::Run, Part::Put, Part::Take] {
         let task = Breaking(part, Arc::new(toy(&[100])));
         let mut broken = Engine::new(Arc::new(task.clone()), task, plan()).unwrap();
         let error = loop {

@@ -24,7 +24,7 @@ use forebay::{
     ErrorKind, Result,
     engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::Order,
-    record::{Batches, Collate, Record, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Record, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 use patience::{undisturbed, until};
@@ -115,10 +115,10 @@ struct Sum {
 struct Rows(Vec<Option<(u64, u64)>>);
 
 impl Task for Sum {
-    type Stage = Self;
+    type Maker = Self;
     type Collate = Rows;
 
-    fn stage(&self) -> Self {
+    fn maker(&self) -> Self {
         self.clone()
     }
 
@@ -127,7 +127,7 @@ impl Task for Sum {
     }
 }
 
-impl Stage for Sum {
+impl ExampleMaker for Sum {
     type Example = (u64, u64);
 
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {

@@ -5,18 +5,18 @@
 
 mod arena;
 #[cfg(feature = "audio")]
-mod audio;
+mod clips;
 mod field;
 mod free_list;
-mod ids;
+mod token_ids;
 mod tokens;
 
 pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
 #[cfg(feature = "audio")]
-pub use audio::{AudioBatch, AudioCollate, AudioExample, AudioPool, Features, SpareBuffers};
+pub use clips::{AudioBatch, AudioCollate, AudioExample, AudioPool, Features, SpareBuffers};
 pub use field::{Field, FieldPool, Memory, SMALL};
 pub use free_list::FreeList;
-pub use ids::{IdType, Ids, TokenPool};
+pub use token_ids::{IdType, Ids, TokenPool};
 pub use tokens::{
     Extras, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample,
 };

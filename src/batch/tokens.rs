@@ -16,7 +16,7 @@ use crossbeam::queue::ArrayQueue;
 
 use super::{
     field::Field,
-    ids::{IdType, Ids, TokenFields, TokenPool},
+    token_ids::{IdType, Ids, TokenFields, TokenPool},
 };
 use crate::{
     Error, ErrorKind, Result,

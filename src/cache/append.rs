@@ -17,7 +17,7 @@ use super::{
     owned,
     stored::Stored,
 };
-use crate::{Error, Result, room};
+use crate::{Error, Result, fallible_alloc};
 
 /// Appends to one array.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl ArrayWriter {
         let mut at = start;
         while at < end {
             let n = chunk.min(end - at);
-            room::resize(&mut chunks.tail, n as usize * width, 0)?;
+            fallible_alloc::resize(&mut chunks.tail, n as usize * width, 0)?;
             stored.read(at, &mut chunks.tail, end)?;
             if n == chunk {
                 if let Some(head) = self.head.as_mut().filter(|_| at == 0) {

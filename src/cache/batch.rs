@@ -5,7 +5,7 @@ use super::{
     layout::MAX_RANK,
     reader::Field,
 };
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Processed {
             return Err(Error::new(ErrorKind::Schema, message));
         }
         for (column, more) in self.columns.iter_mut().zip(more.columns) {
-            room::grow(&mut column.data, more.data.len())?;
+            fallible_alloc::grow(&mut column.data, more.data.len())?;
             column.data.extend_from_slice(&more.data);
             column.lengths.extend(more.lengths);
             column.shapes.extend(more.shapes);
@@ -139,7 +139,7 @@ impl Processed {
         if self.documents == 0 {
             return Ok(());
         }
-        let mut columns = room::with_room(fields.len())?;
+        let mut columns = fallible_alloc::with_room(fields.len())?;
         for (name, dtype) in fields {
             let Some(at) = self.columns.iter().position(|column| column.name == *name) else {
                 let names: Vec<_> = self.columns.iter().map(|column| &column.name[..]).collect();

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::layout::{Compression, Layout};
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// What stands in an index for a chunk that is not there.
 const ABSENT: u64 = u64::MAX;
@@ -21,7 +21,7 @@ pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
         Compression::None => {
             out.extend_from_slice(raw);
             let len = out.len() + missing;
-            room::resize(out, len, 0)?;
+            fallible_alloc::resize(out, len, 0)?;
         }
         Compression::Zstd(level) => {
             let mut filled = Vec::new();
@@ -29,7 +29,7 @@ pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
                 raw
             } else {
                 filled.extend_from_slice(raw);
-                room::resize(&mut filled, layout.chunk_bytes(), 0)?;
+                fallible_alloc::resize(&mut filled, layout.chunk_bytes(), 0)?;
                 &filled
             };
             let packed = zstd::bulk::compress(raw, level)
@@ -54,7 +54,7 @@ pub fn decode<'a>(layout: &Layout, bytes: &'a [u8], scratch: &'a mut Vec<u8>) ->
     let raw = match layout.compression {
         Compression::None => packed,
         Compression::Zstd(_) => {
-            room::resize(scratch, layout.chunk_bytes(), 0)?;
+            fallible_alloc::resize(scratch, layout.chunk_bytes(), 0)?;
             let n = unpack(packed, scratch)
                 .map_err(|error| corrupt("a chunk cannot be decompressed").because(error))?;
             &scratch[..n]
@@ -143,7 +143,7 @@ impl Index {
             return Err(corrupt("the checksum of a shard's index is wrong: the file is damaged"));
         }
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
-        let mut table = room::with_room(entries.len() / 16)?;
+        let mut table = fallible_alloc::with_room(entries.len() / 16)?;
         table.extend(entries.chunks_exact(16).map(|entry| (number(&entry[..8]), number(&entry[8..]))));
         let outside = |&(offset, length): &(u64, u64)| {
             (offset, length) != (ABSENT, ABSENT) && offset.checked_add(length).is_none_or(|end| end > room)

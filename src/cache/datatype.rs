@@ -1,6 +1,6 @@
 //! The types of values that a field may have: numpy's and Zarr's own names.
 
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// A type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -189,7 +189,7 @@ where
     From: Integer,
     To: Integer + TryFrom<From>,
 {
-    let mut out = room::with_room(numbers.size_hint().0.saturating_mul(to.bytes()))?;
+    let mut out = fallible_alloc::with_room(numbers.size_hint().0.saturating_mul(to.bytes()))?;
     for number in numbers {
         let Ok(value) = To::try_from(number) else {
             let number: i128 = number.into();

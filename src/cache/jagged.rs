@@ -23,7 +23,7 @@ use super::{
     reader::Documents,
     stored::Stored,
 };
-use crate::{Error, ErrorKind, Result, locks, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc, locks};
 
 /// Bytes of decoded ends that are kept for each field.
 const KEPT_BYTES: u64 = 32 << 20;
@@ -109,7 +109,7 @@ impl JaggedReader {
     /// As [`Stored::read`].
     pub fn offsets(&self, documents: Range<u64>, length: u64) -> Result<Vec<u64>> {
         let mut ends = Vec::new();
-        room::reserve(&mut ends, (documents.end - documents.start) as usize + 1)?;
+        fallible_alloc::reserve(&mut ends, (documents.end - documents.start) as usize + 1)?;
         let mut at = documents.start;
         while at <= documents.end {
             let (first, chunk) = self.ends(at, length)?;
@@ -137,7 +137,7 @@ impl JaggedReader {
             return Ok((first, Arc::clone(chunk)));
         }
         let n = rows.min((length + 1).saturating_sub(first));
-        let mut bytes = room::zero_bytes(n as usize * 8)?;
+        let mut bytes = fallible_alloc::zero_bytes(n as usize * 8)?;
         self.offsets.read(first, &mut bytes, length + 1)?;
         let mut chunk: Vec<u64> = words(&bytes);
         if first == 0 {
@@ -176,9 +176,10 @@ impl JaggedReader {
             None => Ok(lengths),
             Some(shapes) => {
                 let axes = self.rank - 1;
-                let mut bytes = room::zero_bytes(lengths.len().saturating_mul(axes).saturating_mul(8))?;
+                let mut bytes =
+                    fallible_alloc::zero_bytes(lengths.len().saturating_mul(axes).saturating_mul(8))?;
                 shapes.read(documents.start, &mut bytes, length)?;
-                let mut all = room::with_room(lengths.len().saturating_mul(self.rank))?;
+                let mut all = fallible_alloc::with_room(lengths.len().saturating_mul(self.rank))?;
                 for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
                     all.extend_from_slice(shape);
                     // A product beyond 64 bits is beyond any length; no array has such axes, not even one
@@ -208,9 +209,9 @@ impl JaggedReader {
     /// As [`Stored::read`].
     pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<Documents> {
         let bytes = self.data.dtype().bytes() as u64;
-        let mut shapes = room::with_room(indices.len().saturating_mul(self.rank))?;
+        let mut shapes = fallible_alloc::with_room(indices.len().saturating_mul(self.rank))?;
         let (mut spans, mut ends, mut total) =
-            (room::with_room(indices.len())?, room::with_room(indices.len())?, 0);
+            (fallible_alloc::with_room(indices.len())?, fallible_alloc::with_room(indices.len())?, 0);
         for (at, &index) in indices.iter().enumerate() {
             let (start, end) = match *self.offsets(index..index + 1, length)? {
                 [start, end] if end <= values => (start, end),
@@ -228,7 +229,7 @@ impl JaggedReader {
                 shapes.extend(self.shapes(index..index + 1, length)?);
             }
         }
-        let mut data = room::zero_bytes(total.saturating_mul(bytes) as usize)?.into_vec();
+        let mut data = fallible_alloc::zero_bytes(total.saturating_mul(bytes) as usize)?.into_vec();
         spans.retain(|&(start, end, ..)| end > start);
         spans.sort_unstable();
         let mut rest = &spans[..];
@@ -248,7 +249,7 @@ impl JaggedReader {
                 self.data.read(start, &mut data[part(place, end - start)], values)?;
                 continue;
             }
-            room::resize(&mut scratch, ((until - start) * bytes) as usize, 0)?;
+            fallible_alloc::resize(&mut scratch, ((until - start) * bytes) as usize, 0)?;
             self.data.read(start, &mut scratch, values)?;
             for &(from, to, place, _) in together {
                 data[part(place, to - from)].copy_from_slice(&scratch[part(from - start, to - from)]);
@@ -338,13 +339,13 @@ impl JaggedWriter {
     /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be kept.
     pub fn append(&mut self, column: &Column, values: &[u8]) -> Result<()> {
         let mut end = self.values();
-        let mut ends = room::with_room(column.lengths.len().saturating_mul(8))?;
+        let mut ends = fallible_alloc::with_room(column.lengths.len().saturating_mul(8))?;
         for length in &column.lengths {
             end += length;
             ends.extend_from_slice(&end.to_le_bytes());
         }
         if let Some(shapes) = &mut self.shapes {
-            let mut all = room::with_room(column.shapes.len().saturating_mul(8))?;
+            let mut all = fallible_alloc::with_room(column.shapes.len().saturating_mul(8))?;
             for shape in column.shapes.chunks_exact(self.rank) {
                 let (last, axes) = shape.split_last().unwrap_or((&0, &[]));
                 if axes.contains(&0) && *last != 0 {

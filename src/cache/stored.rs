@@ -23,7 +23,7 @@ use super::{
     layout::Layout,
 };
 use crate::{
-    Error, ErrorKind, Result, locks, room,
+    Error, ErrorKind, Result, fallible_alloc, locks,
     source::{LocalFiles, Storage, StoredFile},
 };
 
@@ -182,7 +182,7 @@ impl Own {
             let first = at / chunk_bytes;
             let wanted = first as u64..((at + out.len()).div_ceil(chunk_bytes)) as u64;
             let (offset, length) = run(&shard.index, wanted)?;
-            room::resize(encoded, length as usize, 0)?;
+            fallible_alloc::resize(encoded, length as usize, 0)?;
             shard.file.read_exact(encoded, offset)?;
             let mut rest = &encoded[..];
             while !rest.is_empty() {
@@ -224,7 +224,7 @@ impl Own {
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
         // The file's size bounds the allocation, and forebay writes no sparse files.
-        let mut bytes = room::zero_bytes(size as usize)?;
+        let mut bytes = fallible_alloc::zero_bytes(size as usize)?;
         file.read_exact(&mut bytes, room)?;
         let index = Index::decode(&bytes, room)?;
         Ok(Shard { file, index, until: committed.min((shard + 1) * self.layout.shard_rows) })

@@ -9,7 +9,7 @@ use super::{Field, Leaf, Pick};
 use crate::{
     Error, ErrorKind, Result,
     batch::{self, FieldPool},
-    room,
+    fallible_alloc,
 };
 
 /// The values of one field of several rows.
@@ -96,7 +96,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         ));
     }
     let mut parts: Vec<Part<'_>> = Vec::new();
-    let mut part_of = room::filled(leaves.len(), usize::MAX)?;
+    let mut part_of = fallible_alloc::filled(leaves.len(), usize::MAX)?;
     for (slot, pick) in picks.iter().enumerate() {
         if part_of[pick.leaf] == usize::MAX {
             part_of[pick.leaf] = parts.len();
@@ -106,11 +106,11 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         part.rows.push(pick.row);
         part.slots.push(slot);
     }
-    let mut selections = room::with_room(parts.len())?;
+    let mut selections = fallible_alloc::with_room(parts.len())?;
     for part in &parts {
         selections.push((part.leaf.select(&part.rows)?, part, part.leaf.fields()?));
     }
-    let mut columns = room::with_room(pool.fields.len())?;
+    let mut columns = fallible_alloc::with_room(pool.fields.len())?;
     for (number, field) in pool.fields.iter().enumerate() {
         let number_in = |fields: &[Field]| {
             // Leaves that agree on their fields may have them in another order.
@@ -121,20 +121,20 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         let rows = picks.len();
         let size = field.dtype.bytes();
         let (mut shapes, mut offsets) = (Vec::new(), None);
-        let mut place = room::filled(rows + 1, 0)?;
+        let mut place = fallible_alloc::filled(rows + 1, 0)?;
         match field.row_bytes() {
             Some(bytes) => {
                 place.iter_mut().enumerate().for_each(|(row, place)| *place = row.saturating_mul(bytes))
             }
             None => {
-                shapes = room::filled(rows.saturating_mul(field.rank), 0)?;
+                shapes = fallible_alloc::filled(rows.saturating_mul(field.rank), 0)?;
                 for (selection, part, fields) in &mut selections {
                     let found = selection.shapes(number_in(fields)?)?;
                     for (&slot, shape) in part.slots.iter().zip(found.chunks_exact(field.rank)) {
                         shapes[slot * field.rank..(slot + 1) * field.rank].copy_from_slice(shape);
                     }
                 }
-                let mut ends = room::with_room(rows + 1)?;
+                let mut ends = fallible_alloc::with_room(rows + 1)?;
                 ends.push(0);
                 for (row, shape) in shapes.chunks_exact(field.rank).enumerate() {
                     // A size beyond a word is beyond any memory.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Field, Length, Store};
-use crate::{Error, ErrorKind, Result, cache::DataType, locks, room};
+use crate::{Error, ErrorKind, Result, cache::DataType, fallible_alloc, locks};
 
 /// The longest time of a wait between checks whether the caller gave up.
 const SLICE: Duration = Duration::from_millis(20);
@@ -74,9 +74,9 @@ impl ListStore {
         }
         // Allocates first: a document is added completely or not at all.
         for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
-            room::grow(&mut column.data, bytes.len())?;
-            room::grow(&mut column.ends, 1)?;
-            room::grow(&mut column.shapes, shape.len())?;
+            fallible_alloc::grow(&mut column.data, bytes.len())?;
+            fallible_alloc::grow(&mut column.ends, 1)?;
+            fallible_alloc::grow(&mut column.shapes, shape.len())?;
         }
         for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
             column.data.extend_from_slice(bytes);
@@ -145,7 +145,7 @@ impl Store for ListStore {
     fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
         let held = self.lock()?;
         let rank = self.fields[field].rank;
-        let mut shapes = room::with_room(documents.len().saturating_mul(rank))?;
+        let mut shapes = fallible_alloc::with_room(documents.len().saturating_mul(rank))?;
         for &document in documents {
             held.span(field, document)?;
             let first = document as usize * rank;

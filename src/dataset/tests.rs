@@ -16,7 +16,7 @@ use super::{
 use crate::{
     ErrorKind,
     cache::{CacheWriter, Column, DataType, Processed, WriterOptions},
-    order::{Mixture, Stage, Stop},
+    order::{Mixture, Stop, WeightStage},
 };
 
 fn never() -> bool {
@@ -47,7 +47,7 @@ fn append(store: &ListStore, n: usize) {
 }
 
 fn rules(weights: &[f64], block: u64, stop: Stop) -> MixtureRules {
-    let stages = vec![Stage { start: 0, weights: weights.to_vec() }];
+    let stages = vec![WeightStage { start: 0, weights: weights.to_vec() }];
     MixtureRules { stages, block: Some(block), stop, seed: 5 }
 }
 
@@ -329,7 +329,8 @@ fn l13_what_is_refused() {
     assert!(message(&[1.0, 1.0], Some(4), 0).contains("0 is \"web\""));
     assert!(message(&[1.0, 1.0], None, 5).contains("no block_size"));
     let sources = vec![("a".into(), list(0, 3))];
-    let stages = vec![Stage { start: 0, weights: vec![1.0] }, Stage { start: 7, weights: vec![2.0] }];
+    let stages =
+        vec![WeightStage { start: 0, weights: vec![1.0] }, WeightStage { start: 7, weights: vec![2.0] }];
     let made = Dataset::mixture(sources, MixtureRules { stages, ..rules(&[], 4, Stop::Restart) });
     assert!(made.unwrap_err().message.contains("choose 4 or 8"));
     let endless = Dataset::mixture(vec![("a".into(), list(0, 3))], rules(&[1.0], 4, Stop::Restart)).unwrap();
@@ -369,7 +370,7 @@ fn a_mixture_in_passes_is_another_one_in_each() {
 fn l13_weights_change_and_sources_go_on() {
     let stages = [(0, [0.5, 0.5]), (8, [0.25, 0.75]), (16, [1.0, 0.0])];
     let stages: Vec<_> =
-        stages.iter().map(|&(start, weights)| Stage { start, weights: weights.to_vec() }).collect();
+        stages.iter().map(|&(start, weights)| WeightStage { start, weights: weights.to_vec() }).collect();
     let sources = vec![("a".into(), list(0, 100)), ("b".into(), list(0, 100))];
     let mut dataset =
         Dataset::mixture(sources, MixtureRules { stages: stages.clone(), ..rules(&[], 4, Stop::Restart) })

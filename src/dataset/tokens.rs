@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{Field, Leaf, Length, Selection, Store, store::read_spans};
-use crate::{Error, ErrorKind, Result, cache::DataType, room};
+use crate::{Error, ErrorKind, Result, cache::DataType, fallible_alloc};
 
 /// Windows over a field of a store.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ struct Windows<'a> {
 
 impl Selection for Windows<'_> {
     fn shapes(&mut self, _field: usize) -> Result<Vec<u64>> {
-        room::filled(self.rows.len(), self.leaf.length)
+        fallible_alloc::filled(self.rows.len(), self.leaf.length)
     }
 
     fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {

@@ -16,7 +16,7 @@ use std::{
 use super::{Leaf, Length, Pick};
 use crate::{
     Error, ErrorKind, Result,
-    order::{Bijection, Eras, Mixture, Stage, Stop},
+    order::{Bijection, Eras, Mixture, Stop, WeightStage},
     seed::{Purpose, hash},
 };
 
@@ -57,7 +57,7 @@ pub struct EraView {
 #[derive(Debug, Clone)]
 pub struct MixtureRules {
     /// From which position on which weights hold.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<WeightStage>,
     /// Positions over which they hold exactly; `None` for the rows of a global batch.
     pub block: Option<u64>,
     /// Where it ends.
@@ -262,7 +262,7 @@ impl View {
                     .collect();
                 let stages: Vec<_> = stages
                     .iter()
-                    .map(|Stage { start, weights }| format!("from {start} on {weights:?}"))
+                    .map(|WeightStage { start, weights }| format!("from {start} on {weights:?}"))
                     .collect();
                 let block = block.map_or_else(|| "global batch".to_owned(), |block| block.to_string());
                 format!(

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!            tickets            records              examples                rows
-//!  Admission ───────▶ I/O thread ───────▶ n workers ─────────▶ Concurrent-  ─────▶ Consumer ──▶ batch
-//!      ▲              (Source)   bounded  (Stage)    by ticket ShuffleBuffer by draw (Collate)
+//!  Admission ───────▶ I/O thread ───────▶ n workers ─────────▶ Concurrent-  ─────▶ Assembler ──▶ batch
+//!      ▲              (Source)   bounded  (ExampleMaker)    by ticket ShuffleBuffer by draw (Collate)
 //!      └───────────────────────── credit: draws made, substitutes wanted ─────────────────┘
 //! ```
 //!
@@ -30,8 +30,7 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "cache")]
-pub(crate) use failures::list::Ledger as Account;
+pub(crate) use failures::list::FailureList;
 pub(crate) use failures::list::NAMED;
 pub use failures::list::{LISTED, Losses, Lost};
 pub(crate) use failures::policy::Tally;
@@ -50,17 +49,16 @@ pub use threads::owned::JOIN_TIMEOUT;
 pub(crate) use threads::owned::Threads;
 #[cfg(loom)]
 pub use {
-    flow::{channel_limit::Budget, sequencer::Turns},
-    threads::parking::Crew,
+    flow::{channel_limit::ChannelLimit, sequencer::Sequencer},
+    threads::parking::Parking,
 };
 
 use crate::{
     Error, ErrorKind, Result,
     order::{Layout, Mixture, Rules, Schedule, Sources},
-    record::{Collate, Source, Stage, Standings, Task},
+    record::{Collate, ExampleMaker, Source, Standings, Task},
     seed::{Purpose, hash},
 };
-use failures::list::Ledger;
 use flow::assembler::Complete;
 #[cfg(feature = "python")]
 pub(crate) use flow::assembler::closed;
@@ -73,7 +71,7 @@ use observe::trace::Tracing;
 use threads::owned::Retired;
 
 /// What a task's workers make.
-pub type ExampleOf<K> = <<K as Task>::Stage as Stage>::Example;
+pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
 /// What a task's collator makes.
 pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;
 
@@ -107,7 +105,7 @@ pub struct Engine<S: Source, K: Task> {
     retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
-    ledger: Ledger,
+    failures: FailureList,
 }
 
 /// An engine's position before the batch that was taken last.
@@ -190,7 +188,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 format!("exclude leaves nothing: there are {rows} rows, and all of them are excluded"),
             ));
         }
-        let ledger = Ledger::new(plan.rank, plan.policy.listed(rows));
+        let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
         let canon = if plan.order.is_streamed() {
             Canon { n_streams: plan.n_streams.unwrap_or(plan.world_size), world_size: plan.world_size }
         } else {
@@ -222,7 +220,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 batches_per_epoch: AtomicU64::new(0),
                 current: Mutex::new(Weak::new()),
             }),
-            ledger,
+            failures,
         };
         engine.begin(0)?;
         Ok(engine)
@@ -262,10 +260,10 @@ impl<S: Source, K: Task> Engine<S, K> {
                 self.pass.insert(started)
             }
         };
-        let (ledger, policy) = (&mut self.ledger, &self.plan.policy);
+        let (failures, policy) = (&mut self.failures, &self.plan.policy);
         let step = pass.next(timeout, |error| {
             let is_skipped = policy.skips(error.kind);
-            ledger.enter(error, is_skipped);
+            failures.enter(error, is_skipped);
         });
         Ok(match step? {
             Step::Batch(number, complete) => {
@@ -431,12 +429,12 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// The records that could not be had so far, each once, by row: the first [`LISTED`], or all of as many as are allowed.
     pub fn errors(&self) -> impl Iterator<Item = &Error> {
-        self.ledger.errors()
+        self.failures.errors()
     }
 
     /// Takes the list of [`Engine::errors`] and clears it: for callers that need all of them, in any number.
     pub fn take_errors(&mut self) -> Vec<Error> {
-        self.ledger.take()
+        self.failures.take()
     }
 
     /// Counts since construction.
@@ -482,7 +480,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let schedule = self.schedule(self.epoch)?;
         let plan =
             Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
-        let tally = Tally::new(&plan.policy, self.rows(), self.ledger.rows());
+        let tally = Tally::new(&plan.policy, self.rows(), self.failures.rows());
         let start = Start { batch: self.start, standings: self.standings.as_ref(), tally };
         let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
         *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) =

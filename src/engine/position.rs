@@ -148,7 +148,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Where the engine stands. After the last batch of a pass that is the start of the next one.
     pub fn position(&self) -> Position {
         let (epoch, batch, canon) = (self.epoch, self.batch(), self.canon);
-        let lost = self.ledger.lost().clone();
+        let lost = self.failures.lost().clone();
         if self.is_over() {
             return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None, lost };
         }
@@ -204,7 +204,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.standings = standings;
         let rows = lost.values().flat_map(|lost| &lost.rows);
         let listed: Vec<_> = rows.map(|&row| located(lost_before(), &*self.source, row)).collect();
-        self.ledger.restore(lost, listed);
+        self.failures.restore(lost, listed);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Result,
     order::{Assignment, Schedule},
-    record::{Batches, Collate, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task},
 };
 
 /// A batch that can be made on any thread.
@@ -34,7 +34,7 @@ impl<S: Source, K: Task> Replay<S, K> {
     pub fn run(self, go_on: impl Fn() -> bool) -> Result<Option<BatchOf<K>>> {
         let Self { mut schedule, batch, source, task, policy } = self;
         let draws = schedule.draws(batch);
-        let (mut reader, mut stage) = (source.reader(), task.stage());
+        let (mut reader, mut stage) = (source.reader(), task.maker());
         let mut collate =
             task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
         let mut make = |Assignment { row, seed, epoch, .. }| {

@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Weights from a position on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stage {
+pub struct WeightStage {
     /// The first position; a multiple of the block.
     pub start: u64,
     /// One weight per source, in any unit; 0 leaves the source out.
@@ -104,7 +104,7 @@ impl Mixture {
     /// # Errors
     /// [`ErrorKind::Config`] if stages, weights, block and lengths don't fit together; if a source of positive weight is empty or
     /// gets no place in a block; if `stop` waits for a source that is never through.
-    pub fn new(seed: u64, stages: &[Stage], block: u64, stop: Stop, lengths: &[u64]) -> Result<Self> {
+    pub fn new(seed: u64, stages: &[WeightStage], block: u64, stop: Stop, lengths: &[u64]) -> Result<Self> {
         if !(1..=Self::MAX_BLOCK).contains(&block) {
             return Err(config(format!(
                 "a block of {block} positions: 1 to {} are possible",
@@ -154,7 +154,7 @@ impl Mixture {
     ///
     /// # Errors
     /// As [`Mixture::new`].
-    pub fn check(stages: &[Stage], lengths: &[u64]) -> Result<()> {
+    pub fn check(stages: &[WeightStage], lengths: &[u64]) -> Result<()> {
         if lengths.is_empty() {
             return Err(config("no sources: give one at least"));
         }
@@ -301,7 +301,7 @@ fn starved(weights: &[f64], counts: &[u64]) -> Option<usize> {
     weights.iter().zip(counts).position(|(&weight, &count)| weight > 0.0 && count == 0)
 }
 
-fn check_starts(stages: &[Stage], block: u64) -> Result<()> {
+fn check_starts(stages: &[WeightStage], block: u64) -> Result<()> {
     if stages.first().is_none_or(|stage| stage.start != 0) {
         return Err(config("the first weights must begin at position 0"));
     }
@@ -329,8 +329,8 @@ fn check_starts(stages: &[Stage], block: u64) -> Result<()> {
     Ok(())
 }
 
-fn check_weights(stage: &Stage, lengths: &[u64]) -> Result<()> {
-    let Stage { start, weights } = stage;
+fn check_weights(stage: &WeightStage, lengths: &[u64]) -> Result<()> {
+    let WeightStage { start, weights } = stage;
     if weights.len() != lengths.len() {
         return Err(config(format!(
             "{} weights from position {start} on for {} sources: give one for each, 0 to leave it out",
@@ -358,9 +358,9 @@ fn check_weights(stage: &Stage, lengths: &[u64]) -> Result<()> {
 }
 
 /// The error of a block that is too small for a weight, with the smallest that is large enough for all weights of all stages.
-fn too_small(stages: &[Stage], stage: &Stage, source: usize, block: u64) -> Error {
+fn too_small(stages: &[WeightStage], stage: &WeightStage, source: usize, block: u64) -> Error {
     let large_enough = |&block: &u64| {
-        stages.iter().all(|Stage { weights, .. }| starved(weights, &share(weights, block)).is_none())
+        stages.iter().all(|WeightStage { weights, .. }| starved(weights, &share(weights, block)).is_none())
     };
     let advice = (1..=Mixture::MAX_BLOCK).find(large_enough).map_or_else(
         || format!("raise it or set it to 0, as no block of up to {} does", Mixture::MAX_BLOCK),

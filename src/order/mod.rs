@@ -16,7 +16,7 @@ mod window;
 pub use bijection::Bijection;
 pub use era::Eras;
 pub use groups::{Groups, Stride};
-pub use mixture::{Mixture, Stage, Stop};
+pub use mixture::{Mixture, Stop, WeightStage};
 pub use reading::{Place, Reading, ShardOrder};
 pub use schedule::{Assignment, Draw, Layout, Order, Rules, Schedule, Sources};
 pub use window::Window;

@@ -10,10 +10,10 @@ use pyo3::{prelude::*, types::PyList};
 use super::{
     allow_paths,
     errors::to_python,
+    extract::int64,
     face::{Face, shards},
+    interruptible::run_interruptible,
     logging,
-    side::on_the_side,
-    whole::int64,
 };
 use crate::{
     Error, ErrorKind,
@@ -87,8 +87,9 @@ impl _Check {
                 allow_paths,
                 ..ArrowOptions::default()
             };
-            let source =
-                on_the_side(py, "forebay-index", move |stop| Recordings::open(&[files], &options, stop))?;
+            let source = run_interruptible(py, "forebay-index", move |stop| {
+                Recordings::open(&[files], &options, stop)
+            })?;
             let source = Arc::new(source);
             let raise = |error: Error| to_python(py, &error);
             let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
@@ -108,7 +109,7 @@ impl _Check {
         let wanted = rows.iter().map(|row| (all || row.kind.is_some()).then_some(row.index));
         let (wanted, reader): (Vec<_>, _) = (wanted.collect(), self.paths.clone());
         // On a separate thread, since a read may take any time.
-        let paths = on_the_side(py, "forebay-paths", move |_| {
+        let paths = run_interruptible(py, "forebay-paths", move |_| {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
             // A path that cannot be read is None; `reason` says why the record is bad.
             let mut path = |row| reader.path(row).ok().flatten();

@@ -15,10 +15,10 @@ use super::{
     batches::Batches,
     dataset::{_Dataset, to_dict},
     errors::to_python,
+    extract::{chosen, int64, n_workers, prefetch},
     face::Face,
     logging, state,
-    whole::{chosen, int64, n_workers, prefetch},
-    workers::check_share,
+    torch_workers::check_share,
 };
 use crate::{
     Error, ErrorKind, Result,

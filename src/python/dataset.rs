@@ -14,7 +14,8 @@ use pyo3::{
 };
 
 use super::{
-    SLICE, arrays::array, errors::to_python, python_leaf::PythonLeaf, side::on_the_side, whole::int64,
+    SLICE, arrays::array, errors::to_python, extract::int64, interruptible::run_interruptible,
+    python_leaf::PythonLeaf,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -24,7 +25,7 @@ use crate::{
         MixtureRules, Store, TokenLeaf,
     },
     locks,
-    order::{Stage, Stop},
+    order::{Stop, WeightStage},
 };
 
 /// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
@@ -165,7 +166,7 @@ impl _Dataset {
     /// The documents of a split of a cache.
     #[staticmethod]
     fn cache(py: Python<'_>, path: PathBuf, split: String) -> PyResult<Self> {
-        let store = on_the_side(py, "forebay-cache", move |_| CacheStore::open(&path, &split))?;
+        let store = run_interruptible(py, "forebay-cache", move |_| CacheStore::open(&path, &split))?;
         Ok(Self::of_store(Arc::new(store)))
     }
 
@@ -241,7 +242,7 @@ impl _Dataset {
         for (start, weights) in stages {
             let start = u64::try_from(start)
                 .map_err(|_| raise(format!("weights begin at position {start}, must be 0 or more")))?;
-            made.push(Stage { start, weights });
+            made.push(WeightStage { start, weights });
         }
         let block = block_size.map(|block| block.max(0) as u64);
         let objects = sources.iter().flat_map(|(_, source)| source.get().objects(py)).collect();

@@ -7,7 +7,7 @@ use pyo3::{prelude::*, pybacked::PyBackedBytes};
 
 use super::{
     errors::to_python,
-    whole::{int64, optional_int64},
+    extract::{int64, optional_int64},
 };
 use crate::{
     Error, ErrorKind, Result,

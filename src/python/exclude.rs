@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use pyo3::{exceptions::PyTypeError, prelude::*};
 use serde_json::{Value, json};
 
-use super::whole::int64;
+use super::extract::int64;
 use crate::{Error, ErrorKind, Result, config::shown, report, seed::mix, source::Shard};
 
 /// Rows to leave out, as given by the user.

@@ -16,11 +16,10 @@ use pyo3::{
 
 use super::{
     SLICE,
-    baton::Baton,
     errors::{ForebayError, to_python},
-    logging, remember,
-    side::on_the_side,
-    stats,
+    fair_lock::FairLock,
+    interruptible::run_interruptible,
+    logging, remember, stats,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -34,7 +33,7 @@ const HANDOVER: Duration = Duration::from_millis(200);
 
 /// An engine owned by Python.
 pub struct Face<S: Source, K: Task> {
-    engine: Baton<Engine<S, K>>,
+    engine: FairLock<Engine<S, K>>,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     process: u32,
@@ -45,7 +44,12 @@ impl<S: Source, K: Task> Face<S, K> {
     pub fn new(engine: Engine<S, K>) -> Self {
         let control = engine.control();
         remember(&control);
-        Self { control, counters: engine.counters(), process: std::process::id(), engine: Baton::new(engine) }
+        Self {
+            control,
+            counters: engine.counters(),
+            process: std::process::id(),
+            engine: FairLock::new(engine),
+        }
     }
 
     /// The handle that ends the engine.
@@ -224,7 +228,7 @@ impl<S: Source, K: Task> Face<S, K> {
         let aside = self.ask(py, |engine| engine.aside())?;
         remember(&aside.control());
         let control = self.control.clone();
-        let measured = on_the_side(py, "forebay-headspace", move |stop| {
+        let measured = run_interruptible(py, "forebay-headspace", move |stop| {
             let go_on = || !stop.load(Ordering::Relaxed) && !control.is_closed();
             aside.headspace(length, go_on, rows)
         })?;

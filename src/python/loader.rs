@@ -19,14 +19,14 @@ use super::{
     batches::Batches,
     errors::to_python,
     exclude::Exclude,
+    extract::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
     face::{Face, shards},
+    interruptible::run_interruptible,
     logging,
     parameters::{batch_number, preset, to_dict},
-    side::on_the_side,
     sources::Sources,
     state,
-    whole::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
-    workers::check_share,
+    torch_workers::check_share,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
@@ -591,7 +591,7 @@ impl Loader {
         let batch = batch_number(py, batch)?;
         let replay = self.face.ask(py, |engine| engine.replay(batch))?;
         let control = self.face.control().clone();
-        let made = on_the_side(py, "forebay-replay", move |stop| {
+        let made = run_interruptible(py, "forebay-replay", move |stop| {
             replay.run(|| !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
         match made {
@@ -613,7 +613,7 @@ impl Loader {
         })?;
         let upcoming = self.face.ask(py, |engine| engine.upcoming())?;
         let control = self.face.control().clone();
-        let rows = on_the_side(py, "forebay-plan", move |stop| {
+        let rows = run_interruptible(py, "forebay-plan", move |stop| {
             upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
         Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
@@ -715,7 +715,7 @@ fn open(
     groups: Vec<Vec<PathBuf>>,
     options: ArrowOptions,
 ) -> PyResult<(AudioTask, Recordings)> {
-    on_the_side(py, "forebay-index", move |stop| {
+    run_interruptible(py, "forebay-index", move |stop| {
         Ok((AudioTask::new(plan)?, Recordings::open(&groups, &options, stop)?))
     })
 }

@@ -6,7 +6,7 @@
 
 mod allow_paths;
 mod arrays;
-mod baton;
+mod fair_lock;
 mod batches;
 mod cache;
 mod calls;
@@ -23,7 +23,7 @@ mod parameters;
 mod parquet;
 mod permutation;
 mod python_leaf;
-mod side;
+mod interruptible;
 mod sources;
 mod spectrogram;
 mod state;
@@ -31,8 +31,8 @@ mod stats;
 mod token_loader;
 mod tokenizer;
 mod vocabulary;
-mod whole;
-mod workers;
+mod extract;
+mod torch_workers;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},

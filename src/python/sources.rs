@@ -11,7 +11,7 @@ use pyo3::{
 
 use super::{
     errors::to_python,
-    whole::{int64, named},
+    extract::{int64, named},
 };
 use crate::{Error, ErrorKind, config::MixtureConfig};
 

@@ -5,13 +5,13 @@ use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
     errors::to_python,
+    extract::{int64, optional_int64},
     logging,
-    whole::{int64, optional_int64},
 };
 use crate::{
     Error, ErrorKind,
     config::shown,
-    float_mode, room,
+    fallible_alloc, float_mode,
     transform::{self, SpectrogramConfig},
 };
 
@@ -127,7 +127,7 @@ impl SpectrogramTransform {
             .detach(|| {
                 let _mode = float_mode::Lent::new();
                 let len = shape[0].saturating_mul(shape[1]);
-                let mut features = room::filled(len, 0.0).map_err(|_| refused())?;
+                let mut features = fallible_alloc::filled(len, 0.0).map_err(|_| refused())?;
                 self.0.transform(waveform, &mut self.0.scratch(), &mut features).map(|()| features)
             })
             .map_err(|error| to_python(py, &error))?;

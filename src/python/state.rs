@@ -9,7 +9,7 @@ use pyo3::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{exclude, sources::pair, whole::int64};
+use super::{exclude, extract::int64, sources::pair};
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     seed::mix,

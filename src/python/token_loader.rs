@@ -20,15 +20,15 @@ use super::{
     batches::Batches,
     errors::to_python,
     exclude::{self, Exclude},
+    extract::{chosen, int64, int128, max_errors, n_workers, named, optional_int64, prefetch_batches},
     face::{Face, shards},
+    interruptible::run_interruptible,
     logging,
     parameters::set_policy,
-    side::on_the_side,
     state,
     tokenizer::{id, ids_of},
+    torch_workers::check_share,
     vocabulary::{self, Given},
-    whole::{chosen, int64, int128, max_errors, n_workers, named, optional_int64, prefetch_batches},
-    workers::check_share,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -681,7 +681,7 @@ fn open(
         }
     };
     let options = ParquetOptions::text(text_column);
-    on_the_side(py, "forebay-index", move |stop: &AtomicBool| {
+    run_interruptible(py, "forebay-index", move |stop: &AtomicBool| {
         let files = split(&list_files(&paths)?, part, val.as_deref())?;
         ParquetSource::open(&files, &options, stop)
     })

@@ -7,8 +7,8 @@ use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::Py
 
 use super::{
     errors::to_python,
-    side::on_the_side,
-    whole::{int64, named, optional_int64},
+    extract::{int64, named, optional_int64},
+    interruptible::run_interruptible,
 };
 use crate::{
     Error, ErrorKind,
@@ -58,7 +58,7 @@ impl Tokenizer {
         };
         let made = {
             let (path, options) = (path.clone(), options.clone());
-            on_the_side(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))
+            run_interruptible(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))
         };
         Ok(Self { tokenizer: made?, path, options })
     }
@@ -98,7 +98,7 @@ impl Tokenizer {
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
         }
         let tokenizer = self.tokenizer.clone();
-        let made = on_the_side(py, "forebay-encode", move |stop| {
+        let made = run_interruptible(py, "forebay-encode", move |stop| {
             tokenizer.encode_batch(&texts, n_threads as usize, stop)
         })?;
         Ok(made.into_iter().map(|ids| PyArray1::from_vec(py, ids)).collect())

@@ -7,7 +7,7 @@ use pyo3::{exceptions::PyTypeError, prelude::*};
 use super::{
     calls::{call, expect_calls},
     errors::to_python,
-    side::on_the_side,
+    interruptible::run_interruptible,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -30,7 +30,7 @@ pub struct Given {
 pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyResult<Given> {
     let py = tokenizer.py();
     if let Ok(path) = tokenizer.extract::<PathBuf>() {
-        let opened = on_the_side(py, "forebay-tokenizer", move |_| Tokenizer::open(&path, &options))?;
+        let opened = run_interruptible(py, "forebay-tokenizer", move |_| Tokenizer::open(&path, &options))?;
         return Ok(Given {
             bos: opened.bos_id(),
             n_vocab: Some(opened.n_vocab()),

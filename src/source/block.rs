@@ -17,9 +17,8 @@ use std::{
 use memmap2::MmapMut;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     record::{Permit, SMALL_READ},
-    room,
 };
 
 /// The smallest block; shorter requests get plain memory of their own.
@@ -69,11 +68,11 @@ impl Memory {
     /// `size` zero bytes.
     fn new(size: usize) -> Result<Self> {
         if size as u64 <= SMALL_READ {
-            return room::zero_bytes(size).map(Self::Allocated);
+            return fallible_alloc::zero_bytes(size).map(Self::Allocated);
         }
         // A number that is not a valid length of memory is refused here.
         MmapMut::map_anon(size).map(Self::Mapped).map_err(|error| {
-            let refused = room::refused(size);
+            let refused = fallible_alloc::refused(size);
             Error { kind: ErrorKind::Memory, ..refused.because(error) }
         })
     }

@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Error, ErrorKind, Result, room,
+    Error, ErrorKind, Result, fallible_alloc,
     source::storage::{Storage, StoredFile},
 };
 
@@ -31,7 +31,7 @@ pub(crate) fn expand(
     stop: &AtomicBool,
 ) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    room::reserve(&mut files, paths.len())?;
+    fallible_alloc::reserve(&mut files, paths.len())?;
     for path in paths {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
@@ -60,7 +60,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
         );
         return Err(Error::new(ErrorKind::Format, message));
     }
-    let mut json = room::zero_bytes(size as usize)?;
+    let mut json = fallible_alloc::zero_bytes(size as usize)?;
     file.read_exact(&mut json, 0)?;
     let wrong = || {
         let message =
@@ -70,7 +70,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
     let parsed: Value = serde_json::from_slice(&json).map_err(|error| wrong().because(error))?;
     let files = parsed.get("_data_files").and_then(Value::as_array).ok_or_else(wrong)?;
     let mut shards = Vec::new();
-    room::reserve(&mut shards, files.len())?;
+    fallible_alloc::reserve(&mut shards, files.len())?;
     for file in files {
         let name = file.get("filename").and_then(Value::as_str).ok_or_else(wrong)?;
         // They must be in the folder: a file elsewhere would not belong to the dataset.

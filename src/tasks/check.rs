@@ -9,7 +9,7 @@ use crate::{
     engine::Auto,
     engine::{Plan, Policy, cores},
     order::Order,
-    record::{Batches, Collate, Record, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Record, Task},
 };
 
 /// Records whose findings are handed out together.
@@ -122,11 +122,11 @@ impl CheckTask {
 }
 
 impl Task for CheckTask {
-    type Stage = CheckStage;
+    type Maker = FindingMaker;
     type Collate = CheckCollate;
 
-    fn stage(&self) -> CheckStage {
-        CheckStage { decoder: AudioDecoder::new(), planes: Planes::new() }
+    fn maker(&self) -> FindingMaker {
+        FindingMaker { decoder: AudioDecoder::new(), planes: Planes::new() }
     }
 
     fn collate(&self, batches: Batches) -> CheckCollate {
@@ -137,12 +137,12 @@ impl Task for CheckTask {
 
 /// One worker's part of a [`CheckTask`].
 #[derive(Debug)]
-pub struct CheckStage {
+pub struct FindingMaker {
     decoder: AudioDecoder,
     planes: Planes,
 }
 
-impl CheckStage {
+impl FindingMaker {
     fn decode(&mut self, bytes: &[u8], finding: &mut Finding) -> Result<()> {
         let recording = self.decoder.open(bytes)?;
         let info = recording.info();
@@ -163,7 +163,7 @@ impl CheckStage {
     }
 }
 
-impl Stage for CheckStage {
+impl ExampleMaker for FindingMaker {
     type Example = Finding;
 
     fn run(&mut self, record: &Record) -> Result<Finding> {
@@ -228,7 +228,7 @@ mod tests {
             seed: 0,
             epoch: 0,
         };
-        let finding = CheckTask.stage().run(&record).unwrap();
+        let finding = CheckTask.maker().run(&record).unwrap();
         assert_eq!(finding.error.unwrap().kind, crate::ErrorKind::Unsupported);
         assert_eq!((finding.index, finding.n_bytes, finding.info), (3, 12, None));
     }

@@ -13,8 +13,8 @@ use crate::{
     batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
     decode::{AudioDecoder, Info, KEPT_SAMPLES, Planes, layout},
     dtype::Dtype,
-    record::{Batches, Record, Stage, Task},
-    room,
+    fallible_alloc,
+    record::{Batches, ExampleMaker, Record, Task},
     transform::{
         Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
         SpectrogramTransform, crop, target_len,
@@ -121,11 +121,11 @@ impl AudioTask {
 }
 
 impl Task for AudioTask {
-    type Stage = AudioStage;
+    type Maker = ClipMaker;
     type Collate = AudioCollate;
 
-    fn stage(&self) -> AudioStage {
-        AudioStage {
+    fn maker(&self) -> ClipMaker {
+        ClipMaker {
             scratch: self.transform.scratch(),
             cutter: Cutter {
                 decoder: AudioDecoder::new(),
@@ -160,7 +160,7 @@ impl Task for AudioTask {
 
 /// One worker's part of an [`AudioTask`].
 #[derive(Debug)]
-pub struct AudioStage {
+pub struct ClipMaker {
     task: AudioTask,
     cutter: Cutter,
     scratch: Scratch,
@@ -175,7 +175,7 @@ struct Cutter {
     clip: Vec<f32>,
 }
 
-impl Stage for AudioStage {
+impl ExampleMaker for ClipMaker {
     type Example = AudioExample;
 
     fn run(&mut self, record: &Record) -> Result<AudioExample> {
@@ -203,7 +203,7 @@ impl Cutter {
         if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == n {
             return Ok(mono);
         }
-        room::resize(&mut self.clip, n, 0.0)?;
+        fallible_alloc::resize(&mut self.clip, n, 0.0)?;
         let (front, rest) = self.clip.split_at_mut(pad_front);
         let (middle, behind) = rest.split_at_mut(len);
         front.fill(0.0);
@@ -236,7 +236,7 @@ pub(crate) fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -
     if mono.capacity() > KEPT_SAMPLES && planes.len() <= KEPT_SAMPLES {
         *mono = Vec::new();
     }
-    room::reserve(mono, planes.len())?;
+    fallible_alloc::reserve(mono, planes.len())?;
     if channels == 2 {
         // The usual case in one pass; the values are those of the loops below.
         mono.extend(

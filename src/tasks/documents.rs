@@ -23,7 +23,7 @@ use crate::{
     Error, ErrorKind, Result,
     dataset::{ColumnPool, Columns, Dataset, Length},
     memory::SPARE_BATCHES,
-    record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
 };
 
 /// The batches of a pass whose end is not known.
@@ -261,11 +261,11 @@ impl Task for SharedTask {
     /// The one that it works at, and one that waits to be handed over.
     const ON_HAND: u64 = 2;
 
-    type Stage = DatasetStage;
+    type Maker = RowMaker;
     type Collate = Handover;
 
-    fn stage(&self) -> DatasetStage {
-        DatasetStage { dataset: self.0.dataset.clone(), task: self.0.clone() }
+    fn maker(&self) -> RowMaker {
+        RowMaker { dataset: self.0.dataset.clone(), task: self.0.clone() }
     }
 
     fn collate(&self, _batches: Batches) -> Handover {
@@ -275,13 +275,13 @@ impl Task for SharedTask {
 
 /// One worker's part.
 #[derive(Debug)]
-pub struct DatasetStage {
+pub struct RowMaker {
     /// With the worker's own memory of blocks and permutations.
     dataset: Dataset,
     task: Arc<DatasetTask>,
 }
 
-impl DatasetStage {
+impl RowMaker {
     /// This rank's rows of a batch.
     fn rows(&mut self, epoch: u64, batch: u64, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
         let Self { dataset, task } = self;
@@ -328,7 +328,7 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
     error
 }
 
-impl Stage for DatasetStage {
+impl ExampleMaker for RowMaker {
     type Example = Rows;
 
     fn run(&mut self, record: &Record) -> Result<Rows> {

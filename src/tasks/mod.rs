@@ -12,13 +12,13 @@ mod tokens;
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 #[cfg(feature = "audio")]
-pub use clips::{AudioPlan, AudioStage, AudioTask};
+pub use clips::{AudioPlan, AudioTask, ClipMaker};
 #[cfg(feature = "cache")]
 pub(crate) use clips::{check_seconds, mean_of_channels};
 #[cfg(feature = "cache")]
 pub use documents::{
-    COUNTED_PASSES, DatasetSource, DatasetStage, DatasetTask, Handover, RowShare, Rows, SharedTask, Steps,
+    COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, Rows, SharedTask, Steps,
     UNCOUNTED,
 };
 #[cfg(feature = "tokens")]
-pub use tokens::{Encode, TokenStage, TokenTask, Vocabulary};
+pub use tokens::{Encode, TokenMaker, TokenTask, Vocabulary};

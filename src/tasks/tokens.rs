@@ -15,7 +15,7 @@ use crate::{
     batch::{IdType, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, TokenPool},
     decode::tokenizer::{Encoder, Tokenizer},
     memory::SPARE_BATCHES,
-    record::{Batches, Record, Stage, Task},
+    record::{Batches, ExampleMaker, Record, Task},
 };
 
 /// Spare vectors that are kept at most, and the largest one, in tokens.
@@ -80,11 +80,11 @@ impl fmt::Debug for TokenTask {
 }
 
 impl Task for TokenTask {
-    type Stage = TokenStage;
+    type Maker = TokenMaker;
     type Collate = TokenCollate;
 
-    fn stage(&self) -> TokenStage {
-        TokenStage {
+    fn maker(&self) -> TokenMaker {
+        TokenMaker {
             encoder: self.vocabulary.encoder(),
             bos: self.plan.bos,
             most: match self.plan.id_type {
@@ -108,7 +108,7 @@ impl Task for TokenTask {
 }
 
 /// One worker's part of a [`TokenTask`].
-pub struct TokenStage {
+pub struct TokenMaker {
     encoder: Box<dyn Encode>,
     bos: u32,
     /// The largest id that can be handed out.
@@ -116,7 +116,7 @@ pub struct TokenStage {
     spare: SpareTokens,
 }
 
-impl Stage for TokenStage {
+impl ExampleMaker for TokenMaker {
     type Example = TokenExample;
 
     fn run(&mut self, record: &Record) -> Result<TokenExample> {

@@ -19,7 +19,7 @@ use crate::{
     Error, ErrorKind, Result,
     config::shown,
     dtype::{Typed, ValuesMut},
-    room,
+    fallible_alloc,
 };
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
 use std::{f64::consts::TAU, fmt, ops::RangeInclusive, sync::Arc};
@@ -276,19 +276,19 @@ impl SpectrogramTransform {
         let n_fft = self.config.n_fft;
         match &self.engine {
             Engine::Lanes(fft) => {
-                room::resize(&mut scratch.frames, fft.rows(), Row::default())?;
-                room::resize(&mut scratch.spare, fft.rows(), Row::default())?;
+                fallible_alloc::resize(&mut scratch.frames, fft.rows(), Row::default())?;
+                fallible_alloc::resize(&mut scratch.spare, fft.rows(), Row::default())?;
             }
             Engine::Single(fft) => {
-                room::resize(&mut scratch.single, n_fft, 0.0)?;
-                room::resize(&mut scratch.spectrum, n_fft / 2 + 1, Complex32::default())?;
-                room::resize(&mut scratch.fft, fft.get_scratch_len(), Complex32::default())?;
+                fallible_alloc::resize(&mut scratch.single, n_fft, 0.0)?;
+                fallible_alloc::resize(&mut scratch.spectrum, n_fft / 2 + 1, Complex32::default())?;
+                fallible_alloc::resize(&mut scratch.fft, fft.get_scratch_len(), Complex32::default())?;
             }
         }
-        room::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
-        room::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
+        fallible_alloc::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
+        fallible_alloc::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
         // Last, because its length shows whether all is allocated.
-        room::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
+        fallible_alloc::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
     }
 
     /// Writes the log-mel energies of one clip.

@@ -21,7 +21,7 @@ use forebay::{
     Error, ErrorKind, Result,
     engine::{Auto, Engine, Plan, Policy, Step},
     order::Order,
-    record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Record, Source, Stage, Task},
+    record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
     seed,
 };
 
@@ -88,9 +88,9 @@ impl ToyCollate {
 }
 
 impl Task for Work {
-    type Stage = Self;
+    type Maker = Self;
     type Collate = ToyCollate;
-    fn stage(&self) -> Self {
+    fn maker(&self) -> Self {
         *self
     }
     fn collate(&self, batches: Batches) -> ToyCollate {
@@ -98,7 +98,7 @@ impl Task for Work {
     }
 }
 
-impl Stage for Work {
+impl ExampleMaker for Work {
     type Example = (u64, u64);
 
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {

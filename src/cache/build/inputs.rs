@@ -25,8 +25,8 @@ use crate::{
     Error, ErrorKind, Result,
     cache::json::{self, NoValue},
     decode::AudioDecoder,
+    fallible_alloc,
     record::{MAX_RECORD_BYTES, RawRecord, ReadRecords},
-    room,
     seed::mix,
     source::{
         AllowPaths, ArrowOptions, ArrowSource, LocalFiles, Storage,
@@ -516,7 +516,7 @@ impl Lines {
             let part = (&found[..]).skip_until(b'\n').unwrap_or(found.len());
             let has_end = found[..part].ends_with(b"\n");
             let kept = part.min(most.saturating_sub(line.len() as u64) as usize);
-            room::grow(line, kept)?;
+            fallible_alloc::grow(line, kept)?;
             line.extend_from_slice(&found[..kept]);
             self.lines.consume(part);
             n += part as u64;

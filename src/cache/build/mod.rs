@@ -1,7 +1,7 @@
 //! Builds a cache: shards are read and processed by many threads, and written in one order.
 //!
 //! ```text
-//! builder ── Turns ──▶ n workers ──────────────▶ Turns ──▶ ordered writer
+//! builder ── ShardOrder ──▶ n workers ──────────────▶ ShardOrder ──▶ ordered writer
 //! (a call)   which     take a shard's reader,    by shard   appends in order,
 //!            shard     read a batch, give it      and       commits
 //!            next?     back, process the batch    batch
@@ -17,11 +17,11 @@
 //! batches: no commit falls inside a batch.
 
 pub mod inputs;
-pub mod keep;
+pub mod passthrough;
 pub mod recordings;
 mod skips;
 pub mod tokens;
-mod turns;
+mod shard_order;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -33,8 +33,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::turns::{Outcome, Turns};
-pub use self::{skips::Skips, turns::Order};
+use self::shard_order::{Outcome, ShardOrder};
+pub use self::{shard_order::Order, skips::Skips};
 use super::{
     batch::Processed,
     datatype::DataType,
@@ -43,7 +43,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::{Account, LISTED, MaxErrors, Policy, Tally, Threads},
+    engine::{FailureList, LISTED, MaxErrors, Policy, Tally, Threads},
     seed::mix,
 };
 
@@ -179,7 +179,7 @@ trait Running: Send + Sync {
 }
 
 struct Shared<B> {
-    turns: Turns<B>,
+    shard_order: ShardOrder<B>,
     fields: Option<Vec<(String, Option<DataType>)>>,
     policy: Policy,
     begin: Instant,
@@ -194,11 +194,11 @@ struct Shared<B> {
 
 impl<B: Send> Running for Shared<B> {
     fn cancel(&self) {
-        self.turns.stop();
+        self.shard_order.stop();
     }
 
     fn progress(&self) -> Progress {
-        let (finished_shards, n_shards, part) = self.turns.standing();
+        let (finished_shards, n_shards, part) = self.shard_order.standing();
         Progress {
             documents: self.documents.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
@@ -255,10 +255,10 @@ impl Build {
         let standings =
             names.iter().map(|name| writer.ledger().shards.get(name).copied().unwrap_or_default());
         let most = (BACKLOG_COMMITS * COMMIT_DOCUMENTS / plan.batch_size).max(2 * plan.n_workers as u64);
-        let turns = Turns::new(plan.order, standings.collect(), most, BACKLOG_BYTES);
-        let part_before = turns.standing().2;
+        let shard_order = ShardOrder::new(plan.order, standings.collect(), most, BACKLOG_BYTES);
+        let part_before = shard_order.standing().2;
         let shared = Arc::new(Shared {
-            turns,
+            shard_order,
             fields: plan.fields,
             policy: plan.policy,
             begin: Instant::now(),
@@ -286,7 +286,7 @@ impl Build {
             move || {
                 let written = catch_unwind(AssertUnwindSafe(|| write(&shared, writer, &names)));
                 let result = written.unwrap_or_else(|_| Err(panicked("the writer of the cache")));
-                shared.turns.stop();
+                shared.shard_order.stop();
                 *shared.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 shared.ended.notify_all();
             }
@@ -342,7 +342,7 @@ fn panicked(who: &str) -> Error {
 /// A worker: reads and processes one batch after the other.
 fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Processor<S::Batch>, size: u64) {
     let mut process = None;
-    while let Some(mut turn) = shared.turns.take() {
+    while let Some(mut turn) = shared.shard_order.take() {
         let guarded = |work: &mut dyn FnMut() -> Result<Outcome>| {
             catch_unwind(AssertUnwindSafe(work))
                 .unwrap_or_else(|_| Err(panicked("a worker")))
@@ -360,11 +360,11 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
         });
         let (shard, batch, number) = (turn.shard, turn.batch, turn.piece);
         let Some(Piece { documents, rows, ends_batch }) = piece else {
-            shared.turns.give_back(turn, None);
-            shared.turns.answer(shard, number, in_shard(read, &shards.names()[shard]));
+            shared.shard_order.give_back(turn, None);
+            shared.shard_order.answer(shard, number, in_shard(read, &shards.names()[shard]));
             continue;
         };
-        shared.turns.give_back(turn, Some((rows, ends_batch)));
+        shared.shard_order.give_back(turn, Some((rows, ends_batch)));
         let mut documents = Some(documents);
         let made = guarded(&mut || {
             let process = process.get_or_insert_with(|| processor.worker());
@@ -382,7 +382,7 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
             }
             ended => in_batch(in_shard(ended, &shards.names()[shard]), batch, size),
         };
-        shared.turns.answer(shard, number, made);
+        shared.shard_order.answer(shard, number, made);
     }
 }
 
@@ -423,21 +423,21 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
 
 fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[String]) -> Result<u64> {
     let mut committed = (writer.documents(), Instant::now());
-    let (mut account, before) = (Account::new(0, LISTED), writer.ledger().skipped.documents);
+    let (mut account, before) = (FailureList::new(0, LISTED), writer.ledger().skipped.documents);
     let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
     // Whether there is a part of a batch after the last commit, which a resumed build would not know.
     let mut is_torn = false;
     loop {
         let is_new = !is_torn && writer.documents() > committed.0;
         let due = is_new.then(|| committed.1 + COMMIT_TIME);
-        let Some((shard, outcome)) = shared.turns.next(due) else {
-            if shared.turns.is_stopped() {
+        let Some((shard, outcome)) = shared.shard_order.next(due) else {
+            if shared.shard_order.is_stopped() {
                 if !is_torn {
                     writer.commit()?;
                 }
                 return Err(Error::new(ErrorKind::Closed, "the build was cancelled; build again to go on"));
             }
-            if shared.turns.is_finished() {
+            if shared.shard_order.is_finished() {
                 writer.finish()?;
                 return Ok(writer.documents());
             }

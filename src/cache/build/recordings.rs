@@ -12,8 +12,8 @@ use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
     decode::{AudioDecoder, KEPT_SAMPLES, Planes},
+    fallible_alloc,
     record::RawRecord,
-    room,
     tasks::{check_seconds, mean_of_channels},
     transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
 };
@@ -119,16 +119,16 @@ impl Worker {
             if self.waveform.capacity() > KEPT_SAMPLES && n <= KEPT_SAMPLES {
                 self.waveform = Vec::new();
             }
-            room::resize(&mut self.waveform, n.max(least), 0.0)?;
+            fallible_alloc::resize(&mut self.waveform, n.max(least), 0.0)?;
             let (samples, silence) = self.waveform.split_at_mut(n);
             silence.fill(0.0);
             self.what.resamplers.get(info.sample_rate, rate)?.resample(mono, 0, 0, samples)?;
             &self.waveform[..]
         };
         let shape = [transform.n_mels(), transform.n_frames(waveform.len())];
-        let mut out = room::filled(shape[0].saturating_mul(shape[1]), 0.0f32)?;
+        let mut out = fallible_alloc::filled(shape[0].saturating_mul(shape[1]), 0.0f32)?;
         transform.transform(waveform, &mut self.scratch, &mut out)?;
-        room::grow(&mut features.data, size_of_val(&out[..]))?;
+        fallible_alloc::grow(&mut features.data, size_of_val(&out[..]))?;
         features.data.extend(out.iter().flat_map(|value| value.to_le_bytes()));
         features.lengths.push(out.len() as u64);
         features.shapes.extend(shape.map(|axis| axis as u64));

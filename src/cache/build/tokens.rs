@@ -9,8 +9,8 @@ use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
     decode::tokenizer::{Encoder, Tokenizer},
+    fallible_alloc,
     record::check_record_bytes,
-    room,
 };
 
 /// Turns texts into ids.
@@ -93,7 +93,7 @@ impl<'a> Ids<'a> {
         check_record_bytes(text.len() as u64, self.worker.what.max_record_bytes)?;
         let begin = self.all.len();
         if self.worker.what.has_bos {
-            room::push(&mut self.all, self.worker.what.tokenizer.bos_id())?;
+            fallible_alloc::push(&mut self.all, self.worker.what.tokenizer.bos_id())?;
         }
         if let Err(error) = self.worker.encoder.encode_ordinary(text, &mut self.all) {
             self.all.truncate(begin);
@@ -106,7 +106,8 @@ impl<'a> Ids<'a> {
     fn finish(self) -> Result<Processed> {
         let dtype = DataType::for_vocabulary(self.worker.what.tokenizer.n_vocab());
         let is_short = dtype == DataType::Uint16;
-        let mut data = room::with_room(self.all.len().saturating_mul(if is_short { 2 } else { 4 }))?;
+        let mut data =
+            fallible_alloc::with_room(self.all.len().saturating_mul(if is_short { 2 } else { 4 }))?;
         match is_short {
             true => data.extend(self.all.iter().flat_map(|&id| (id as u16).to_le_bytes())),
             false => data.extend(self.all.iter().flat_map(|id| id.to_le_bytes())),

@@ -11,7 +11,7 @@
 //! (elements).
 
 use super::{corrupt, demux::Packet, unsupported};
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// Samples of a packet.
 const FRAME: u32 = 1024;
@@ -219,7 +219,10 @@ pub(super) fn adts(bytes: &[u8], packets: &mut Vec<Packet>) -> Result<[u8; 2]> {
             let channels = u16::from((head[2] & 1) << 2 | head[3] >> 6);
             ((u16::from(head[2] >> 6) + 1) << 11 | u16::from(rate) << 7 | channels << 3).to_be_bytes()
         });
-        room::push(packets, Packet { at: at + head_len, len: (len - head_len) as u32, dur: FRAME })?;
+        fallible_alloc::push(
+            packets,
+            Packet { at: at + head_len, len: (len - head_len) as u32, dur: FRAME },
+        )?;
         at += len;
     }
     setup.ok_or_else(|| corrupt("no whole ADTS frame"))

@@ -7,14 +7,14 @@
 //! Source: Apple "Core Audio Format Specification" 1.0.
 
 use super::{
-    Kept, corrupt,
+    DecoderCache, corrupt,
+    decoder_cache::Lent,
     demux::{Demuxed, Packet, Packets},
     field::{Endian, clipped, u32_at, u64_at},
-    kept::Lent,
     pcm::{Coding, Pcm, float_coding, int_coding},
     unsupported,
 };
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// What a CAF file turns out to hold.
 pub(super) enum Opened<'a> {
@@ -26,7 +26,7 @@ pub(super) enum Opened<'a> {
 ///
 /// # Errors
 /// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
-pub(super) fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Opened<'a>> {
+pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opened<'a>> {
     let big = Endian::Big;
     let mut at = 8;
     let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
@@ -131,7 +131,10 @@ fn alac<'a>(
         if len == 0 {
             return Err(corrupt("the CAF packet table has a packet without bytes"));
         }
-        room::push(&mut packets, Packet { at, len, dur: u32::try_from(frames).unwrap_or(u32::MAX) })?;
+        fallible_alloc::push(
+            &mut packets,
+            Packet { at, len, dur: u32::try_from(frames).unwrap_or(u32::MAX) },
+        )?;
         at += len as usize;
     }
     Ok(Packets { cookie, data, packets, delay: priming.into(), n_valid })

@@ -29,12 +29,12 @@ use symphonia::{
 };
 
 use super::{
-    Codec, Info, Kept, Planes, aac, corrupt,
-    kept::{Lent, Shelf},
+    Codec, DecoderCache, Info, Planes, aac, corrupt,
+    decoder_cache::{Lent, Shelf},
     mp4::{Edit, Track},
     unsupported,
 };
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend on it.
 const AAC_PREROLL: usize = 2;
@@ -100,7 +100,7 @@ impl<'a> Demuxed<'a> {
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
-    pub(super) fn open_adts(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let bytes = &bytes[super::sniff::skip_id3v2(bytes)..];
         let mut packets = kept.demux.packets.lend();
         let setup = aac::adts(bytes, &mut packets)?;
@@ -111,7 +111,7 @@ impl<'a> Demuxed<'a> {
     ///
     /// # Errors
     /// As [`Track::open`], and errors of the first packet.
-    pub(super) fn open_mp4(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open_mp4(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let mut packets = kept.demux.packets.lend();
         let Track { codec, setup, timescale, edit } = Track::open(bytes, &mut packets)?;
         Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
@@ -121,7 +121,7 @@ impl<'a> Demuxed<'a> {
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
-    pub(super) fn alac(kept: &mut Kept, from: Packets<'a>) -> Result<Self> {
+    pub(super) fn alac(kept: &mut DecoderCache, from: Packets<'a>) -> Result<Self> {
         let Packets { cookie, data, packets, delay, n_valid } = from;
         let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), timescale: None };
         Self::new(kept, data, Codec::Alac, cookie, packets, None, edit)
@@ -129,7 +129,7 @@ impl<'a> Demuxed<'a> {
 
     /// `timescale` has the ticks per second of the packets; None: they are samples.
     fn new(
-        kept: &mut Kept,
+        kept: &mut DecoderCache,
         bytes: &'a [u8],
         codec: Codec,
         setup: &[u8],
@@ -171,7 +171,7 @@ impl<'a> Demuxed<'a> {
             None => ticks,
         };
         let mut starts = kept.demux.starts.lend();
-        room::reserve(&mut starts, packets.len() + 1)?;
+        fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
         let mut total = 0u64;
         for (i, packet) in packets.iter().enumerate() {
             starts.push(total);
@@ -196,7 +196,7 @@ impl<'a> Demuxed<'a> {
         self.info
     }
 
-    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let span = span.start + self.delay..span.end + self.delay;
         let mut new = None;
         let decoder = decoder(kept, &mut new, self.info.codec, &self.params)?;
@@ -272,7 +272,7 @@ fn alac_frames(packet: &[u8]) -> Option<u64> {
 
 /// A decoder that knows nothing of other recordings: ALAC's is kept, AAC's is put into `new`.
 fn decoder<'k>(
-    kept: &'k mut Kept,
+    kept: &'k mut DecoderCache,
     new: &'k mut Option<Box<dyn AudioDecoder>>,
     codec: Codec,
     params: &AudioCodecParameters,

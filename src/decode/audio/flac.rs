@@ -27,10 +27,10 @@ use symphonia::{
 };
 
 use super::{
-    Codec, Info, Kept, Planes, corrupt,
+    Codec, DecoderCache, Info, Planes, corrupt,
+    decoder_cache::{Lent, Shelf},
     flac_frame::{Frame, Header, Stream, crc16, end_of, follower, linked, next_header},
     flac_plain,
-    kept::{Lent, Shelf},
     sniff::skip_id3v2,
     unsupported,
 };
@@ -95,7 +95,7 @@ impl<'a> Flac<'a> {
     ///
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without samples.
-    pub(super) fn open(kept: &Kept, bytes: Bytes<'a>) -> Result<Self> {
+    pub(super) fn open(kept: &DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
         let mut plain = kept.flac.plain.lend();
         let start = skip_id3v2(&bytes);
         if bytes.get(start..start + 4) != Some(b"fLaC") {
@@ -436,7 +436,7 @@ impl<'a> Flac<'a> {
         self.stream.bits == 32 && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
     }
 
-    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut plain = kept.flac.plain.lend();
         let decoder = kept.decoder(Codec::Flac, &self.setup, || self.decoder())?;
         let damaged = |frame: Frame| {
@@ -515,11 +515,11 @@ mod tests {
 
     /// Every frame of `bytes`, decoded by both decoders, is the same.
     fn assert_equals_plain(bytes: &[u8]) {
-        let flac = Flac::open(&Kept::default(), Bytes::Whole(bytes)).unwrap();
+        let flac = Flac::open(&DecoderCache::default(), Bytes::Whole(bytes)).unwrap();
         let mut plain = Vec::new();
         let mut out = Planes::new();
         out.reset(flac.info.channels, flac.info.n_samples as usize).unwrap();
-        flac.read(&mut Kept::default(), 0..flac.info.n_samples, &mut out).unwrap();
+        flac.read(&mut DecoderCache::default(), 0..flac.info.n_samples, &mut out).unwrap();
         let mut frame = Some(flac.first);
         let mut n = 0;
         while let Some(this) = frame {
@@ -610,7 +610,7 @@ mod tests {
             for total in [n, 0, n + 1000] {
                 let what = format!("{:?}, {is_variable}, {count:?}, {total} of {n}", &blocks[..3]);
                 let bytes = made(blocks, is_variable, count, total);
-                let mut kept = Kept::default();
+                let mut kept = DecoderCache::default();
                 let flac = Flac::open(&kept, Bytes::Whole(&bytes)).unwrap();
                 assert_eq!(flac.info.n_samples, n, "{what}");
                 for span in [0..n, 0..1, n - 1..n, n / 3..n / 3 + 700, n / 2 + 5..n / 2 + 6, n - 900..n - 100]
@@ -633,7 +633,7 @@ mod tests {
             for is_variable in [false, true] {
                 for total in [0, blocks.iter().map(|&n| u64::from(n)).sum()] {
                     let bytes = made(&blocks, is_variable, Count::Frames, total);
-                    let error = Flac::open(&Kept::default(), Bytes::Whole(&bytes)).unwrap_err();
+                    let error = Flac::open(&DecoderCache::default(), Bytes::Whole(&bytes)).unwrap_err();
                     assert_eq!(
                         error.kind,
                         ErrorKind::Unsupported,
@@ -647,19 +647,20 @@ mod tests {
             let bytes = made(&[128; 20], false, count, 0);
             let first = frame(128, false, 0, 0).len();
             let cut = [&bytes[..42], &bytes[42 + first..]].concat();
-            let error = Flac::open(&Kept::default(), Bytes::Whole(&cut)).unwrap_err();
+            let error = Flac::open(&DecoderCache::default(), Bytes::Whole(&cut)).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
             assert!(error.message.contains("was cut out of another one"), "{error}");
         }
         // Frames of another stream after the last, numbered from 0.
         let one = made(&[128; 20], false, Count::Frames, 0);
         let other = made(&[128; 10], false, Count::Frames, 0);
-        let error = Flac::open(&Kept::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
+        let error =
+            Flac::open(&DecoderCache::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
         // If the header has the number of samples, another file follows them.
         let one = made(&[128; 20], false, Count::Frames, 2560);
         let both = [&one[..], &other].concat();
-        assert_eq!(Flac::open(&Kept::default(), Bytes::Whole(&both)).unwrap().info.n_samples, 2560);
+        assert_eq!(Flac::open(&DecoderCache::default(), Bytes::Whole(&both)).unwrap().info.n_samples, 2560);
     }
 
     #[test]
@@ -674,7 +675,7 @@ mod tests {
             }
             bytes.extend(frame);
         }
-        let error = Flac::open(&Kept::default(), Bytes::Whole(&bytes)).unwrap_err();
+        let error = Flac::open(&DecoderCache::default(), Bytes::Whole(&bytes)).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
     }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{
-    Info, Kept, Planes, aiff, au, caf,
+    DecoderCache, Info, Planes, aiff, au, caf,
     flac::{Bytes, Flac},
     flac_frame,
     mp4::Track,
@@ -23,12 +23,12 @@ fn tolerant(work: impl FnOnce()) {
 }
 
 /// Reads the last samples of what was opened.
-fn last(info: Info, read: impl FnOnce(&mut Kept, std::ops::Range<u64>, &mut Planes) -> Result<()>) {
+fn last(info: Info, read: impl FnOnce(&mut DecoderCache, std::ops::Range<u64>, &mut Planes) -> Result<()>) {
     let len = (VALUES / u64::from(info.channels.max(1))).min(info.n_samples);
     let mut planes = Planes::new();
     if planes.reset(info.channels, len as usize).is_ok() {
         tolerant(|| {
-            let _ = read(&mut Kept::default(), info.n_samples - len..info.n_samples, &mut planes);
+            let _ = read(&mut DecoderCache::default(), info.n_samples - len..info.n_samples, &mut planes);
         });
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn au(bytes: &[u8]) {
 
 /// CAF.
 pub(crate) fn caf(bytes: &[u8]) {
-    if let Ok(caf::Opened::Pcm(pcm)) = caf::open(&mut Kept::default(), bytes) {
+    if let Ok(caf::Opened::Pcm(pcm)) = caf::open(&mut DecoderCache::default(), bytes) {
         last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn ogg(bytes: &[u8]) {
     let packets = ogg::Packets::new(bytes, &pages, 0)
         .map(|packet| packet.data(bytes, &pages, &mut scratch).map_or(0, <[u8]>::len));
     assert!(packets.sum::<usize>() <= total);
-    let mut kept = Kept::default();
+    let mut kept = DecoderCache::default();
     tolerant(|| {
         if let Ok(vorbis) = Vorbis::open(&mut kept, bytes) {
             let _ = vorbis.repairs();
@@ -103,7 +103,7 @@ pub(crate) fn ogg(bytes: &[u8]) {
 
 /// Frames of MPEG audio.
 pub(crate) fn mpeg(bytes: &[u8]) {
-    if let Ok(mpeg) = mpeg::Mpeg::open(&Kept::default(), bytes) {
+    if let Ok(mpeg) = mpeg::Mpeg::open(&DecoderCache::default(), bytes) {
         last(mpeg.info(), |kept, span, out| mpeg.read(kept, span, out));
     }
 }
@@ -115,7 +115,7 @@ pub(crate) fn flac(bytes: &[u8]) {
             assert!(header.block > 0 && header.len <= bytes.len() - at);
         }
     }
-    if let Ok(flac) = Flac::open(&Kept::default(), Bytes::Whole(bytes)) {
+    if let Ok(flac) = Flac::open(&DecoderCache::default(), Bytes::Whole(bytes)) {
         last(flac.info(), |kept, span, out| flac.read(kept, span, out));
     }
 }

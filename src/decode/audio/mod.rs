@@ -27,7 +27,7 @@ mod flac_frame;
 mod flac_plain;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod kept;
+mod decoder_cache;
 mod mp4;
 mod mpeg;
 mod ogg;
@@ -46,7 +46,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 pub use claims::Claims;
-pub(crate) use kept::Kept;
+pub(crate) use decoder_cache::DecoderCache;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
@@ -196,7 +196,7 @@ impl Recording<'_> {
 /// What it keeps changes no sample: a decoder used before yields what a new one would.
 #[derive(Debug, Default)]
 pub struct AudioDecoder {
-    kept: Kept,
+    kept: DecoderCache,
 }
 
 impl AudioDecoder {
@@ -281,11 +281,11 @@ impl AudioDecoder {
     }
 
     /// Runs `work`; a panic in it, which damaged bytes cause in the libraries' parsers, condemns this recording only.
-    fn guarded<T>(&mut self, work: impl FnOnce(&mut Kept) -> Result<T>) -> Result<T> {
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut DecoderCache) -> Result<T>) -> Result<T> {
         let kept = &mut self.kept;
         catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
             // What was being changed is in no known state.
-            self.kept = Kept::default();
+            self.kept = DecoderCache::default();
             Err(corrupt("the decoder gave up on this recording, which is probably damaged"))
         })
     }
@@ -300,7 +300,7 @@ pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
 }
 
 /// One line per format: the bytes of a known [`Format`] become a recording.
-fn open<'a>(kept: &mut Kept, bytes: &'a [u8]) -> Result<Recording<'a>> {
+fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
     Ok(match sniff::sniff(bytes)? {
         Format::Wav => match wav::open(bytes)? {
             wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),

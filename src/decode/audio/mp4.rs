@@ -21,7 +21,7 @@ use super::{
     field::{Endian, u16_at, u32_at, u64_at},
     unsupported,
 };
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// The part of a track's packets that is the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -258,7 +258,7 @@ impl Claims<'_> {
         else {
             return Ok(Walk::Ended);
         };
-        room::push(self.packets, Packet { at, len, dur })?;
+        fallible_alloc::push(self.packets, Packet { at, len, dur })?;
         Ok(Walk::On)
     }
 

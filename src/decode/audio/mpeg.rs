@@ -39,8 +39,8 @@ use symphonia::{
 };
 
 use super::{
-    Codec, Info, Kept, Planes, corrupt,
-    kept::{Lent, Shelf},
+    Codec, DecoderCache, Info, Planes, corrupt,
+    decoder_cache::{Lent, Shelf},
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -109,7 +109,7 @@ impl<'a> Mpeg<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
     /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &Kept, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open(kept: &DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
@@ -178,7 +178,7 @@ impl<'a> Mpeg<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a frame that the span needs cannot be decoded.
-    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut begin = 0;
         for link in self.links.iter() {
             let end = begin + link.n_samples;
@@ -196,7 +196,7 @@ impl<'a> Mpeg<'a> {
     fn read_link(
         &self,
         link: &Link,
-        kept: &mut Kept,
+        kept: &mut DecoderCache,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,

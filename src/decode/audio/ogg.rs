@@ -12,7 +12,7 @@
 //! Source: RFC 3533.
 
 use super::corrupt;
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// The capture pattern.
 const CAPTURE: &[u8; 4] = b"OggS";
@@ -210,7 +210,7 @@ impl Packet {
             return Ok(&pages[self.last_page].body(bytes)[begin..begin + self.len]);
         }
         scratch.clear();
-        room::reserve(scratch, self.len)?;
+        fallible_alloc::reserve(scratch, self.len)?;
         scratch.extend_from_slice(&pages[self.first_page()].body(bytes)[begin..]);
         for page in &pages[self.first_page() + 1..=self.last_page] {
             let body = page.body(bytes);

@@ -8,19 +8,19 @@
 
 use super::{
     corrupt,
+    decoder_cache::DecoderCache,
     field::{Endian, u32_at},
     flac::{Bytes, Flac},
-    kept::Kept,
 };
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// Opens an Ogg file whose first stream is FLAC.
 ///
 /// # Errors
 /// As [`Flac::open`].
-pub(super) fn open<'a>(kept: &Kept, bytes: &'a [u8]) -> Result<Flac<'a>> {
+pub(super) fn open<'a>(kept: &DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
     let mut native = kept.flac.joined.lend();
-    room::reserve(&mut native, bytes.len())?;
+    fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
     while bytes.get(at..at + 4) == Some(b"OggS") {
         let Some(&n_segments) = bytes.get(at + 26) else { break };

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::{Codec, Info, Kept, Planes, adpcm::Blocks, corrupt, field::Endian, unsupported};
+use super::{Codec, DecoderCache, Info, Planes, adpcm::Blocks, corrupt, field::Endian, unsupported};
 use crate::{Error, ErrorKind, Result};
 
 /// How one sample is coded.
@@ -135,7 +135,7 @@ impl<'a> Pcm<'a> {
         (frame > 0).then_some((frame as u64, self.data))
     }
 
-    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         if let Coding::Adpcm(blocks) = &self.coding {
             return blocks.read(self.data, &mut kept.block, span, out);
         }
@@ -300,7 +300,7 @@ mod tests {
                 let pcm = Pcm::new(&bytes, coding, 8000, 2, None).unwrap();
                 let mut out = Planes::new();
                 out.reset(2, pcm.info().n_samples as usize).unwrap();
-                pcm.read(&mut Kept::default(), 0..pcm.info().n_samples, &mut out).unwrap();
+                pcm.read(&mut DecoderCache::default(), 0..pcm.info().n_samples, &mut out).unwrap();
                 for i in 0..out.len() {
                     for c in 0..2 {
                         let at = (2 * i + c) * n;

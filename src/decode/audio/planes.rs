@@ -3,7 +3,7 @@
 //! Planar rather than interleaved, because everything behind the decoder (mean over channels, resampling) goes along time.
 //! Source: own.
 
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// Samples of which a buffer keeps the memory for the next record: 64 MiB. What a single large one took is given back.
 pub(crate) const KEPT_SAMPLES: usize = 16 << 20;
@@ -33,7 +33,7 @@ impl Planes {
             self.samples = Vec::new();
         }
         if self.samples.len() < total {
-            room::resize(&mut self.samples, total, 0.0)?;
+            fallible_alloc::resize(&mut self.samples, total, 0.0)?;
         }
         (self.channels, self.len) = (channels, n_samples);
         Ok(())

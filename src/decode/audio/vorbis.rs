@@ -44,8 +44,8 @@ use symphonia::{
 };
 
 use super::{
-    Codec, Info, Kept, Planes, Repairs, corrupt,
-    kept::{Lent, Shelf},
+    Codec, DecoderCache, Info, Planes, Repairs, corrupt,
+    decoder_cache::{Lent, Shelf},
     ogg::{Packet, Packets, Page, Pages},
     unsupported,
 };
@@ -276,7 +276,7 @@ impl<'a> Vorbis<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers are
     /// damaged, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &mut Kept, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let mut links = kept.vorbis.links.lend();
         let mut pages = kept.vorbis.pages.lend();
         let mut streams = kept.vorbis.streams.lend();
@@ -338,7 +338,7 @@ impl<'a> Vorbis<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a page or packet that the span needs is damaged or lost.
-    pub(crate) fn read(&self, kept: &mut Kept, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut begin = 0;
         for link in self.links.iter() {
             let end = begin + link.n_samples();
@@ -384,7 +384,7 @@ fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &
 impl Link {
     /// `all` has the pages of all links, those of this one, without its first, in `range`.
     fn open(
-        kept: &mut Kept,
+        kept: &mut DecoderCache,
         bytes: &[u8],
         all: &mut [Page],
         first: &Page,
@@ -459,7 +459,7 @@ impl Link {
     fn read(
         &self,
         paged: Paged<'_>,
-        kept: &mut Kept,
+        kept: &mut DecoderCache,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,
@@ -661,7 +661,7 @@ mod tests {
     fn steps_each(bytes: &[u8]) -> (u64, Result<u64>) {
         let pages: Vec<_> = Pages::new(bytes).collect();
         let n = pages.len() + Packets::new(bytes, &pages, 0).count();
-        let mut kept = Kept::default();
+        let mut kept = DecoderCache::default();
         steps::take();
         let vorbis = Vorbis::open(&mut kept, bytes).unwrap();
         let Info { channels, n_samples, .. } = vorbis.info();
@@ -710,7 +710,7 @@ mod tests {
     #[test]
     fn a_chain_takes_no_more_than_its_budget() {
         let bytes = file("vorbis_len_1025.ogg");
-        let mut kept = Kept::default();
+        let mut kept = DecoderCache::default();
         let one = Vorbis::open(&mut kept, &bytes).unwrap();
         let each = one.links[0].headers.setup.decoder_bytes;
         assert!(each > 10_000);

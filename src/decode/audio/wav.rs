@@ -271,7 +271,7 @@ mod tests {
             assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
             let mut out = crate::decode::Planes::new();
             out.reset(1, 2).unwrap();
-            pcm.read(&mut crate::decode::audio::Kept::default(), 0..2, &mut out).unwrap();
+            pcm.read(&mut crate::decode::audio::DecoderCache::default(), 0..2, &mut out).unwrap();
             assert_eq!(out.channel(0), [0.5, -0.5]);
         }
         // Ambisonics, and an unknown GUID.

@@ -13,7 +13,7 @@ use super::{
     table::{TokenTable, word},
     words::{IDS, Words},
 };
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// A pair of ids, and rank and id of what it becomes.
 pub type Merge = ((u32, u32), (u32, u32));
@@ -133,7 +133,7 @@ impl ByteLevel {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         if ids.capacity() - ids.len() < IDS {
-            room::grow(ids, IDS)?;
+            fallible_alloc::grow(ids, IDS)?;
         }
         let word = word(text, start, end);
         if word.is_some_and(|word| scratch.words.append(word, ids)) {
@@ -151,7 +151,7 @@ impl ByteLevel {
         }
         let before = ids.len();
         match self.whole.get_bytes(piece) {
-            Some(id) => room::push(ids, id)?,
+            Some(id) => fallible_alloc::push(ids, id)?,
             None => self.pairs.encode(piece, &mut scratch.parts, ids)?,
         }
         if let Some(word) = word(piece, 0, piece.len()) {

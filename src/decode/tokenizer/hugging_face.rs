@@ -15,7 +15,7 @@ use super::{
     fingerprint::Fingerprint,
     split::{GPT2_FIRST, Splitter},
 };
-use crate::{Error, ErrorKind, Result, guard::caught, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc, guard::caught};
 
 /// What does the work of a file.
 pub enum Opened {
@@ -189,7 +189,7 @@ impl General {
         let encode = || self.tokenizer.encode_fast(text, false).map_err(|cause| cause.to_string());
         let encoding = caught(encode).and_then(|encoding| encoding).map_err(corrupt)?;
         let found = encoding.get_ids();
-        room::grow(ids, found.len())?;
+        fallible_alloc::grow(ids, found.len())?;
         ids.extend_from_slice(found);
         Ok(())
     }

@@ -11,7 +11,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap, mem};
 
 use super::table::PairTable;
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 
 /// No pair, no part.
 const NONE: u32 = u32::MAX;
@@ -66,7 +66,7 @@ impl Pairs {
             // Before `ids` grows.
             *parts = Parts { ids: mem::take(&mut parts.ids), ..Parts::default() };
         }
-        let result = result.and_then(|()| room::grow(ids, parts.ids.len()));
+        let result = result.and_then(|()| fallible_alloc::grow(ids, parts.ids.len()));
         if result.is_ok() {
             ids.extend_from_slice(&parts.ids);
         }
@@ -126,10 +126,10 @@ impl Pairs {
         let Parts { ids, next, heap, .. } = parts;
         let n = piece.len() as u32;
         ids.clear();
-        room::reserve(ids, piece.len())?;
+        fallible_alloc::reserve(ids, piece.len())?;
         ids.extend(self.bytes(piece));
         next.clear();
-        room::reserve(next, piece.len())?;
+        fallible_alloc::reserve(next, piece.len())?;
         next.extend(1..=n);
         let mut entries = mem::take(heap).into_vec();
         entries.clear();
@@ -137,7 +137,7 @@ impl Pairs {
             if let Some((rank, _)) = self.merges.get(pair[0], pair[1]) {
                 let len = entries.len();
                 if len == entries.capacity() {
-                    room::reserve(&mut entries, more(len))?;
+                    fallible_alloc::reserve(&mut entries, more(len))?;
                 }
                 entries.push(Reverse((rank, at as u32)));
             }
@@ -191,7 +191,7 @@ fn more(len: usize) -> usize {
 fn push(heap: &mut Heap, entry: (u32, u32)) -> Result<()> {
     if heap.len() == heap.capacity() {
         let capacity = more(heap.len());
-        let refused = |_| room::refused(capacity.saturating_mul(size_of::<(u32, u32)>()));
+        let refused = |_| fallible_alloc::refused(capacity.saturating_mul(size_of::<(u32, u32)>()));
         heap.try_reserve_exact(capacity - heap.len()).map_err(refused)?;
     }
     heap.push(Reverse(entry));

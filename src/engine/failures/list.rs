@@ -29,7 +29,7 @@ pub struct Lost {
 
 /// The account of one loader.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct FailureList {
     bad: BTreeMap<u64, Error>,
     most: usize,
     is_full: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Ledger {
     lost: Losses,
 }
 
-impl Ledger {
+impl FailureList {
     /// An empty one for a rank, with room for so many records.
     pub(crate) fn new(rank: u64, most: usize) -> Self {
         let (bad, told, lost) = (BTreeMap::new(), HashMap::new(), Losses::new());
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut ledger = Ledger::new(1, 3);
+        let mut failures = FailureList::new(1, 3);
         for row in [9, 2, 9, 5, 1, 2, 7] {
             let mut error = Error::new(ErrorKind::Io, format!("row {row} cannot be read"));
             error.place.index = Some(row);
-            ledger.enter(error, row != 5);
+            failures.enter(error, row != 5);
         }
-        assert_eq!(ledger.rows().collect::<Vec<_>>(), [2, 5, 9]);
-        assert_eq!(ledger.lost()[&1], Lost { records: 6, rows: vec![9, 2, 9, 1, 2, 7] });
-        assert!(ledger.told[&ErrorKind::Io].len() <= TOLD_OF_A_KIND);
-        assert_eq!(ledger.take().len(), 3);
-        assert_eq!(ledger.errors().count(), 0);
+        assert_eq!(failures.rows().collect::<Vec<_>>(), [2, 5, 9]);
+        assert_eq!(failures.lost()[&1], Lost { records: 6, rows: vec![9, 2, 9, 1, 2, 7] });
+        assert!(failures.told[&ErrorKind::Io].len() <= TOLD_OF_A_KIND);
+        assert_eq!(failures.take().len(), 3);
+        assert_eq!(failures.errors().count(), 0);
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Begin {
 }
 
 /// Assembles the batches of one run.
-pub(crate) struct Consumer<C: Collate> {
+pub(crate) struct Assembler<C: Collate> {
     shared: Arc<Shared<C::Example>>,
     asides: Receiver<FromAside<C::Example>>,
     /// By stream; empty once all have come.
@@ -99,7 +99,7 @@ pub(crate) struct Consumer<C: Collate> {
     pub(crate) watch: Stopwatch,
 }
 
-impl<C: Collate> Consumer<C> {
+impl<C: Collate> Assembler<C> {
     /// A consumer of a run.
     pub(crate) fn new(
         shared: Arc<Shared<C::Example>>,

@@ -52,7 +52,7 @@ impl Held {
 /// Records in the channel, or held by a thread that is about to send them; and all large records, from before
 /// they are read until the last holder drops them.
 #[derive(Debug)]
-pub struct Budget {
+pub struct ChannelLimit {
     limit: usize,
     /// The number of records at which a parked thread is woken.
     half: usize,
@@ -63,13 +63,13 @@ pub struct Budget {
 /// Bytes that were taken before they were read.
 #[derive(Debug)]
 pub struct Permit {
-    budget: Arc<Budget>,
+    channel_limit: Arc<ChannelLimit>,
     /// Both change only under the budget's lock.
     bytes: AtomicUsize,
     is_parked: AtomicBool,
 }
 
-impl Budget {
+impl ChannelLimit {
     /// A budget of `limit` bytes for a channel of `channel_size` records that so many threads send to.
     pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
         Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
@@ -131,7 +131,7 @@ impl Budget {
         held.bytes += bytes;
         held.parked += if is_parked { bytes } else { 0 };
         let (bytes, is_parked) = (AtomicUsize::new(bytes), AtomicBool::new(is_parked));
-        Arc::new(Permit { budget: Arc::clone(self), bytes, is_parked })
+        Arc::new(Permit { channel_limit: Arc::clone(self), bytes, is_parked })
     }
 
     /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or it is closed. A caller
@@ -165,7 +165,7 @@ impl Budget {
     }
 
     /// For a thread that found the channel full: waits until a record was taken since the call of
-    /// [`Budget::released`], and half of the channel is empty. Returns false once closed.
+    /// [`ChannelLimit::released`], and half of the channel is empty. Returns false once closed.
     pub fn rest(&self, released: u64) -> bool {
         let mut held = self.lock();
         while !held.closed && (held.released == released || held.records > self.half) {
@@ -176,7 +176,7 @@ impl Budget {
         !held.closed
     }
 
-    /// Called when a record was taken from the channel: releases the bytes of [`Budget::acquire`].
+    /// Called when a record was taken from the channel: releases the bytes of [`ChannelLimit::acquire`].
     pub fn release(&self, bytes: usize) {
         let mut held = self.lock();
         held.bytes -= bytes;
@@ -210,7 +210,7 @@ impl Budget {
 impl Permit {
     /// Releases all but `left` bytes.
     fn reduce(&self, left: usize) {
-        let mut held = self.budget.lock();
+        let mut held = self.channel_limit.lock();
         let before = self.bytes.load(Relaxed);
         let less = before.saturating_sub(left);
         self.bytes.store(before - less, Relaxed);
@@ -219,14 +219,14 @@ impl Permit {
         let wake = held.starved > 0;
         drop(held);
         if wake {
-            self.budget.freed.notify_all();
+            self.channel_limit.freed.notify_all();
         }
     }
 }
 
 impl Granted for Permit {
     fn let_go(&self) {
-        let mut held = self.budget.lock();
+        let mut held = self.channel_limit.lock();
         if self.is_parked.swap(false, Relaxed) {
             held.parked -= self.bytes.load(Relaxed);
         }
@@ -251,95 +251,102 @@ mod tests {
 
     #[test]
     fn one_record_always_fits_and_the_next_waits() {
-        let budget = Arc::new(Budget::new(10, 8, 1));
-        assert!(budget.acquire(100, 0));
+        let channel_limit = Arc::new(ChannelLimit::new(10, 8, 1));
+        assert!(channel_limit.acquire(100, 0));
         let waiter = thread::spawn({
-            let budget = budget.clone();
-            move || budget.acquire(1, 0)
+            let channel_limit = channel_limit.clone();
+            move || channel_limit.acquire(1, 0)
         });
         thread::sleep(Duration::from_millis(20));
         assert!(!waiter.is_finished());
-        budget.release(100);
+        channel_limit.release(100);
         assert!(waiter.join().unwrap());
     }
 
     #[test]
     fn close_wakes() {
-        let budget = Arc::new(Budget::new(1, 8, 1));
-        assert!(budget.acquire(1, 0));
+        let channel_limit = Arc::new(ChannelLimit::new(1, 8, 1));
+        assert!(channel_limit.acquire(1, 0));
         let waiter = thread::spawn({
-            let budget = budget.clone();
-            move || budget.acquire(1, 0)
+            let channel_limit = channel_limit.clone();
+            move || channel_limit.acquire(1, 0)
         });
-        budget.close();
+        channel_limit.close();
         assert!(!waiter.join().unwrap());
     }
 
     #[test]
     fn a_rest_ends_when_half_of_the_channel_is_empty() {
-        let budget = Arc::new(Budget::new(1000, 8, 1));
-        (0..9).for_each(|_| assert!(budget.acquire(1, 0)));
-        let released = budget.released();
+        let channel_limit = Arc::new(ChannelLimit::new(1000, 8, 1));
+        (0..9).for_each(|_| assert!(channel_limit.acquire(1, 0)));
+        let released = channel_limit.released();
         let rester = thread::spawn({
-            let budget = budget.clone();
-            move || budget.rest(released)
+            let channel_limit = channel_limit.clone();
+            move || channel_limit.rest(released)
         });
         thread::sleep(Duration::from_millis(20));
-        (0..3).for_each(|_| budget.release(1));
+        (0..3).for_each(|_| channel_limit.release(1));
         thread::sleep(Duration::from_millis(20));
         assert!(!rester.is_finished(), "six are held");
-        budget.release(1);
+        channel_limit.release(1);
         assert!(rester.join().unwrap());
-        (0..9).for_each(|_| assert!(budget.acquire(1, 0)));
+        (0..9).for_each(|_| assert!(channel_limit.acquire(1, 0)));
         let rester = thread::spawn({
-            let budget = budget.clone();
-            move || budget.rest(budget.released())
+            let channel_limit = channel_limit.clone();
+            move || channel_limit.rest(channel_limit.released())
         });
-        budget.close();
+        channel_limit.close();
         assert!(!rester.join().unwrap());
     }
 
     #[test]
     fn what_is_parked_is_not_waited_for_and_has_half_of_the_bytes() {
-        let budget = Arc::new(Budget::new(100, 8, 1));
-        let parked = budget.park(50).unwrap();
-        assert!(budget.park(1).is_none());
+        let channel_limit = Arc::new(ChannelLimit::new(100, 8, 1));
+        let parked = channel_limit.park(50).unwrap();
+        assert!(channel_limit.park(1).is_none());
         // No bytes are on their way.
-        let large = budget.admit(1000, 0).unwrap();
-        assert_eq!(budget.held(), (0, 1050));
-        assert!(!budget.try_acquire(1, 0), "the large one is on its way");
-        assert!(budget.try_acquire(1, 1000), "but it is the caller's own");
-        budget.release(1);
+        let large = channel_limit.admit(1000, 0).unwrap();
+        assert_eq!(channel_limit.held(), (0, 1050));
+        assert!(!channel_limit.try_acquire(1, 0), "the large one is on its way");
+        assert!(channel_limit.try_acquire(1, 1000), "but it is the caller's own");
+        channel_limit.release(1);
         large.shrink(40);
-        assert_eq!(budget.held(), (0, 90));
+        assert_eq!(channel_limit.held(), (0, 90));
         drop(large);
         parked.let_go();
-        assert!(!budget.try_acquire(60, 0), "it is on its way now");
-        assert!(budget.try_acquire(50, 0));
+        assert!(!channel_limit.try_acquire(60, 0), "it is on its way now");
+        assert!(channel_limit.try_acquire(50, 0));
         drop(parked);
-        budget.release(50);
-        assert_eq!(budget.held(), (0, 0));
-        assert!(budget.park(51).is_none());
+        channel_limit.release(50);
+        assert_eq!(channel_limit.held(), (0, 0));
+        assert!(channel_limit.park(51).is_none());
     }
 
     #[test]
     fn who_asks_is_served_in_order() {
-        let budget = Arc::new(Budget::new(100, 8, 1));
-        let first = budget.admit(90, 0).unwrap();
+        let channel_limit = Arc::new(ChannelLimit::new(100, 8, 1));
+        let first = channel_limit.admit(90, 0).unwrap();
         let ask = |bytes| {
-            let budget = budget.clone();
-            thread::spawn(move || budget.admit(bytes, 0).map(|permit| permit.bytes.load(Relaxed)))
+            let channel_limit = channel_limit.clone();
+            thread::spawn(move || channel_limit.admit(bytes, 0).map(|permit| permit.bytes.load(Relaxed)))
         };
         let large = ask(1000);
-        until("the large one waits", || budget.lock().places == 2);
-        assert!(!budget.try_acquire(1, 0) && budget.park(1).is_none(), "one byte behind a large one");
-        assert!(budget.try_acquire(0, 0), "what was taken before is only counted");
+        until("the large one waits", || channel_limit.lock().places == 2);
+        assert!(
+            !channel_limit.try_acquire(1, 0) && channel_limit.park(1).is_none(),
+            "one byte behind a large one"
+        );
+        assert!(channel_limit.try_acquire(0, 0), "what was taken before is only counted");
         let small = ask(1);
-        until("the small one waits", || budget.lock().places == 3);
+        until("the small one waits", || channel_limit.lock().places == 3);
         assert!(!large.is_finished() && !small.is_finished());
         drop(first);
         assert_eq!((large.join().unwrap(), small.join().unwrap()), (Some(1000), Some(1)));
-        budget.close();
-        assert!(budget.admit(1, 0).is_none() && budget.park(1).is_none() && budget.keep(1).is_none());
+        channel_limit.close();
+        assert!(
+            channel_limit.admit(1, 0).is_none()
+                && channel_limit.park(1).is_none()
+                && channel_limit.keep(1).is_none()
+        );
     }
 }

@@ -17,15 +17,15 @@ use crate::{
     engine::{
         Plan,
         failures::policy::Tally,
-        flow::assembler::{Begin, Complete, Consumer, Step, closed},
+        flow::assembler::{Assembler, Begin, Complete, Step, closed},
         flow::run::{Run, Shared, guard},
         observe::stats::{Counters, Delivered, cores},
         observe::trace::Track,
-        threads::autoscale::{Pace, Sums, cpu_s},
+        threads::autoscale::{Autoscaler, Sums, cpu_s},
         threads::owned::Threads,
     },
     order::Schedule,
-    record::{Batches, Collate, Source, Stage, Standings, Task},
+    record::{Batches, Collate, ExampleMaker, Source, Standings, Task},
 };
 
 /// How long the collator waits at a time; it is woken earlier by what it waits for.
@@ -92,7 +92,7 @@ impl<C: Collate + 'static> Pass<C> {
         counters: &Arc<Counters>,
     ) -> Result<Self>
     where
-        K::Stage: Stage<Example = C::Example>,
+        K::Maker: ExampleMaker<Example = C::Example>,
     {
         let asked = Instant::now();
         // A pass has no batch of more rows than there are.
@@ -113,18 +113,19 @@ impl<C: Collate + 'static> Pass<C> {
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
         let begin = Begin { batch, draws, held };
         let policy = plan.policy.clone();
-        let consumer =
-            Consumer::new(run.shared.clone(), ends.asides, collate, schedule, begin, policy, tally);
+        let assembler =
+            Assembler::new(run.shared.clone(), ends.asides, collate, schedule, begin, policy, tally);
         // One more may be in the hands of either side, or an error or the end take the place of one.
         let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches + 1);
         let (taken, room) = crossbeam_channel::bounded(1);
         let now = Instant::now();
         let sums = sums(counters, now);
-        let pace = Pace::new(plan.auto, plan.numbers(), cores(), counters.numbers(), now, sums);
+        let autoscaler = Autoscaler::new(plan.auto, plan.numbers(), cores(), counters.numbers(), now, sums);
         let shared = run.shared.clone();
         run.threads.spawn("forebay-collator".into(), move || {
             guard(&shared, |shared| {
-                let collator = Collator { shared, consumer, pace, to_user, room, stopped: ends.stopped };
+                let collator =
+                    Collator { shared, assembler, autoscaler, to_user, room, stopped: ends.stopped };
                 collator.make_ahead();
             });
         })?;
@@ -204,9 +205,9 @@ impl<C: Collate> Pass<C> {
         let counters = self.run.shared.counters.clone();
         let asked = Instant::now();
         if let Some(handed) = self.handed.take() {
-            counters.meters.consumer.add(asked.duration_since(handed));
+            counters.meters.assembler.add(asked.duration_since(handed));
             if counters.trace.is_on() {
-                counters.trace.span(&self.track, counters.meters.consumer.name(), handed..asked, None);
+                counters.trace.span(&self.track, counters.meters.assembler.name(), handed..asked, None);
             }
         }
         let received = match made.try_recv() {
@@ -304,8 +305,8 @@ fn sums(counters: &Counters, now: Instant) -> Sums {
 /// The collator's thread.
 struct Collator<'a, C: Collate> {
     shared: &'a Shared<C::Example>,
-    consumer: Consumer<C>,
-    pace: Pace,
+    assembler: Assembler<C>,
+    autoscaler: Autoscaler,
     to_user: Sender<Made<C::Batch>>,
     /// Hears that a batch was taken.
     room: Receiver<()>,
@@ -318,9 +319,9 @@ impl<C: Collate> Collator<'_, C> {
         let counters = &self.shared.counters;
         let mut bad = Vec::new();
         while self.await_room() {
-            let (begin, number) = (self.consumer.watch.mark(), self.consumer.batch());
+            let (begin, number) = (self.assembler.watch.mark(), self.assembler.batch());
             let outcome = loop {
-                match self.consumer.next(SLICE, |error| bad.push(error)) {
+                match self.assembler.next(SLICE, |error| bad.push(error)) {
                     Ok(Step::TimedOut) => self.adapt(Instant::now()),
                     Ok(Step::End) => break Ok(Outcome::End),
                     Ok(Step::Batch(number, complete)) => break Ok(Outcome::Batch(number, complete)),
@@ -328,10 +329,10 @@ impl<C: Collate> Collator<'_, C> {
                 }
             };
             let is_over = !matches!(outcome, Ok(Outcome::Batch(..)));
-            let at = self.consumer.watch.item(&counters.meters.collate, number);
-            self.consumer.watch.spanning("batch", begin, number);
+            let at = self.assembler.watch.item(&counters.meters.collate, number);
+            self.assembler.watch.spanning("batch", begin, number);
             self.shared.ready.fetch_add(1, Ordering::AcqRel);
-            let (bad, rest) = (std::mem::take(&mut bad), self.consumer.rest());
+            let (bad, rest) = (std::mem::take(&mut bad), self.assembler.rest());
             let made = Made { outcome, bad, rest, at };
             // The channel is never full.
             if self.to_user.try_send(made).is_err() || is_over {
@@ -347,7 +348,7 @@ impl<C: Collate> Collator<'_, C> {
         // One is under way.
         let has_room = || shared.ready.load(Ordering::Acquire) < shared.counters.numbers().prefetch;
         has_room()
-            || self.consumer.watch.wait(&shared.counters.meters.room, || {
+            || self.assembler.watch.wait(&shared.counters.meters.room, || {
                 loop {
                     select! {
                         recv(room) -> taken => if taken.is_err() { return false },
@@ -362,12 +363,12 @@ impl<C: Collate> Collator<'_, C> {
 
     /// Lets the numbers of workers and of batches ahead follow the loop.
     fn adapt(&mut self, now: Instant) {
-        if !self.pace.is_due(now) {
+        if !self.autoscaler.is_due(now) {
             return;
         }
         let waiting = self.shared.queues().records;
-        if let Some(numbers) = self.pace.decide(now, sums(&self.shared.counters, now), waiting) {
-            self.shared.crew.set(numbers.workers);
+        if let Some(numbers) = self.autoscaler.decide(now, sums(&self.shared.counters, now), waiting) {
+            self.shared.parking.set(numbers.workers);
             self.shared.counters.change(numbers);
         }
     }

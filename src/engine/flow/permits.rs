@@ -1,5 +1,5 @@
 //! Permits of an I/O thread for large reads ([`Gate`]): its part of the run's
-//! [`Budget`](crate::engine::flow::channel_limit::Budget).
+//! [`ChannelLimit`](crate::engine::flow::channel_limit::ChannelLimit).
 //!
 //! Memory is granted before it is allocated, and counted until the last holder drops it. A thread ahead of
 //! its turn is granted bytes, parked, while half of the budget has room; beyond that it waits for its turn,
@@ -143,29 +143,29 @@ fn counted(bytes: u64) -> usize {
 
 impl<E: Send> Gate for ReaderGate<E> {
     fn admit(&self, bytes: u64) -> Result<Permit> {
-        let Shared { bytes: budget, turns, .. } = &*self.shared;
+        let Shared { bytes: channel_limit, sequencer, .. } = &*self.shared;
         let bytes = counted(bytes);
         let number = self.number.load(Relaxed);
-        if number != NONE && !turns.has_come(number) {
-            if let Some(permit) = budget.park(bytes) {
+        if number != NONE && !sequencer.has_come(number) {
+            if let Some(permit) = channel_limit.park(bytes) {
                 return Ok(self.granted(permit, 0));
             }
-            if !self.wait(For::Turn, || turns.wait(number)) {
+            if !self.wait(For::Turn, || sequencer.wait(number)) {
                 return Err(closed());
             }
         }
         let own = self.own();
         // Out of turn no thread waits while it holds bytes: two might wait for one another.
         let permit = match number {
-            NONE if own > 0 => budget.force(bytes, false),
-            _ => self.wait(For::Bytes, || budget.admit(bytes, own)).ok_or_else(closed)?,
+            NONE if own > 0 => channel_limit.force(bytes, false),
+            _ => self.wait(For::Bytes, || channel_limit.admit(bytes, own)).ok_or_else(closed)?,
         };
         Ok(self.granted(permit, bytes))
     }
 
     fn keep(&self, bytes: u64) -> Result<Permit> {
-        let budget = &self.shared.bytes;
-        let permit = self.wait(For::Bytes, || budget.keep(counted(bytes))).ok_or_else(closed)?;
+        let channel_limit = &self.shared.bytes;
+        let permit = self.wait(For::Bytes, || channel_limit.keep(counted(bytes))).ok_or_else(closed)?;
         Ok(permit)
     }
 

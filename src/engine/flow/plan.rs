@@ -59,7 +59,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixturePlan {
     /// From which position on which weights hold, one for each source.
-    pub stages: Vec<order::Stage>,
+    pub stages: Vec<order::WeightStage>,
     /// Positions over which the weights hold exactly.
     pub block: u64,
     /// Where a finite pass ends.
@@ -73,7 +73,7 @@ impl MixturePlan {
     pub fn over(&mut self, starts: Vec<u64>) {
         if self.stages.is_empty() {
             let weights = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
-            self.stages = vec![order::Stage { start: 0, weights }];
+            self.stages = vec![order::WeightStage { start: 0, weights }];
         }
         self.starts = starts;
     }

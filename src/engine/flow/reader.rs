@@ -125,7 +125,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                         Some(number) => {
                             hand.push(fetched);
                             self.take_turn(number, &mut hand) && {
-                                self.shared.turns.pass(number);
+                                self.shared.sequencer.pass(number);
                                 true
                             }
                         }
@@ -183,7 +183,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             if !has_turn {
                 in_hand += fetched.outcome.as_ref().map_or(0, |record| record.bytes.len());
                 hand.push(fetched);
-                has_turn = self.shared.turns.has_come(number);
+                has_turn = self.shared.sequencer.has_come(number);
                 if has_turn && hand.len() == 1 && self.to_workers.is_empty() {
                     self.shared.demand.late();
                 }
@@ -196,15 +196,16 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
         }
         if self.in_turn {
-            self.shared.turns.pass(number);
+            self.shared.sequencer.pass(number);
         }
         true
     }
 
     /// Waits for the turn of errand `number` and hands over the records held.
     fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
-        let turns = &self.shared.turns;
-        (turns.has_come(number) || self.watch.wait(&self.shared.counters.meters.turn, || turns.wait(number)))
+        let sequencer = &self.shared.sequencer;
+        (sequencer.has_come(number)
+            || self.watch.wait(&self.shared.counters.meters.turn, || sequencer.wait(number)))
             && hand.drain(..).all(|fetched| self.hand_over(fetched))
     }
 
@@ -216,7 +217,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         if is_counted {
             self.gate.hand_over(grants);
         }
-        let Shared { counters, bytes: budget, .. } = &*shared;
+        let Shared { counters, bytes: channel_limit, .. } = &*shared;
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
         match outcome {
             // For any reason that ended the read.
@@ -235,8 +236,8 @@ impl<S: Source, K: Task> Reader<S, K> {
                 let size = if is_counted { 0 } else { bytes.len() };
                 let record = Record { bytes, label, index: row, seed, epoch };
                 let own = self.gate.own();
-                let is_admitted = budget.try_acquire(size, own)
-                    || self.watch.wait(&counters.meters.bytes, || budget.acquire(size, own));
+                let is_admitted = channel_limit.try_acquire(size, own)
+                    || self.watch.wait(&counters.meters.bytes, || channel_limit.acquire(size, own));
                 if !is_admitted || !self.send(Admitted { record, bytes: size, answer }) {
                     return false;
                 }

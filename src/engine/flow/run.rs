@@ -20,20 +20,20 @@ use crate::{
         Plan,
         flow::admission::Admission,
         flow::assembler::closed,
-        flow::channel_limit::Budget,
+        flow::channel_limit::ChannelLimit,
         flow::demand::{Aside, Demand},
         flow::permits::ReaderGate,
         flow::reader::{Reader, Reading},
-        flow::sequencer::Turns,
+        flow::sequencer::Sequencer,
         flow::worker::{Input, Worker},
         observe::meter::Stopwatch,
         observe::stats::{Counters, Queues},
         threads::inject::Injected,
         threads::owned::Threads,
-        threads::parking::Crew,
+        threads::parking::Parking,
     },
     order::Schedule,
-    record::{Held, ReadRecords, Record, Source, Stage, Task},
+    record::{ExampleMaker, Held, ReadRecords, Record, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -45,9 +45,9 @@ pub(crate) struct Shared<E> {
     pub(crate) counters: Arc<Counters>,
     /// Batches that are complete and were not taken.
     pub(crate) ready: AtomicUsize,
-    pub(crate) crew: Crew,
-    pub(crate) bytes: Arc<Budget>,
-    pub(crate) turns: Turns,
+    pub(crate) parking: Parking,
+    pub(crate) bytes: Arc<ChannelLimit>,
+    pub(crate) sequencer: Sequencer,
     /// Bytes that records and reads under way hold.
     bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
     stopped: AtomicBool,
@@ -62,8 +62,8 @@ impl<E> Shared<E> {
         self.stopped.store(true, Ordering::Release);
         self.demand.stop();
         self.bytes.close();
-        self.crew.end();
-        self.turns.close();
+        self.parking.end();
+        self.sequencer.close();
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.buffers.iter().for_each(ConcurrentShuffleBuffer::close);
     }
@@ -109,8 +109,13 @@ impl<E> Shared<E> {
     #[allow(clippy::panic, reason = "what was asked for")]
     pub(crate) fn panic_with_locks(&self) -> ! {
         // None of them is ever taken while another one is held, so no thread waits here for long.
-        let _locks =
-            (self.demand.lock(), self.bytes.lock(), self.crew.lock(), self.turns.lock(), self.open.lock());
+        let _locks = (
+            self.demand.lock(),
+            self.bytes.lock(),
+            self.parking.lock(),
+            self.sequencer.lock(),
+            self.open.lock(),
+        );
         let _buffers: Vec<_> = self.buffers.iter().map(ConcurrentShuffleBuffer::lock).collect();
         panic!("a test asked for it");
     }
@@ -203,7 +208,7 @@ impl<E: Send + 'static> Run<E> {
         counters: &Arc<Counters>,
     ) -> Result<(Self, Ends<E>)>
     where
-        K::Stage: Stage<Example = E>,
+        K::Maker: ExampleMaker<Example = E>,
     {
         let Reading { n_readers, first_runs, most_runs, in_turn, .. } = Reading::new(plan, source);
         let look_ahead = 3 * schedule.per_batch() as usize;
@@ -221,9 +226,9 @@ impl<E: Send + 'static> Run<E> {
         let shared = Arc::new(Shared {
             buffers,
             demand: Demand::new(accounts, asides(held), first_runs, most_runs),
-            bytes: Arc::new(Budget::new(plan.channel_bytes, plan.channel_size, n_readers)),
-            crew: Crew::new(counters.numbers().workers),
-            turns: Turns::default(),
+            bytes: Arc::new(ChannelLimit::new(plan.channel_bytes, plan.channel_size, n_readers)),
+            parking: Parking::new(counters.numbers().workers),
+            sequencer: Sequencer::default(),
             bytes_in_use: {
                 let source = source.clone();
                 Box::new(move || source.bytes_in_use())
@@ -301,7 +306,7 @@ impl<E> Drop for Run<E> {
     }
 }
 
-/// Turns a panic of a thread into the run's end.
+/// Sequencer a panic of a thread into the run's end.
 pub(crate) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
         shared.fail(panicked(&*panic));

@@ -18,12 +18,12 @@ pub(crate) struct State {
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct Sequencer {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Turns {
+impl Sequencer {
     /// Whether it is the turn of `errand`.
     pub fn has_come(&self, errand: u64) -> bool {
         self.lock().errand == errand
@@ -69,16 +69,16 @@ mod tests {
 
     #[test]
     fn turns_come_in_order_whoever_is_first() {
-        let turns = Arc::new(Turns::default());
+        let sequencer = Arc::new(Sequencer::default());
         let order = Arc::new(Mutex::new(Vec::new()));
         let threads: Vec<_> = (0..8)
             .rev()
             .map(|run| {
-                let (turns, order) = (turns.clone(), order.clone());
+                let (sequencer, order) = (sequencer.clone(), order.clone());
                 thread::spawn(move || {
-                    assert!(turns.wait(run));
+                    assert!(sequencer.wait(run));
                     order.lock().unwrap().push(run);
-                    turns.pass(run);
+                    sequencer.pass(run);
                 })
             })
             .collect();
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn close_wakes() {
-        let turns = Arc::new(Turns::default());
+        let sequencer = Arc::new(Sequencer::default());
         let waiter = thread::spawn({
-            let turns = turns.clone();
-            move || turns.wait(3)
+            let sequencer = sequencer.clone();
+            move || sequencer.wait(3)
         });
-        turns.close();
+        sequencer.close();
         assert!(!waiter.join().unwrap());
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::{
     observe::stats::Counters,
     threads::inject::Injected,
 };
-use crate::record::{Source, Stage, Task};
+use crate::record::{ExampleMaker, Source, Task};
 
 /// Where a worker gets its records.
 pub(crate) struct Input<E> {
@@ -48,11 +48,11 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
         let name = format!("forebay-worker-{n}");
         let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, name);
         loop {
-            if !shared.crew.is_called(n) && !watch.wait(&meters.rest, || shared.crew.rest(n)) {
+            if !shared.parking.is_called(n) && !watch.wait(&meters.rest, || shared.parking.rest(n)) {
                 return;
             }
             if !self.take_turn(&mut watch) {
-                shared.crew.end();
+                shared.parking.end();
                 return;
             }
         }
@@ -61,7 +61,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
     /// Works as long as the worker is called, with a stage of its own; false when there is nothing more to do.
     fn take_turn(&self, watch: &mut Stopwatch) -> bool {
         let Self { shared, task, input, injected, .. } = self;
-        let mut stage = task.stage();
+        let mut stage = task.maker();
         let meters = &shared.counters.meters;
         loop {
             let received = match input.records.try_recv() {
@@ -82,7 +82,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
                     .unwrap_or_else(|panic| {
                         // The panic is reported at its record's position; until then other records are
                         // processed by a new stage.
-                        stage = task.stage();
+                        stage = task.maker();
                         Err(panicked(&*panic))
                     });
             let counter = match outcome {
@@ -92,7 +92,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
             Counters::add(counter);
             answer.give(outcome.map_err(|error| located(error, self.source, record.index)));
             watch.item(&meters.decode, record.index);
-            if !shared.crew.is_called(self.n) {
+            if !shared.parking.is_called(self.n) {
                 return true;
             }
         }

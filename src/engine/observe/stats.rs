@@ -20,7 +20,7 @@ use crate::engine::{
     observe::meter::{Histogram, Hunger, Meter, Times, Total},
     observe::trace::Trace,
     observe::verdict::{Figures, Setting, Spent, verdict},
-    threads::autoscale::{Numbers, Pace},
+    threads::autoscale::{Autoscaler, Numbers},
 };
 
 /// How far apart the figures are taken that rates are computed from.
@@ -66,7 +66,7 @@ pub(crate) struct Meters {
     pub(crate) examples: Total,
     pub(crate) room: Total,
     /// The consumer's loop.
-    pub(crate) consumer: Meter,
+    pub(crate) assembler: Meter,
     pub(crate) batches: Total,
     /// Waits for the first batch of a pass, from the start of its threads on.
     pub(crate) starts: Total,
@@ -92,7 +92,7 @@ impl Meters {
             collate: Meter::new("collate"),
             examples: Total::new("wait for examples"),
             room: Total::new("wait for room"),
-            consumer: Meter::new("loop"),
+            assembler: Meter::new("loop"),
             batches: Total::new("wait for a batch"),
             starts: Total::new("wait for the first batch"),
             ready: Histogram::default(),
@@ -236,7 +236,7 @@ pub struct Report {
 
 impl Counters {
     pub(crate) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2], retries: Arc<AtomicU64>) -> Self {
-        let first = Pace::first(plan.auto, plan.numbers(), cores());
+        let first = Autoscaler::first(plan.auto, plan.numbers(), cores());
         Self {
             records_read: AtomicU64::new(0),
             records_decoded: AtomicU64::new(0),
@@ -357,7 +357,7 @@ impl Counters {
             read: spent(&self.records_read, read, &[credit, turn, bytes, channel]),
             decode: spent(&self.records_decoded, decode, &[records]),
             collate: spent(&self.batches_made, collate, &[examples, room]),
-            consumer: spent(&self.batches, &self.meters.consumer, &[&self.meters.batches]),
+            assembler: spent(&self.batches, &self.meters.assembler, &[&self.meters.batches]),
         }
     }
 
@@ -411,7 +411,7 @@ impl Counters {
                     |figures| figures.collate,
                     &[("examples", &m.examples), ("room", &m.room)],
                 ),
-                stage("consumer", 1, &m.consumer, |figures| figures.consumer, &[("batches", &m.batches)]),
+                stage("consumer", 1, &m.assembler, |figures| figures.assembler, &[("batches", &m.batches)]),
             ],
             ready: m.ready.read(),
             starved: m.starved.read(),

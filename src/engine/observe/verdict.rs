@@ -28,7 +28,7 @@ pub struct Figures {
     /// The collator.
     pub collate: Spent,
     /// Whoever takes batches: its own work, and its waits in `next()`.
-    pub consumer: Spent,
+    pub assembler: Spent,
     /// Seconds at work, over the workers: those that rest do not count.
     pub workers_s: f64,
 }
@@ -78,7 +78,7 @@ impl Sub for Figures {
             read: self.read - before.read,
             decode: self.decode - before.decode,
             collate: self.collate - before.collate,
-            consumer: self.consumer - before.consumer,
+            assembler: self.assembler - before.assembler,
             workers_s: self.workers_s - before.workers_s,
         }
     }
@@ -96,11 +96,11 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
     if !asked {
         return "idle: no batch was asked for yet".into();
     }
-    let Figures { elapsed_s, read, collate, consumer, .. } = figures;
-    if consumer.items < FEW || *elapsed_s <= 0.0 {
+    let Figures { elapsed_s, read, collate, assembler, .. } = figures;
+    if assembler.items < FEW || *elapsed_s <= 0.0 {
         return "starting: too few batches yet to tell".into();
     }
-    let starved = consumer.blocked_s / (consumer.blocked_s + consumer.busy_s).max(f64::MIN_POSITIVE);
+    let starved = assembler.blocked_s / (assembler.blocked_s + assembler.busy_s).max(f64::MIN_POSITIVE);
     let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
     let waits = percent(starved);
     let Setting { n_workers, most_workers, cores, .. } = *setting;
@@ -182,7 +182,7 @@ mod tests {
             read: spent(10.0 * read, 10.0),
             decode: spent(40.0 * decode, 40.0),
             collate: spent(10.0 * collate, 10.0),
-            consumer: spent(10.0 * (1.0 - starved), 10.0),
+            assembler: spent(10.0 * (1.0 - starved), 10.0),
             workers_s: 40.0,
         }
     }
@@ -227,7 +227,7 @@ mod tests {
         assert!(verdict(false, &Figures::default(), &SETTING).starts_with("idle"));
         assert!(verdict(true, &Figures::default(), &SETTING).starts_with("starting"));
         let mut few = figures(0.1, 0.9, 0.1, 0.9);
-        few.consumer.items = FEW - 1;
+        few.assembler.items = FEW - 1;
         assert!(verdict(true, &few, &SETTING).starts_with("starting"));
     }
 

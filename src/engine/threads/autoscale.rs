@@ -1,6 +1,6 @@
 //! How many workers are at work, and how many batches lie ahead where the user left that to the loader.
 //!
-//! Only the collator decides ([`Pace::decide`]), between batches and while it waits for examples; there is no
+//! Only the collator decides ([`Autoscaler::decide`]), between batches and while it waits for examples; there is no
 //! separate thread. Decisions depend on the meters: how long the loop was starved, how long batches piled up,
 //! how much the workers worked. Numbers change in small steps and for different reasons in either direction,
 //! so that they settle:
@@ -95,7 +95,7 @@ impl Sub for Sums {
 
 /// Chooses [`Numbers`].
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Autoscaler {
     auto: Auto,
     most: Numbers,
     cores: f64,
@@ -105,7 +105,7 @@ pub(crate) struct Pace {
     slow: (Instant, Sums),
 }
 
-impl Pace {
+impl Autoscaler {
     /// What a loader begins with, where the process may use so many cores.
     pub(crate) fn first(auto: Auto, most: Numbers, cores: usize) -> Numbers {
         Numbers {
@@ -212,7 +212,7 @@ mod tests {
     const LOADER: Loader = Loader { rate: 10.0, cores: 8, io: 1e9, wanted: 1e9, jitter: 0.0, cpu: 1.0 };
 
     struct Run {
-        pace: Pace,
+        autoscaler: Autoscaler,
         at: Instant,
         sums: Sums,
         made: f64,
@@ -220,15 +220,15 @@ mod tests {
 
     fn run(most: Numbers, cores: usize) -> Run {
         let (at, sums) = (Instant::now(), Sums::default());
-        let first = Pace::first(AUTO, most, cores);
-        Run { pace: Pace::new(AUTO, most, cores, first, at, sums), at, sums, made: 0.0 }
+        let first = Autoscaler::first(AUTO, most, cores);
+        Run { autoscaler: Autoscaler::new(AUTO, most, cores, first, at, sums), at, sums, made: 0.0 }
     }
 
     impl Run {
         /// The numbers after `seconds` with that loader; asked every 50 ms.
         fn after(&mut self, seconds: f64, loader: Loader) -> Numbers {
             for _ in 0..(seconds * 20.0) as usize {
-                let working = self.pace.now.workers.min(loader.cores) as f64;
+                let working = self.autoscaler.now.workers.min(loader.cores) as f64;
                 let (able, step) = ((loader.rate * working).min(loader.io), 0.05);
                 let made = able.min(loader.wanted);
                 let starved = 1.0 - made / loader.wanted;
@@ -242,18 +242,18 @@ mod tests {
                 };
                 self.at += Duration::from_millis(50);
                 let waiting = if able < loader.io && made == able { 5 } else { 0 };
-                if self.pace.is_due(self.at) {
-                    self.pace.decide(self.at, self.sums, waiting);
+                if self.autoscaler.is_due(self.at) {
+                    self.autoscaler.decide(self.at, self.sums, waiting);
                 }
             }
-            self.pace.now
+            self.autoscaler.now
         }
     }
 
     #[test]
     fn a_loop_that_does_nothing_gets_all_cores_soon() {
         let mut run = run(MOST, 8);
-        assert_eq!(run.pace.now, Numbers { workers: 2, prefetch: 2 });
+        assert_eq!(run.autoscaler.now, Numbers { workers: 2, prefetch: 2 });
         assert_eq!(run.after(0.3, LOADER).workers, 8);
         assert_eq!(run.after(30.0, LOADER).workers, 8);
     }
@@ -284,11 +284,11 @@ mod tests {
     fn workers_beyond_the_cores_are_called_if_these_are_not_used() {
         let fixed = |cores| {
             let (auto, at, sums) = (Auto::default(), Instant::now(), Sums::default());
-            let first = Pace::first(auto, MOST, cores);
-            Run { pace: Pace::new(auto, MOST, cores, first, at, sums), at, sums, made: 0.0 }
+            let first = Autoscaler::first(auto, MOST, cores);
+            Run { autoscaler: Autoscaler::new(auto, MOST, cores, first, at, sums), at, sums, made: 0.0 }
         };
         let mut busy = fixed(2);
-        assert_eq!(busy.pace.now, Numbers { workers: 2, prefetch: 8 });
+        assert_eq!(busy.autoscaler.now, Numbers { workers: 2, prefetch: 8 });
         assert_eq!(busy.after(20.0, Loader { cores: 2, ..LOADER }).workers, 2);
         // A sleeping thread uses none.
         let mut asleep = fixed(2);
@@ -297,7 +297,7 @@ mod tests {
         }
         // They stay, whatever the loop does.
         assert_eq!(asleep.after(20.0, Loader { wanted: 5.0, ..LOADER }).workers, 8);
-        assert!(!fixed(8).pace.is_due(Instant::now() + SLOW[1]), "nothing to choose");
+        assert!(!fixed(8).autoscaler.is_due(Instant::now() + SLOW[1]), "nothing to choose");
     }
 
     #[test]
@@ -310,7 +310,11 @@ mod tests {
         let mut run = run(MOST, 8);
         for step in 1..100 {
             let sums = Sums { starved_s: 0.05 * f64::from(step), ..run.sums };
-            assert_eq!(run.pace.decide(run.at + step * QUICK, sums, 5), None, "records wait, nobody works");
+            assert_eq!(
+                run.autoscaler.decide(run.at + step * QUICK, sums, 5),
+                None,
+                "records wait, nobody works"
+            );
         }
     }
 

@@ -10,13 +10,13 @@ use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
 
 /// Who is at work: the workers with numbers below a count.
 #[derive(Debug)]
-pub struct Crew {
+pub struct Parking {
     at_work: AtomicUsize,
     has_ended: Mutex<bool>,
     called: Condvar,
 }
 
-impl Crew {
+impl Parking {
     /// `at_work` workers are at work, at least one.
     pub fn new(at_work: usize) -> Self {
         Self {
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn who_is_not_called_rests_until_the_end() {
-        let crew = Arc::new(Crew::new(1));
+        let parking = Arc::new(Parking::new(1));
         let resters: Vec<_> = (0..4)
             .map(|n| {
-                let crew = crew.clone();
-                thread::spawn(move || crew.rest(n))
+                let parking = parking.clone();
+                thread::spawn(move || parking.rest(n))
             })
             .collect();
         let resting = || resters.iter().filter(|rester| !rester.is_finished()).count();
@@ -82,12 +82,12 @@ mod tests {
             assert_eq!(resting(), n);
         };
         rest(3);
-        crew.set(3);
+        parking.set(3);
         rest(1);
-        crew.set(0);
-        assert!(crew.is_called(0), "someone must work");
+        parking.set(0);
+        assert!(parking.is_called(0), "someone must work");
         rest(1);
-        crew.end();
+        parking.end();
         let called: Vec<_> = resters.into_iter().map(|rester| rester.join().unwrap()).collect();
         assert_eq!(called, [true, true, true, false]);
     }

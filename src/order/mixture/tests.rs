@@ -3,16 +3,16 @@
 use super::*;
 use proptest::prelude::*;
 
-fn stages(all: &[(u64, &[f64])]) -> Vec<Stage> {
-    all.iter().map(|&(start, weights)| Stage { start, weights: weights.to_vec() }).collect()
+fn stages(all: &[(u64, &[f64])]) -> Vec<WeightStage> {
+    all.iter().map(|&(start, weights)| WeightStage { start, weights: weights.to_vec() }).collect()
 }
 
-fn constant(weights: &[f64]) -> Vec<Stage> {
+fn constant(weights: &[f64]) -> Vec<WeightStage> {
     stages(&[(0, weights)])
 }
 
 /// The oracle: goes through all blocks from the first, with a list of places and a counter per source.
-fn simulate(seed: u64, stages: &[Stage], block: u64, n: usize) -> Vec<(usize, u64)> {
+fn simulate(seed: u64, stages: &[WeightStage], block: u64, n: usize) -> Vec<(usize, u64)> {
     let mut next = vec![0; stages[0].weights.len()];
     let mut stream = Vec::new();
     for number in 0.. {
@@ -56,7 +56,7 @@ fn divide(weights: &[f64], block: u64) -> Vec<usize> {
     counts
 }
 
-fn message(stages: &[Stage], block: u64, stop: Stop, lengths: &[u64]) -> String {
+fn message(stages: &[WeightStage], block: u64, stop: Stop, lengths: &[u64]) -> String {
     let error = Mixture::new(0, stages, block, stop, lengths).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Config);
     error.to_string()
@@ -85,7 +85,7 @@ const GOLDEN: [(usize, u64); 10] =
     [(0, 0), (0, 1), (2, 0), (2, 1), (1, 0), (0, 2), (0, 3), (1, 1), (1, 2), (2, 2)];
 
 /// One to four stages of small whole weights over one to four sources, in blocks that are large enough.
-fn mixtures() -> impl Strategy<Value = (Vec<Stage>, u64)> {
+fn mixtures() -> impl Strategy<Value = (Vec<WeightStage>, u64)> {
     (1usize..5, 1usize..5, 40u64..90).prop_flat_map(|(sources, n_stages, block)| {
         let weights = proptest::collection::vec(0u8..6, sources)
             .prop_filter("no weight", |weights| weights.iter().any(|&weight| weight > 0));
@@ -93,7 +93,7 @@ fn mixtures() -> impl Strategy<Value = (Vec<Stage>, u64)> {
         (proptest::collection::vec(weights, n_stages), gaps).prop_map(move |(weights, gaps)| {
             let mut start = 0;
             let stage = |(weights, gap): (Vec<u8>, u64)| {
-                let stage = Stage { start, weights: weights.into_iter().map(f64::from).collect() };
+                let stage = WeightStage { start, weights: weights.into_iter().map(f64::from).collect() };
                 start += gap * block;
                 stage
             };

@@ -31,11 +31,11 @@ use crate::{
         allow_paths,
         calls::expect_calls,
         errors::{ForebayError, to_python},
+        extract::{int64, max_errors},
+        interruptible::run_interruptible,
         logging,
-        side::on_the_side,
         spectrogram::SpectrogramTransform,
         tokenizer::Tokenizer,
-        whole::{int64, max_errors},
     },
 };
 
@@ -108,7 +108,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
             expect_calls();
             (AnyProcessor::Columns(Arc::new(item("to_columns")?.unbind())), want)
         }
-        _ => (AnyProcessor::Keep, want),
+        _ => (AnyProcessor::Passthrough, want),
     };
     Ok((processor, want, max_record_bytes))
 }
@@ -189,7 +189,7 @@ impl _CacheBuild {
                 ..WriterOptions::default()
             },
         };
-        let build = on_the_side(py, "forebay-build", move |_| {
+        let build = run_interruptible(py, "forebay-build", move |_| {
             let shards = given.shards(want, limits, is_processed)?;
             let options = WriterOptions { made_by, ..plan.options.clone() };
             Build::start(Plan { options, ..plan }, shards, processor)
@@ -210,10 +210,11 @@ impl _CacheBuild {
         if let Some(what) = processor.describe() {
             dict.set_item("processor", what)?;
         }
-        let found = on_the_side(py, "forebay-shards", move |_| match given.shards(want, limits, false)? {
-            AnyShards::Files(files) => files.fingerprints().map(Some),
-            _ => Ok(None),
-        });
+        let found =
+            run_interruptible(py, "forebay-shards", move |_| match given.shards(want, limits, false)? {
+                AnyShards::Files(files) => files.fingerprints().map(Some),
+                _ => Ok(None),
+            });
         if let Some(found) = found? {
             let sources = PyDict::new(py);
             found.into_iter().try_for_each(|(name, what)| sources.set_item(name, what))?;

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use crate::{
     Error, ErrorKind,
     cache::CacheReader,
-    python::{SLICE, errors::to_python, side::on_the_side},
-    room,
+    fallible_alloc,
+    python::{SLICE, errors::to_python, interruptible::run_interruptible},
 };
 
 /// An open split of a cache.
@@ -23,7 +23,7 @@ type Parts<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>, Bound<'p
 impl _CacheReader {
     #[new]
     fn new(py: Python<'_>, path: PathBuf, split: String) -> PyResult<Self> {
-        on_the_side(py, "forebay-open", move |_| CacheReader::open(&path, &split)).map(Self)
+        run_interruptible(py, "forebay-open", move |_| CacheReader::open(&path, &split)).map(Self)
     }
 
     /// Name, type and number of axes of each field.
@@ -91,7 +91,7 @@ impl _CacheReader {
         }
         let read = || {
             // The numpy binding panics at sizes that numpy does not support.
-            let mut out = room::zero_bytes(
+            let mut out = fallible_alloc::zero_bytes(
                 usize::try_from((stop - start).saturating_mul(bytes)).unwrap_or(usize::MAX),
             )?;
             self.0.read_flat(field, start, &mut out)?;

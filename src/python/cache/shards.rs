@@ -18,7 +18,7 @@ use crate::{
         build::{
             Piece, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Rows},
-            keep::Keep,
+            passthrough::Passthrough,
             recordings::Features,
             tokens::{self, Tokenize},
         },
@@ -132,7 +132,7 @@ impl ReadShard<Batch> for Elsewhere {
 /// The processor of documents.
 #[derive(Clone)]
 pub enum AnyProcessor {
-    Keep,
+    Passthrough,
     Tokenize(Tokenize),
     Features(Features),
     /// A function from a list of documents to an argument of `columns`, and `columns`.
@@ -151,7 +151,7 @@ impl AnyProcessor {
                 if *has_bos { "with" } else { "without" }
             )),
             Self::Features(features) => Some(format!("{:?}", features.transform.config())),
-            Self::Keep => Some("none".into()),
+            Self::Passthrough => Some("none".into()),
             Self::Callable(_) | Self::Columns(_) => None,
         }
     }
@@ -160,7 +160,7 @@ impl AnyProcessor {
 impl Processor<Batch> for AnyProcessor {
     fn worker(&self) -> Box<dyn Process<Batch>> {
         Box::new(match self {
-            Self::Keep => Worker::Rows(Box::new(Keep)),
+            Self::Passthrough => Worker::Rows(Box::new(Passthrough)),
             Self::Tokenize(tokenize) => {
                 Worker::Tokens(Box::new(tokenize.worker()), tokenize.text_column.clone())
             }
@@ -197,7 +197,7 @@ impl Process<Batch> for Worker {
             (Self::Columns(columns), batch @ Batch::Objects(_)) => {
                 called("the documents are no dicts of arrays", batch, None, columns, skips)
             }
-            (Self::Columns(_), Batch::Rows(rows)) => Keep.process(rows, skips),
+            (Self::Columns(_), Batch::Rows(rows)) => Passthrough.process(rows, skips),
             (Self::Rows(_), Batch::Objects(_)) => {
                 let message = "a transform of audio reads recordings from Parquet or Arrow files; for an iterable give a function";
                 Err(Error::new(ErrorKind::Config, message))

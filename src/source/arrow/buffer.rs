@@ -15,9 +15,8 @@ use bytes::Bytes;
 
 use super::{index::Span, message::Codec, shard::OpenShard};
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     record::Permit,
-    room,
     source::{
         leave::{Leave, covered},
         storage::{StoredFile, past_the_end},
@@ -189,7 +188,7 @@ pub(crate) fn decompress(
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).at_byte(span.at);
     // The file's size backs the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
-    let mut compressed = room::zero_bytes(len)?;
+    let mut compressed = fallible_alloc::zero_bytes(len)?;
     file.read_long(&mut compressed, span.at, leave)?;
     let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
         return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));

@@ -7,7 +7,7 @@
 //! Source: Arrow columnar format, "Dictionary messages".
 
 use super::{index::ArraySpans, message::Codec};
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The values of one dictionary message.
 #[derive(Debug)]
@@ -43,14 +43,14 @@ impl Dictionaries {
         values: ArraySpans,
     ) -> Result<()> {
         if !self.by_id.iter().any(|(known, _)| *known == id) {
-            room::push(&mut self.by_id, (id, Vec::new()))?;
+            fallible_alloc::push(&mut self.by_id, (id, Vec::new()))?;
         }
         let Some((_, parts)) = self.by_id.iter_mut().find(|(known, _)| *known == id) else { return Ok(()) };
         let (first, start) = match parts.last() {
             Some(last) if is_delta => (last.first, last.start.saturating_add(last.values.n_values)),
             _ => (parts.len(), 0),
         };
-        room::push(parts, Part { values, codec, from_batch, first, start })
+        fallible_alloc::push(parts, Part { values, codec, from_batch, first, start })
     }
 
     pub(crate) fn clear(&mut self) {

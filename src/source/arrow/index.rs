@@ -25,7 +25,7 @@ use super::{
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result, room,
+    Error, ErrorKind, Result, fallible_alloc,
     source::{
         columns::{Columns, FeatureCache, Layout, Payload, Wanted},
         format,
@@ -265,7 +265,7 @@ impl Indexer<'_> {
             let n_after = first_row.saturating_add(n_rows);
             check_rows(n_after, size).map_err(|error| Stop::Damage(error.at_byte(head.at)))?;
             self.index.n_rows = n_after;
-            room::push(&mut self.index.batches, Batch { first_row, n_rows, codec, arrays })?;
+            fallible_alloc::push(&mut self.index.batches, Batch { first_row, n_rows, codec, arrays })?;
         } else if let Some(dictionary) = message.header_as_dictionary_batch() {
             if let Some((batch, (data_type, layout))) =
                 dictionary.data().zip(self.dictionary_of(dictionary.id()))

@@ -7,7 +7,7 @@
 
 use arrow_ipc::{CompressionType, Message, RecordBatch, root_as_message};
 
-use crate::{Error, ErrorKind, Result, room, source::storage::StoredFile};
+use crate::{Error, ErrorKind, Result, fallible_alloc, source::storage::StoredFile};
 
 /// What a message starts with since Arrow 0.15.
 pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -161,7 +161,7 @@ impl Scanner {
     }
 
     fn fill(&mut self, file: &StoredFile, at: u64, len: usize) -> Result<()> {
-        room::resize(&mut self.bytes, len, 0)?;
+        fallible_alloc::resize(&mut self.bytes, len, 0)?;
         let n = file.read(&mut self.bytes, at)?;
         self.bytes.truncate(n);
         Ok(())

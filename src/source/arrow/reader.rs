@@ -18,9 +18,8 @@ use bytes::Bytes;
 
 use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenShard};
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
-    room,
     source::{
         block::BlockPool,
         columns::Layout,
@@ -333,7 +332,7 @@ impl ArrowReader {
                 Some(bytes) => bytes,
                 None => {
                     linked::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
-                    let mut bytes = room::zero_bytes(span.len as usize)?;
+                    let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
                     open.file.read_exact(&mut bytes, span.at)?;
                     bytes.into()
                 }

@@ -8,7 +8,7 @@ use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::Schema;
 
 use super::message::{Head, MAGIC};
-use crate::{Error, ErrorKind, Result, guard::guarded, room, source::storage::StoredFile};
+use crate::{Error, ErrorKind, Result, fallible_alloc, guard::guarded, source::storage::StoredFile};
 
 /// The longest footer that is read: some million record batches.
 const LONGEST_FOOTER: u64 = 256 << 20;
@@ -77,7 +77,7 @@ pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
     if len > LONGEST_FOOTER {
         return Err(unusable("is longer than is read, 256 MiB", size));
     }
-    let mut bytes = room::zero_bytes(len as usize)?;
+    let mut bytes = fallible_alloc::zero_bytes(len as usize)?;
     file.read_exact(&mut bytes, at)?;
     Ok(Footer { bytes, at })
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::index::Index;
 use crate::{
-    Result, room,
+    Result, fallible_alloc,
     source::{
         leave::Leave,
         storage::{Storage, StoredFile},
@@ -128,7 +128,7 @@ impl OpenShard {
             return Ok(window);
         }
         // Not locked meanwhile: others may read elsewhere, or, once in a while, the same.
-        let mut bytes = room::zero_bytes(len)?;
+        let mut bytes = fallible_alloc::zero_bytes(len)?;
         self.file.read_exact(&mut bytes, at)?;
         let window = Bytes::from(bytes);
         self.all.windows().keep((self.number, at), window.clone());

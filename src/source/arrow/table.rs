@@ -29,9 +29,8 @@ use super::{
     walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     guard::guarded,
-    room,
     source::{
         leave::Leave,
         storage::{Storage, StoredFile, past_the_end},
@@ -240,7 +239,7 @@ impl ArrowTable {
             variadic: batch.variadicBufferCounts().iter().flatten().collect::<Vec<_>>().into_iter(),
             version,
             next: 0,
-            is_wanted: room::filled(spans.len(), false)?,
+            is_wanted: fallible_alloc::filled(spans.len(), false)?,
             most_values: 0,
         };
         for (at, field) in wanted.fields.iter().enumerate() {
@@ -276,7 +275,7 @@ impl ArrowTable {
                 hold(values.len() as u64)?;
                 let begin = aligned + ALIGNMENT - PREFIX;
                 lengthen(&mut body_of_ours, begin)?;
-                room::grow(&mut body_of_ours, PREFIX + values.len())?;
+                fallible_alloc::grow(&mut body_of_ours, PREFIX + values.len())?;
                 body_of_ours.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
                 body_of_ours.extend_from_slice(&values);
                 begin
@@ -291,7 +290,7 @@ impl ArrowTable {
         }
         let body = Buffer::from_vec(body_of_ours);
         check_values(walk.most_values, body.len() as u64)?;
-        let mut mended_metadata = room::with_room(metadata.len())?;
+        let mut mended_metadata = fallible_alloc::with_room(metadata.len())?;
         mended_metadata.extend_from_slice(metadata);
         if let Some(places) = places {
             // The buffers are structs of two words in the metadata: they are written where they were read.
@@ -343,7 +342,7 @@ impl Walk {
 /// Makes bytes `len` long with zeros, and room for some more.
 fn lengthen(bytes: &mut Vec<u8>, len: usize) -> Result<()> {
     let more = len.saturating_sub(bytes.len());
-    room::grow(bytes, more)?;
+    fallible_alloc::grow(bytes, more)?;
     // bounded: within the room that was made.
     bytes.resize(len, 0);
     Ok(())
@@ -373,7 +372,7 @@ fn read_file(file: &StoredFile) -> Result<(Schema, Rest), Stop> {
     let mut places = Vec::new();
     for block in blocks.dictionaries().iter().flatten().chain(blocks.recordBatches().iter().flatten()) {
         let at = u64::try_from(block.offset()).map_err(|_| names_no_message(footer.at))?;
-        room::push(&mut places, at)?;
+        fallible_alloc::push(&mut places, at)?;
     }
     Ok((schema, Rest::Blocks(places.into_iter(), file.size())))
 }

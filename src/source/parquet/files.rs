@@ -11,7 +11,7 @@ use std::{
 
 use glob::Pattern;
 
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<V
         None => (1..=files.len()).map(|n| n == files.len()).collect(),
         Some(patterns) => {
             let mut is_val = Vec::new();
-            room::resize(&mut is_val, files.len(), false)?;
+            fallible_alloc::resize(&mut is_val, files.len(), false)?;
             for pattern in patterns {
                 let matches = matching(files, pattern)?;
                 if !matches.contains(&true) {

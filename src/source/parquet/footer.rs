@@ -13,9 +13,8 @@ use ::parquet::file::metadata::{
 
 use super::thrift::check_footer;
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     guard::guarded,
-    room,
     source::{format, shard::check_rows, storage::StoredFile},
 };
 
@@ -43,7 +42,7 @@ pub(super) struct Footer<'a> {
 /// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
 pub(super) fn read<'a>(file: &mut StoredFile, turns: &'a Mutex<()>) -> Result<Footer<'a>> {
     let size = file.size();
-    let mut tail = room::zero_bytes(size.min(TAIL) as usize)?;
+    let mut tail = fallible_alloc::zero_bytes(size.min(TAIL) as usize)?;
     let tail_at = size - tail.len() as u64;
     file.read_exact(&mut tail, tail_at)?;
     let Some((rest, ending)) = tail.split_last_chunk::<ENDING>() else { return Err(not_parquet(file)) };
@@ -63,7 +62,7 @@ pub(super) fn read<'a>(file: &mut StoredFile, turns: &'a Mutex<()>) -> Result<Fo
     let metadata = match rest.len().checked_sub(len as usize) {
         Some(from) => parse(&rest[from..]),
         None => {
-            let mut bytes = room::zero_bytes(len as usize)?;
+            let mut bytes = fallible_alloc::zero_bytes(len as usize)?;
             file.read_exact(&mut bytes, at)?;
             parse(&bytes)
         }

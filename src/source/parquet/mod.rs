@@ -59,9 +59,8 @@ use super::{
     storage::{Counted, LocalFiles, Rooted, Storage, StoredFile, Version},
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     record::{MAX_RECORD_BYTES, Source},
-    room,
     seed::mix,
 };
 
@@ -200,7 +199,7 @@ impl ParquetSource {
         for (shard, index) in indexes.iter().enumerate() {
             let mut first_row = shards[shard].first_row;
             for (index, &n_rows) in index.columns.0.rows().iter().enumerate() {
-                room::push(&mut row_groups, RowGroup { shard, index, first_row, n_rows })?;
+                fallible_alloc::push(&mut row_groups, RowGroup { shard, index, first_row, n_rows })?;
                 first_row += n_rows;
             }
             group_starts.push(row_groups.len());

@@ -30,7 +30,7 @@ use super::{
     chunks::Chunks,
     thrift::{PageClaims, Wrong, page_claims},
 };
-use crate::{Error, ErrorKind, Result, record::SMALL_READ, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc, record::SMALL_READ};
 
 /// What a batch of several rows may hold beyond the largest page and the dictionary of each column: bytes.
 const MAX_BATCH: u64 = 64 << 20;
@@ -111,7 +111,7 @@ impl Chunk {
         }
         if size > USUAL_PAGE {
             // The decoder would abort the process if this allocation failed.
-            room::zero_bytes(size as usize)?;
+            fallible_alloc::zero_bytes(size as usize)?;
         }
         let held = size.max(compressed) / SMALLEST_VALUE;
         if n_values > held {

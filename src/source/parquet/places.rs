@@ -11,7 +11,7 @@ use ::parquet::{
     schema::types::SchemaDescPtr,
 };
 
-use crate::{Error, ErrorKind, Result, room};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The wanted columns of all row groups of a file.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl Places {
     /// [`ErrorKind::Memory`].
     pub(super) fn new(metadata: &ParquetMetaData, leaves: &[usize]) -> Result<Self> {
         let groups = metadata.row_groups();
-        let mut rows = room::with_room(groups.len())?;
-        let mut columns = room::with_room(groups.len().saturating_mul(leaves.len()))?;
+        let mut rows = fallible_alloc::with_room(groups.len())?;
+        let mut columns = fallible_alloc::with_room(groups.len().saturating_mul(leaves.len()))?;
         for group in groups {
             rows.push(group.num_rows().max(0) as u64);
             columns.extend(leaves.iter().map(|&leaf| group.columns().get(leaf).map(Place::of)));
@@ -70,9 +70,9 @@ impl Places {
     /// [`ErrorKind::Memory`].
     #[cfg(feature = "cache")]
     pub(super) fn only(&self, chosen: &[usize]) -> Result<Self> {
-        let mut rows = room::with_room(self.rows.len())?;
+        let mut rows = fallible_alloc::with_room(self.rows.len())?;
         rows.extend_from_slice(&self.rows);
-        let mut columns = room::with_room(self.rows.len().saturating_mul(chosen.len()))?;
+        let mut columns = fallible_alloc::with_room(self.rows.len().saturating_mul(chosen.len()))?;
         for group in 0..self.rows.len() {
             columns.extend(chosen.iter().map(|&column| self.of(group).get(column).copied().flatten()));
         }

@@ -20,9 +20,8 @@ use super::{
     values::Values,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     record::{Excerpt, Gate, Permit, RawRecord, ReadRecords, check_record_bytes},
-    room,
     source::{
         columns::Payload,
         leave::{Leave, covered},
@@ -131,7 +130,7 @@ impl ParquetReader {
             (Some(bytes), _) if run > 1 && !is_lavish => bytes,
             // A row that was wanted alone would hold on to all of its page, and few rows to a large one.
             (Some(bytes), _) => {
-                let copy = room::copy(&bytes)?;
+                let copy = fallible_alloc::copy(&bytes)?;
                 drop(bytes);
                 if let Some(permit) = &permit {
                     permit.shrink(copy.len() as u64);

@@ -11,7 +11,7 @@
 //! Schafer, "Discrete-Time Signal Processing", 8.7.3.
 
 use super::{Ratio, design::Prototype, fill};
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 use std::{cell::RefCell, f64::consts::TAU, ops::Range, sync::Arc};
 
@@ -178,7 +178,7 @@ impl Scratch {
     /// Grows the buffers to what `plan` needs; allocates only when a thread meets a larger plan than before.
     fn fit(&mut self, plan: &Block) -> Result<()> {
         fn grow<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> Result<()> {
-            if buffer.len() < len { room::resize(buffer, len, T::default()) } else { Ok(()) }
+            if buffer.len() < len { fallible_alloc::resize(buffer, len, T::default()) } else { Ok(()) }
         }
         grow(&mut self.samples, plan.n_in + plan.hop_in as usize)?;
         grow(&mut self.input, plan.n_in)?;

@@ -7,7 +7,7 @@
 //! do not depend on the span asked for. Source: Smith, "Digital Audio Resampling"; cubic Lagrange interpolation.
 
 use super::{Ratio, design::Prototype, fill};
-use crate::{Result, room};
+use crate::{Result, fallible_alloc};
 use std::{cell::RefCell, ops::Range};
 
 /// Points of the kernel per sample of the lower rate.
@@ -105,7 +105,7 @@ impl Direct {
             if let Kernel::Table { taps, .. } = self.kernel
                 && edge.len() < taps
             {
-                room::resize(edge, taps, 0.0)?;
+                fallible_alloc::resize(edge, taps, 0.0)?;
             }
             for (i, out) in out.iter_mut().enumerate() {
                 let (position, phase) = self.position(target_start.saturating_add(i as u64));

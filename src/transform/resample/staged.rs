@@ -17,7 +17,7 @@ use super::{
 #[cfg(target_arch = "x86_64")]
 use crate::transform::lanes::Avx2;
 use crate::{
-    Result, room,
+    Result, fallible_alloc,
     transform::lanes::{LANES, Lanes, Level, Portable},
 };
 use std::{cell::RefCell, ops::Range};
@@ -156,7 +156,7 @@ impl Staged {
         FINE.with_borrow_mut(|fine| {
             let len = TAPS + pair_len;
             if fine.len() < len {
-                room::resize(fine, len, 0.0)?;
+                fallible_alloc::resize(fine, len, 0.0)?;
             }
             let fine = &mut fine[..len];
             let mut rest = out;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay::{
     order::Window,
-    engine::{Budget, Crew, Turns},
+    engine::{ChannelLimit, Parking, Sequencer},
     record::Granted,
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };
@@ -29,12 +29,12 @@ fn beside<S: Send + Sync + 'static, T: 'static>(
 #[test]
 fn turns_come_in_order() {
     super::check(|| {
-        let shared = Arc::new((Turns::default(), Mutex::new(Vec::new())));
+        let shared = Arc::new((Sequencer::default(), Mutex::new(Vec::new())));
         let take = |run| {
-            move |(turns, order): &(Turns, Mutex<Vec<u64>>)| {
-                assert!(turns.wait(run));
+            move |(sequencer, order): &(Sequencer, Mutex<Vec<u64>>)| {
+                assert!(sequencer.wait(run));
                 order.lock().unwrap().push(run);
-                turns.pass(run);
+                sequencer.pass(run);
             }
         };
         let others = [2, 1].map(|run| beside(&shared, take(run)));
@@ -47,9 +47,9 @@ fn turns_come_in_order() {
 #[test]
 fn a_turn_that_never_comes_ends_with_close() {
     super::check(|| {
-        let turns = Arc::new(Turns::default());
-        let waiters = [1, 2].map(|run| beside(&turns, move |turns| turns.wait(run)));
-        turns.close();
+        let sequencer = Arc::new(Sequencer::default());
+        let waiters = [1, 2].map(|run| beside(&sequencer, move |sequencer| sequencer.wait(run)));
+        sequencer.close();
         assert_eq!(waiters.map(|waiter| waiter.join().unwrap()), [false; 2]);
     });
 }
@@ -57,17 +57,17 @@ fn a_turn_that_never_comes_ends_with_close() {
 #[test]
 fn bytes_that_are_given_back_wake_who_waits_for_them() {
     super::check(|| {
-        let budget = Arc::new(Budget::new(1, 8, 2));
-        assert!(budget.acquire(1, 0));
+        let channel_limit = Arc::new(ChannelLimit::new(1, 8, 2));
+        assert!(channel_limit.acquire(1, 0));
         let others = [1, 2].map(|bytes| {
-            beside(&budget, move |budget| {
-                assert!(budget.acquire(bytes, 0));
-                budget.release(bytes);
+            beside(&channel_limit, move |channel_limit| {
+                assert!(channel_limit.acquire(bytes, 0));
+                channel_limit.release(bytes);
             })
         });
-        budget.release(1);
+        channel_limit.release(1);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!(budget.held(), (0, 0));
+        assert_eq!(channel_limit.held(), (0, 0));
     });
 }
 
@@ -76,30 +76,30 @@ fn bytes_that_are_given_back_wake_who_waits_for_them() {
 #[test]
 fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
     super::check(|| {
-        let shared = Arc::new((std::sync::Arc::new(Budget::new(8, 8, 2)), Turns::default()));
+        let shared = Arc::new((std::sync::Arc::new(ChannelLimit::new(8, 8, 2)), Sequencer::default()));
         let errand = |number, sizes: [usize; 2]| {
-            move |(budget, turns): &(std::sync::Arc<Budget>, Turns)| {
+            move |(channel_limit, sequencer): &(std::sync::Arc<ChannelLimit>, Sequencer)| {
                 let mut hand = Vec::new();
                 let mut own = 0;
                 for size in sizes.into_iter().filter(|&size| size > 0) {
-                    let is_ahead = !turns.has_come(number);
-                    hand.push(is_ahead.then(|| budget.park(size)).flatten().unwrap_or_else(|| {
-                        assert!(turns.wait(number));
-                        let permit = budget.admit(size, own).unwrap();
+                    let is_ahead = !sequencer.has_come(number);
+                    hand.push(is_ahead.then(|| channel_limit.park(size)).flatten().unwrap_or_else(|| {
+                        assert!(sequencer.wait(number));
+                        let permit = channel_limit.admit(size, own).unwrap();
                         own += size;
                         permit
                     }));
                 }
-                assert!(turns.wait(number));
+                assert!(sequencer.wait(number));
                 for permit in hand {
                     // On its way; here it is worked off at once.
                     permit.let_go();
                 }
-                turns.pass(number);
+                sequencer.pass(number);
             }
         };
         let ahead = beside(&shared, errand(1, [4, 9]));
-        let aside = beside(&shared, |(budget, _)| drop(budget.admit(20, 0).unwrap()));
+        let aside = beside(&shared, |(channel_limit, _)| drop(channel_limit.admit(20, 0).unwrap()));
         errand(0, [10, 0])(&shared);
         ahead.join().unwrap();
         aside.join().unwrap();
@@ -112,13 +112,13 @@ fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
 fn a_line_moves_on_and_ends_with_close() {
     for closes in [false, true] {
         super::check(move || {
-            let budget = Arc::new(std::sync::Arc::new(Budget::new(4, 8, 2)));
-            let first = budget.admit(3, 0).unwrap();
+            let channel_limit = Arc::new(std::sync::Arc::new(ChannelLimit::new(4, 8, 2)));
+            let first = channel_limit.admit(3, 0).unwrap();
             let others = [9, 2].map(|bytes| {
-                beside(&budget, move |budget: &std::sync::Arc<Budget>| budget.admit(bytes, 0).is_some())
+                beside(&channel_limit, move |channel_limit: &std::sync::Arc<ChannelLimit>| channel_limit.admit(bytes, 0).is_some())
             });
             if closes {
-                budget.close();
+                channel_limit.close();
             } else {
                 drop(first);
             }
@@ -131,10 +131,10 @@ fn a_line_moves_on_and_ends_with_close() {
 #[test]
 fn who_finds_the_channel_full_goes_on() {
     super::check(|| {
-        let shared = Arc::new((Budget::new(100, 1, 1), Mutex::new(None)));
-        let sender = beside(&shared, |(budget, channel)| {
+        let shared = Arc::new((ChannelLimit::new(100, 1, 1), Mutex::new(None)));
+        let sender = beside(&shared, |(channel_limit, channel)| {
             for record in 0..2 {
-                assert!(budget.acquire(1, 0));
+                assert!(channel_limit.acquire(1, 0));
                 let mut released = 0;
                 loop {
                     let mut place = channel.lock().unwrap();
@@ -143,8 +143,8 @@ fn who_finds_the_channel_full_goes_on() {
                         break;
                     }
                     drop(place);
-                    assert!(budget.rest(released));
-                    released = budget.released();
+                    assert!(channel_limit.rest(released));
+                    released = channel_limit.released();
                 }
             }
         });
@@ -166,10 +166,10 @@ fn who_finds_the_channel_full_goes_on() {
 #[test]
 fn who_is_called_comes() {
     super::check(|| {
-        let crew = Arc::new(Crew::new(1));
-        let resters = [1, 2].map(|n| beside(&crew, move |crew| crew.rest(n)));
-        crew.set(2);
-        crew.end();
+        let parking = Arc::new(Parking::new(1));
+        let resters = [1, 2].map(|n| beside(&parking, move |parking| parking.rest(n)));
+        parking.set(2);
+        parking.end();
         let [_, last] = resters.map(|rester| rester.join().unwrap());
         assert!(!last, "nobody called the third worker");
     });
@@ -178,9 +178,9 @@ fn who_is_called_comes() {
 #[test]
 fn a_call_alone_is_enough() {
     super::check(|| {
-        let crew = Arc::new(Crew::new(1));
-        let rester = beside(&crew, |crew| crew.rest(1));
-        crew.set(2);
+        let parking = Arc::new(Parking::new(1));
+        let rester = beside(&parking, |parking| parking.rest(1));
+        parking.set(2);
         assert!(rester.join().unwrap());
     });
 }
@@ -190,14 +190,14 @@ fn a_call_alone_is_enough() {
 fn a_run_that_is_stopped_ends_everywhere() {
     super::check(|| {
         let buffer = ConcurrentShuffleBuffer::<u64>::over(2, Window::new(7, 0, 0, 2, Some(4))).unwrap();
-        let shared = Arc::new((Budget::new(1, 1, 1), Turns::default(), Crew::new(1), buffer));
+        let shared = Arc::new((ChannelLimit::new(1, 1, 1), Sequencer::default(), Parking::new(1), buffer));
         assert!(shared.0.acquire(1, 0));
-        let reader = beside(&shared, |(budget, turns, _, buffer)| {
-            if budget.acquire(1, 0) && turns.wait(0) {
+        let reader = beside(&shared, |(channel_limit, sequencer, _, buffer)| {
+            if channel_limit.acquire(1, 0) && sequencer.wait(0) {
                 buffer.push(0, Ok(0));
             }
         });
-        let worker = beside(&shared, |(_, _, crew, buffer)| crew.rest(1) && buffer.push(1, Ok(1)));
+        let worker = beside(&shared, |(_, _, parking, buffer)| parking.rest(1) && buffer.push(1, Ok(1)));
         // In the order of `Shared::stop`.
         shared.0.close();
         shared.2.end();

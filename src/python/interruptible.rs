@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result, float_mode};
 
 /// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow: then `work` gets a
 /// stop request.
-pub fn on_the_side<T: Send + 'static>(
+pub fn run_interruptible<T: Send + 'static>(
     py: Python<'_>,
     name: &str,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,

@@ -38,7 +38,7 @@ struct Entry {
 
 /// A worker's kept state.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct DecoderCache {
     /// Least recently used first.
     decoders: Vec<Entry>,
     /// Scratch of the ADPCM decoders: one block, interleaved.
@@ -108,13 +108,13 @@ impl<T> Drop for Lent<T> {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for DecoderCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("decoders", &self.decoders.len()).finish_non_exhaustive()
+        f.debug_struct("DecoderCache").field("decoders", &self.decoders.len()).finish_non_exhaustive()
     }
 }
 
-impl Kept {
+impl DecoderCache {
     /// The decoder for `setup`, as it was left, or a new one by `make`, which also estimates its size in bytes.
     ///
     /// The caller resets it: what a decoder must forget between records, its codec knows.

@@ -7,20 +7,20 @@ use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, DataType, Processed},
-    room,
+    fallible_alloc,
 };
 
 /// Keeps columns as they are: numbers become fields without an axis, lists of numbers fields with one.
 #[derive(Debug, Clone, Copy)]
-pub struct Keep;
+pub struct Passthrough;
 
-impl Processor<Rows> for Keep {
+impl Processor<Rows> for Passthrough {
     fn worker(&self) -> Box<dyn Process<Rows>> {
         Box::new(Self)
     }
 }
 
-impl Process<Rows> for Keep {
+impl Process<Rows> for Passthrough {
     fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Table(tables) = rows else {
             let message = "without a processor, columns of numbers in Parquet or Arrow are kept as they are; give a processor \
@@ -33,7 +33,7 @@ impl Process<Rows> for Keep {
             let nulls = if table.columns().iter().any(may_have_nulls) {
                 (0..table.num_rows()).map(|at| null_of(table, at)).collect()
             } else {
-                room::filled(table.num_rows(), None)?
+                fallible_alloc::filled(table.num_rows(), None)?
             };
             for (at, field) in table.schema_ref().fields().iter().enumerate() {
                 let (dtype, rank) = kind(field.data_type()).ok_or_else(|| {
@@ -142,12 +142,12 @@ fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
             list.values().slice(ends[0] as usize, (ends[ends.len() - 1] - ends[0]) as usize)
         }
         ArrowType::FixedSizeList(_, n) => {
-            lengths = room::filled(array.len(), *n as u64)?;
+            lengths = fallible_alloc::filled(array.len(), *n as u64)?;
             let list = array.as_fixed_size_list();
             list.values().slice(0, list.len() * *n as usize)
         }
         _ => {
-            lengths = room::filled(array.len(), 1)?;
+            lengths = fallible_alloc::filled(array.len(), 1)?;
             array.clone()
         }
     };
@@ -155,9 +155,9 @@ fn append(array: &ArrayRef, column: &mut Column) -> Result<()> {
     let width = column.dtype.bytes();
     let bytes = data.buffers()[0].as_slice();
     let values = &bytes[data.offset() * width..(data.offset() + data.len()) * width];
-    room::grow(&mut column.data, values.len())?;
+    fallible_alloc::grow(&mut column.data, values.len())?;
     column.data.extend_from_slice(values);
-    room::grow(&mut column.lengths, lengths.len())?;
+    fallible_alloc::grow(&mut column.lengths, lengths.len())?;
     column.lengths.extend(lengths);
     Ok(())
 }

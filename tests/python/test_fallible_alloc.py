@@ -1,8 +1,8 @@
-"""Allocations whose size follows from data or arguments go through `src/room.rs`, which refuses where others abort.
+"""Allocations whose size follows from data or arguments go through `src/fallible_alloc.rs`, which refuses where others abort.
 
 What asks the allocator without a way to say no ends the process when the system refuses. So each such call in
 `src/` either has a size that is written there, or a comment `// bounded: why` on its line or above it, or
-goes through `room`.
+goes through `fallible_alloc`.
 """
 
 import re
@@ -14,10 +14,10 @@ SOURCES = ROOT / "src"
 
 CALLS = re.compile(
     r"\bwith_capacity\((?P<capacity>[^()]*(?:\([^()]*\))?[^()]*)\)"
-    r"|(?<!room::)(?<!fn )\bresize\((?P<resize>.*)"
+    r"|(?<!fallible_alloc::)(?<!fn )\bresize\((?P<resize>.*)"
     r"|\bvec!\[[^\]\n]*?;\s*(?P<vec>[^\]]+)\]"
     r"|\.repeat\((?P<repeat>[^)]*)\)"
-    r"|(?<!room::)(?<!fn )(?<!try_)\breserve(?:_exact)?\((?P<reserve>.*)"
+    r"|(?<!fallible_alloc::)(?<!fn )(?<!try_)\breserve(?:_exact)?\((?P<reserve>.*)"
 )
 """Calls that allocate as much as they are told, with the size."""
 WRITTEN = re.compile(r"[0-9A-Z_\s+*<()-]+(?:as usize)?")
@@ -83,7 +83,7 @@ def test_such_calls_are_found(tmp_path: Path) -> None:
         ("let a = Vec::with_capacity(MOST);", False),
         ("let a = String::with_capacity(4 * KEPT);", False),
         ("a.resize(n, 0);", True),
-        ("room::resize(&mut a, n, 0)?;", False),
+        ("fallible_alloc::resize(&mut a, n, 0)?;", False),
         ("let a = vec![0; n];", True),
         ("let a = vec![vec![0; n]; 3];", True),
         ("let a = vec![0u8; 16];", False),
@@ -93,7 +93,7 @@ def test_such_calls_are_found(tmp_path: Path) -> None:
         ("a.reserve(n);", True),
         ("a.reserve_exact(n);", True),
         ("a.try_reserve(n)?;", False),
-        ("room::reserve(&mut a, n)?;", False),
+        ("fallible_alloc::reserve(&mut a, n)?;", False),
         ("pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) {", False),
         ("a.resize(n, 0); // bounded: by the file.", False),
     ]:
@@ -105,7 +105,7 @@ def test_whatever_allocates_by_a_number_can_be_refused_or_is_bounded() -> None:
     found = [
         f"{path.relative_to(ROOT).as_posix()}:{number}: {line}"
         for path in sorted(SOURCES.rglob("*.rs"))
-        if path.name not in ("tests.rs", "naive.rs", "oracle.rs", "fuzz.rs", "room.rs")
+        if path.name not in ("tests.rs", "naive.rs", "oracle.rs", "fuzz.rs", "fallible_alloc.rs")
         for number, line in calls(path)
     ]
-    assert not found, "use src/room.rs, or say why the size is bounded in `// bounded: ...`:\n" + "\n".join(found)
+    assert not found, "use src/fallible_alloc.rs, or say why the size is bounded in `// bounded: ...`:\n" + "\n".join(found)

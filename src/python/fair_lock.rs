@@ -1,4 +1,4 @@
-//! A fair lock that can be awaited in slices: the holder of the baton works, other threads check signals
+//! A fair lock that can be awaited in slices: the holder of the lock works, other threads check signals
 //! while they wait.
 //!
 //! It is granted in the order of requests. A `next()` that waits for data releases it after every slice and
@@ -15,7 +15,7 @@ use std::{
 
 /// A value that one thread at a time may take.
 #[derive(Debug)]
-pub struct Baton<T> {
+pub struct FairLock<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
@@ -30,17 +30,17 @@ struct State<T> {
 
 /// A place in the queue for the value.
 pub struct Turn<'a, T> {
-    baton: &'a Baton<T>,
+    lock: &'a FairLock<T>,
     ticket: u64,
 }
 
 /// The value, which is given back on drop.
 pub struct Taken<'a, T> {
     value: Option<T>,
-    baton: &'a Baton<T>,
+    lock: &'a FairLock<T>,
 }
 
-impl<T> Baton<T> {
+impl<T> FairLock<T> {
     pub fn new(value: T) -> Self {
         let state = State { value: Some(value), line: VecDeque::new(), next_ticket: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -52,7 +52,7 @@ impl<T> Baton<T> {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.line.push_back(ticket);
-        Turn { baton: self, ticket }
+        Turn { lock: self, ticket }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -63,35 +63,35 @@ impl<T> Baton<T> {
 impl<'a, T> Turn<'a, T> {
     /// Waits for the value, at most `timeout`; on success the queue is left.
     pub fn take(&mut self, timeout: Duration) -> Option<Taken<'a, T>> {
-        let (baton, ticket) = (self.baton, self.ticket);
+        let (lock, ticket) = (self.lock, self.ticket);
         let not_yet = |state: &mut State<T>| state.value.is_none() || state.line.front() != Some(&ticket);
-        let (mut state, _) = baton
+        let (mut state, _) = lock
             .changed
-            .wait_timeout_while(baton.lock(), timeout, not_yet)
+            .wait_timeout_while(lock.lock(), timeout, not_yet)
             .unwrap_or_else(PoisonError::into_inner);
         if not_yet(&mut state) {
             return None;
         }
         state.line.pop_front();
-        state.value.take().map(|value| Taken { value: Some(value), baton })
+        state.value.take().map(|value| Taken { value: Some(value), lock })
     }
 }
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.baton.lock();
+        let mut state = self.lock.lock();
         if let Some(at) = state.line.iter().position(|&ticket| ticket == self.ticket) {
             state.line.remove(at);
             // The first in the queue may now take a free value.
-            self.baton.changed.notify_all();
+            self.lock.changed.notify_all();
         }
     }
 }
 
 impl<T> Drop for Taken<'_, T> {
     fn drop(&mut self) {
-        self.baton.lock().value = self.value.take();
-        self.baton.changed.notify_all();
+        self.lock.lock().value = self.value.take();
+        self.lock.changed.notify_all();
     }
 }
 

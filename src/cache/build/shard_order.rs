@@ -62,7 +62,7 @@ pub struct Turn<B> {
 }
 
 /// Shared by workers and the writer.
-pub struct Turns<B> {
+pub struct ShardOrder<B> {
     order: Order,
     most_batches: u64,
     most_bytes: usize,
@@ -73,9 +73,9 @@ pub struct Turns<B> {
     ready: Condvar,
 }
 
-impl<B> std::fmt::Debug for Turns<B> {
+impl<B> std::fmt::Debug for ShardOrder<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turns").field("order", &self.order).finish_non_exhaustive()
+        f.debug_struct("ShardOrder").field("order", &self.order).finish_non_exhaustive()
     }
 }
 
@@ -105,7 +105,7 @@ struct Shard<B> {
     part: f64,
 }
 
-impl<B> Turns<B> {
+impl<B> ShardOrder<B> {
     /// Begins where the shards stand; holds readers back beyond so many batches or bytes.
     pub fn new(order: Order, standings: Vec<Standing>, most_batches: u64, most_bytes: usize) -> Self {
         let shard = |standing: Standing| Shard {
@@ -299,8 +299,13 @@ mod tests {
         }
     }
 
-    fn turns(order: Order, standings: &[Standing], most_batches: u64, most_bytes: usize) -> Turns<()> {
-        Turns::new(order, standings.to_vec(), most_batches, most_bytes)
+    fn shard_order(
+        order: Order,
+        standings: &[Standing],
+        most_batches: u64,
+        most_bytes: usize,
+    ) -> ShardOrder<()> {
+        ShardOrder::new(order, standings.to_vec(), most_batches, most_bytes)
     }
 
     fn at(batches: u64) -> Standing {
@@ -321,12 +326,12 @@ mod tests {
 
     /// A worker: takes turns until there are none, and answers them; a shard has `batches`, each of some
     /// pieces of 5 rows.
-    fn work(turns: &Turns<()>, batches: &[u64]) {
-        while let Some(turn) = turns.take() {
+    fn work(shard_order: &ShardOrder<()>, batches: &[u64]) {
+        while let Some(turn) = shard_order.take() {
             let Turn { shard, batch, row, piece, .. } = turn;
             let goes_on = batch < batches[shard];
             let ends = row / 5 + 1 == pieces(shard, batch);
-            turns.give_back(turn, goes_on.then_some((5, ends)));
+            shard_order.give_back(turn, goes_on.then_some((5, ends)));
             if batch % 3 == 1 {
                 thread::yield_now();
             }
@@ -336,7 +341,7 @@ mod tests {
                 }
                 other => other,
             };
-            turns.answer(shard, piece, if goes_on { done } else { Outcome::End });
+            shard_order.answer(shard, piece, if goes_on { done } else { Outcome::End });
         }
     }
 
@@ -364,13 +369,13 @@ mod tests {
             let (begun, more): (Vec<u64>, Vec<u64>) = shards.into_iter().unzip();
             let batches: Vec<u64> = begun.iter().zip(&more).map(|(begun, more)| begun + more).collect();
             let standings: Vec<_> = begun.iter().map(|&batches| at(batches)).collect();
-            let turns = turns(order, &standings, most, 30);
+            let shard_order = shard_order(order, &standings, most, 30);
             let found = thread::scope(|scope| {
                 for _ in 0..n_workers {
-                    scope.spawn(|| work(&turns, &batches));
+                    scope.spawn(|| work(&shard_order, &batches));
                 }
                 let mut found = Vec::new();
-                while let Some((shard, outcome)) = turns.next(None) {
+                while let Some((shard, outcome)) = shard_order.next(None) {
                     found.push((shard, match outcome {
                         Outcome::Done { processed, .. } => Some(processed.documents),
                         _ => None,
@@ -379,49 +384,50 @@ mod tests {
                 found
             });
             prop_assert_eq!(found, expected(order, &begun, &batches));
-            prop_assert!(turns.is_finished());
-            prop_assert_eq!(turns.standing(), (batches.len() as u64, batches.len() as u64, 1.0));
+            prop_assert!(shard_order.is_finished());
+            prop_assert_eq!(shard_order.standing(), (batches.len() as u64, batches.len() as u64, 1.0));
         }
     }
 
     #[test]
     fn a_finished_shard_is_passed_over() {
         let finished = Standing { is_finished: true, ..at(4) };
-        let turns = turns(Order::Concat, &[finished, at(2)], 9, 9);
-        let turn = turns.take().unwrap();
+        let shard_order = shard_order(Order::Concat, &[finished, at(2)], 9, 9);
+        let turn = shard_order.take().unwrap();
         assert_eq!((turn.shard, turn.batch), (1, 2));
     }
 
     #[test]
     fn readers_are_held_back_but_for_the_batch_that_is_needed() {
         for (most_batches, most_bytes) in [(2, 1 << 20), (9, 15)] {
-            let turns = Arc::new(turns(Order::RoundRobin, &[at(0), at(0), at(0)], most_batches, most_bytes));
+            let shard_order =
+                Arc::new(shard_order(Order::RoundRobin, &[at(0), at(0), at(0)], most_batches, most_bytes));
             // The first batch is slow; two others are done and fill all the room.
-            let first = turns.take().unwrap();
+            let first = shard_order.take().unwrap();
             for shard in [1, 2] {
-                if turns.lock().under_way == most_batches {
+                if shard_order.lock().under_way == most_batches {
                     break;
                 }
-                let turn = turns.take().unwrap();
+                let turn = shard_order.take().unwrap();
                 assert_eq!((turn.shard, turn.batch), (shard, 0));
-                turns.give_back(turn, Some((1, true)));
-                turns.answer(shard, 0, done(0, 8));
+                shard_order.give_back(turn, Some((1, true)));
+                shard_order.answer(shard, 0, done(0, 8));
             }
             let (shards, held) = {
-                let state = turns.lock();
+                let state = shard_order.lock();
                 (state.under_way, state.under_way >= most_batches || state.bytes >= most_bytes)
             };
             assert!(held, "{shards} batches");
             let waiter = thread::spawn({
-                let turns = turns.clone();
-                move || turns.take().map(|turn| (turn.shard, turn.batch))
+                let shard_order = shard_order.clone();
+                move || shard_order.take().map(|turn| (turn.shard, turn.batch))
             });
-            assert!(turns.next(Some(Instant::now() + Duration::from_millis(5))).is_none());
-            assert_eq!(turns.lock().under_way, shards, "nobody reads ahead");
-            turns.give_back(first, Some((1, true)));
-            turns.answer(0, 0, done(0, 8));
+            assert!(shard_order.next(Some(Instant::now() + Duration::from_millis(5))).is_none());
+            assert_eq!(shard_order.lock().under_way, shards, "nobody reads ahead");
+            shard_order.give_back(first, Some((1, true)));
+            shard_order.answer(0, 0, done(0, 8));
             for shard in 0..shards as usize {
-                let next = turns.next(None);
+                let next = shard_order.next(None);
                 assert!(matches!(next, Some((at, Outcome::Done { .. })) if at == shard));
             }
             assert!(waiter.join().unwrap().is_some());
@@ -430,26 +436,28 @@ mod tests {
 
     #[test]
     fn a_reader_is_lent_and_comes_back() {
-        let turns = turns(Order::Concat, &[at(0)], 9, 9);
-        let mut turn = turns.take().unwrap();
+        let shard_order = shard_order(Order::Concat, &[at(0)], 9, 9);
+        let mut turn = shard_order.take().unwrap();
         assert!(turn.reader.is_none(), "nobody opened it yet");
         turn.reader = Some(Box::new(Batches(1)));
-        turns.give_back(turn, Some((1, true)));
-        let turn = turns.take().unwrap();
+        shard_order.give_back(turn, Some((1, true)));
+        let turn = shard_order.take().unwrap();
         assert!(turn.batch == 1 && turn.reader.is_some());
-        turns.give_back(turn, None);
-        assert!(turns.take().is_none(), "it has no more");
+        shard_order.give_back(turn, None);
+        assert!(shard_order.take().is_none(), "it has no more");
     }
 
     #[test]
     fn stop_wakes_all() {
-        let turns = Arc::new(turns(Order::Concat, &[at(0)], 9, 9));
-        let taken = turns.take();
+        let shard_order = Arc::new(shard_order(Order::Concat, &[at(0)], 9, 9));
+        let taken = shard_order.take();
         let waiters = [true, false].map(|reads| {
-            let turns = turns.clone();
-            thread::spawn(move || if reads { turns.take().is_none() } else { turns.next(None).is_none() })
+            let shard_order = shard_order.clone();
+            thread::spawn(
+                move || if reads { shard_order.take().is_none() } else { shard_order.next(None).is_none() },
+            )
         });
-        turns.stop();
+        shard_order.stop();
         assert!(waiters.into_iter().all(|waiter| waiter.join().unwrap()));
         drop(taken);
     }
