@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 
-use crate::{Result, fallible_alloc};
+use crate::{Result, fallible_alloc, fields::DataType};
 
 /// A type of values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,6 +38,15 @@ impl Dtype {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
+    /// The type of arrays that have such values; numpy has no bfloat16, whose bits are `uint16` there.
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::Float32 => DataType::Float32,
+            Self::Float16 => DataType::Float16,
+            Self::Bfloat16 => DataType::Uint16,
+        }
+    }
+
     /// Bytes of a value.
     pub fn bytes(self) -> usize {
         match self {
@@ -48,7 +57,7 @@ impl Dtype {
 }
 
 /// Something that has values of one of the types.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Typed<F32, F16, Bf16> {
     /// Of [`Dtype::Float32`].
     Float32(F32),

@@ -212,9 +212,9 @@ fn loader(bytes: &[u8]) {
         };
         let planned = config.check().and_then(|(plan, audio)| Ok((plan, AudioTask::new(audio)?)));
         match planned {
-            Ok((plan, task)) => {
-                take(&source, task, plan, |batch| batch.index.iter().map(|&row| row as u64).collect())
-            }
+            Ok((plan, task)) => take(&source, task, plan, |batch| {
+                batch.columns[1].values.values::<i64>().iter().map(|&row| row as u64).collect()
+            }),
             Err(error) => panic!("{error}"),
         };
     }

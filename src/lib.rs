@@ -28,6 +28,7 @@ mod guard;
 mod locks;
 pub mod memory;
 pub mod order;
+pub mod fields;
 pub mod record;
 #[cfg(any(feature = "arrow", feature = "audio", feature = "tokens"))]
 mod fallible_alloc;

@@ -9,6 +9,7 @@
 
 use crate::{
     Error, ErrorKind, Result,
+    batch::SPARE_BATCHES,
     engine::{AUTO_PREFETCH, Plan},
 };
 
@@ -31,8 +32,6 @@ const BLOCK_FACTOR: u64 = 2;
 const RESTING_BLOCKS: u64 = 64 << 20;
 /// Examples that are gone of which the memory is kept.
 pub const SPARE_EXAMPLES: u64 = 256;
-/// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller does.
-pub const SPARE_BATCHES: u64 = 4;
 /// Window, reading ahead and demand keep a ticket each for a slot of the window.
 const SLOT_BYTES: u64 = 24;
 
@@ -64,7 +63,7 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let credit = plan.buffer_size.max(window + 8 * n_workers as u64 * n_streams);
     // A finite pass has no more than its rows.
     let examples = if plan.infinite { credit } else { credit.min(sizes.rows) };
-    let batches = prefetch_batches as u64 + SPARE_BATCHES;
+    let batches = prefetch_batches as u64 + SPARE_BATCHES as u64;
     let threads = n_workers + 1;
     let part =
         |bytes: Option<u64>, what: String, lower| Part { bytes: bytes.unwrap_or(u64::MAX), what, lower };

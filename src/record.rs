@@ -11,7 +11,10 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{Row, Value},
+};
 
 /// The label of a row whose label is null.
 pub const NO_LABEL: i64 = -1;
@@ -37,8 +40,15 @@ pub struct RawRecord {
     /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows
     /// were read together. If only an [`Excerpt`] was read, bytes outside of it are unspecified.
     pub bytes: Bytes,
-    /// The class, or [`NO_LABEL`].
-    pub label: i64,
+    /// Its other columns, as the source lists them.
+    pub values: Row,
+}
+
+impl RawRecord {
+    /// The class; [`NO_LABEL`] if it is null, or its source has no labels.
+    pub fn label(&self) -> i64 {
+        self.values.first().and_then(Value::as_int).unwrap_or(NO_LABEL)
+    }
 }
 
 /// How many bytes of a record a source reads before it calls an [`Excerpt`].
@@ -97,8 +107,8 @@ pub trait Gate: Send + Sync {
 pub struct Record {
     /// The encoded recording.
     pub bytes: Bytes,
-    /// The class, or [`NO_LABEL`].
-    pub label: i64,
+    /// Its other columns, as the source lists them.
+    pub values: Row,
     /// The row number over the files as given.
     pub index: u64,
     /// 64 random bits that belong to this record in this epoch: they place the crop.
@@ -180,7 +190,7 @@ pub trait ExampleMaker {
     /// A model-ready item.
     type Example: Send + 'static;
 
-    /// Makes the example of `record`.
+    /// Makes the example of `record`, whose values it may take.
     ///
     /// # Errors
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the record, any other the run.

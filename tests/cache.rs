@@ -14,8 +14,9 @@ use forebay::{
         Build, Order, Plan, Process, Processor, Skips,
         inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
     },
-    cache::{CacheReader, CacheWriter, Column, Compression, DataType, Ledger, Processed, WriterOptions},
+    cache::{CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions},
     engine::Policy,
+    fields::DataType,
 };
 use proptest::prelude::*;
 use serde_json::json;

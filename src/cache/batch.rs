@@ -1,11 +1,7 @@
 //! What a processor makes of a batch: documents, field by field.
 
-use super::{
-    datatype::{self, DataType},
-    layout::MAX_RANK,
-    reader::Field,
-};
-use crate::{Error, ErrorKind, Result, fallible_alloc};
+use super::{cast, layout::MAX_RANK, reader::Field};
+use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType};
 
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +43,7 @@ impl Column {
         if self.data.is_empty() {
             self.dtype = dtype;
         } else if self.dtype != dtype {
-            self.data = datatype::cast(&self.data, self.dtype, dtype).map_err(|error| Error {
+            self.data = cast::cast(&self.data, self.dtype, dtype).map_err(|error| Error {
                 message: format!("field {:?}: {}", self.name, error.message),
                 ..error
             })?;

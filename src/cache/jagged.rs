@@ -17,13 +17,12 @@ use serde_json::json;
 use super::{
     append::{ArrayWriter, write_json},
     batch::Column,
-    datatype::DataType,
     layout::{Compression, Layout, MAX_RANK},
     ledger::MAX_COUNT,
     reader::Documents,
     stored::Stored,
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc, locks};
+use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, locks};
 
 /// Bytes of decoded ends that are kept for each field.
 const KEPT_BYTES: u64 = 32 << 20;

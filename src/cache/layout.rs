@@ -13,8 +13,7 @@
 
 use serde_json::{Value, json};
 
-use super::datatype::DataType;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, fields::DataType};
 
 /// Bytes of a chunk before it is compressed.
 const CHUNK_BYTES: u64 = 16 << 10;

@@ -16,8 +16,8 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{datatype::DataType, json::read_metadata, layout::MAX_RANK, owned, reader::Field};
-use crate::{Error, ErrorKind, Result, engine::LISTED};
+use super::{json::read_metadata, layout::MAX_RANK, owned, reader::Field};
+use crate::{Error, ErrorKind, Result, engine::LISTED, fields::DataType};
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";

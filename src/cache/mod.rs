@@ -18,7 +18,7 @@ mod append;
 mod batch;
 pub mod build;
 mod chunk;
-mod datatype;
+mod cast;
 mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -33,7 +33,6 @@ mod writer;
 
 pub use self::{
     batch::{Column, Processed},
-    datatype::DataType,
     layout::{Compression, MAX_RANK},
     ledger::{Ledger, LeftOut, Skipped, Standing},
     reader::{CacheReader, Documents, Field, Length},

@@ -14,11 +14,10 @@ use std::{
 };
 
 use super::{
-    datatype::DataType,
     jagged::JaggedReader,
     ledger::{self, Ledger, MAX_COUNT, Skipped},
 };
-use crate::{Error, ErrorKind, Result, locks};
+use crate::{Error, ErrorKind, Result, fields::DataType, locks};
 
 /// The pauses between looks at a cache that grows: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));

@@ -17,13 +17,14 @@ use std::{
 
 use super::{
     chunk::{self, Index},
-    datatype::DataType,
     foreign::Foreign,
     json::read_metadata,
     layout::Layout,
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc, locks,
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::DataType,
+    locks,
     source::{LocalFiles, Storage, StoredFile},
 };
 

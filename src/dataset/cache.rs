@@ -6,10 +6,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Field, Length, Store};
+use super::{Length, Store};
 use crate::{
     Error, ErrorKind, Result,
     cache::{self, CacheReader},
+    fields::Field,
 };
 
 /// One split of a cache.
@@ -47,6 +48,7 @@ impl Store for CacheStore {
             rank: field.rank,
             // A number alone has the one shape that there is.
             shape: (field.rank == 0).then(Vec::new),
+            is_text: false,
         };
         let found = self.reader.fields();
         if found.is_empty() {

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    dataset::{Field, Leaf, Length, Selection},
+    dataset::{Leaf, Length, Selection},
+    fields::Field,
 };
 
 /// Time between checks of a growing length, at first and at most.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
-    cache::{Column, DataType, Processed},
+    cache::{Column, Processed},
     decode::{AudioDecoder, KEPT_SAMPLES, Planes},
     fallible_alloc,
+    fields::DataType,
     record::RawRecord,
     tasks::{check_seconds, mean_of_channels},
     transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
@@ -83,7 +84,7 @@ impl Process<Rows> for Worker {
         for (row, record) in records.iter().enumerate() {
             match self.one(record, &mut features) {
                 Ok(()) => {
-                    labels.data.extend_from_slice(&record.label.to_le_bytes());
+                    labels.data.extend_from_slice(&record.label().to_le_bytes());
                     labels.lengths.push(1);
                 }
                 Err(error) => skips.refused(row as u64, error)?,

@@ -230,11 +230,11 @@ impl<S: Source, K: Task> Reader<S, K> {
                 }
                 answer.give(Err(located(error, &*self.source, row)));
             }
-            Ok(RawRecord { bytes, label }) => {
+            Ok(RawRecord { bytes, values }) => {
                 Counters::add(&counters.records_read);
                 // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { bytes.len() };
-                let record = Record { bytes, label, index: row, seed, epoch };
+                let record = Record { bytes, values, index: row, seed, epoch };
                 let own = self.gate.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
                     || self.watch.wait(&counters.meters.bytes, || channel_limit.acquire(size, own));

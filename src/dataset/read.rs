@@ -1,84 +1,12 @@
-//! Rows side by side, field by field: what a read makes.
-//!
-//! A field of which all rows have one shape is stacked, `[rows, *shape]`, in memory that is used again. Any other is jagged: the values
-//! of all rows one behind the other, and where each ends.
+//! The rows of a batch, read from their leaves straight into its columns.
 
 use std::sync::Arc;
 
-use super::{Field, Leaf, Pick};
+use super::{Leaf, Pick};
 use crate::{
-    Error, ErrorKind, Result,
-    batch::{self, FieldPool},
-    fallible_alloc,
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::{Column, ColumnPool, Columns, Field},
 };
-
-/// The values of one field of several rows.
-#[derive(Debug)]
-pub struct Column {
-    /// The values, as bytes in words.
-    pub values: batch::Field<i64>,
-    /// How many bytes they take.
-    pub bytes: usize,
-    /// Of a jagged field, where each row begins, and where the last one ends: in values.
-    pub offsets: Option<Vec<i64>>,
-    /// Of a jagged field with more dimensions than one, those of each row.
-    pub shapes: Vec<u64>,
-}
-
-/// The values of all fields of several rows.
-#[derive(Debug)]
-pub struct Columns {
-    /// How many rows.
-    pub rows: usize,
-    /// In the order of the fields.
-    pub columns: Vec<Column>,
-}
-
-/// Memory for reads of up to so many rows.
-#[derive(Debug)]
-pub struct ColumnPool {
-    fields: Arc<[Field]>,
-    rows: usize,
-    pools: Vec<Option<FieldPool<i64>>>,
-}
-
-impl ColumnPool {
-    /// For reads of `rows` rows at most; the memory of `slots` of them rests.
-    pub fn new(fields: Arc<[Field]>, rows: usize, slots: usize) -> Self {
-        let pool = |field: &Field| {
-            let bytes = field.row_bytes()?.saturating_mul(rows);
-            Some(FieldPool::new(bytes.div_ceil(WORD), slots))
-        };
-        let pools = fields.iter().map(pool).collect();
-        Self { fields, rows, pools }
-    }
-
-    /// The fields.
-    pub fn fields(&self) -> &Arc<[Field]> {
-        &self.fields
-    }
-
-    fn acquire(&self, field: usize, bytes: usize) -> Result<batch::Field<i64>> {
-        match &self.pools[field] {
-            Some(pool) => pool.acquire(),
-            None => FieldPool::new(bytes.div_ceil(WORD), 0).acquire(),
-        }
-    }
-}
-
-const WORD: usize = size_of::<i64>();
-
-/// The bytes of words.
-pub fn bytes_of(words: &[i64]) -> &[u8] {
-    // SAFETY: the same memory; bytes have no alignment and any value.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
-}
-
-/// The bytes of words, to be written.
-pub fn bytes_of_mut(words: &mut [i64]) -> &mut [u8] {
-    // SAFETY: the same memory, borrowed alone; bytes have no alignment, and any bytes are words.
-    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
-}
 
 /// Rows of one leaf, and which rows of the batch they are.
 struct Part<'a> {
@@ -89,10 +17,10 @@ struct Part<'a> {
 
 /// Reads rows of leaves.
 pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) -> Result<Columns> {
-    if picks.len() > pool.rows {
+    if picks.len() > pool.rows() {
         return Err(Error::new(
             ErrorKind::Shape,
-            format!("a read of {} rows, there is memory for {}", picks.len(), pool.rows),
+            format!("a read of {} rows, there is memory for {}", picks.len(), pool.rows()),
         ));
     }
     let mut parts: Vec<Part<'_>> = Vec::new();
@@ -110,8 +38,8 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
     for part in &parts {
         selections.push((part.leaf.select(&part.rows)?, part, part.leaf.fields()?));
     }
-    let mut columns = fallible_alloc::with_room(pool.fields.len())?;
-    for (number, field) in pool.fields.iter().enumerate() {
+    let mut columns = fallible_alloc::with_room(pool.fields().len())?;
+    for (number, field) in pool.fields().iter().enumerate() {
         let number_in = |fields: &[Field]| {
             // Leaves that agree on their fields may have them in another order.
             fields.iter().position(|other| other.is_like(field)).ok_or_else(|| {
@@ -148,16 +76,16 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         }
         let bytes = place[rows];
         let mut values = pool.acquire(number, bytes)?;
-        let data = &mut bytes_of_mut(&mut values)[..bytes];
+        values.truncate(bytes);
+        let data = values.values_mut();
         for (selection, part, fields) in &mut selections {
             let places: Vec<usize> = part.slots.iter().map(|&slot| place[slot]).collect();
             selection.read(number_in(fields)?, &places, data)?;
         }
-        values.truncate(bytes.div_ceil(WORD));
         if field.rank < 2 {
             shapes.clear();
         }
-        columns.push(Column { values, bytes, offsets, shapes });
+        columns.push(Column { values, offsets, shapes, ..Column::default() });
     }
     Ok(Columns { rows: picks.len(), columns })
 }

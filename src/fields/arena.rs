@@ -33,8 +33,8 @@ macro_rules! elements {
         impl Element for $number {}
     )*};
 }
-elements! { u8 u16 u32 i32 i64 f32 f64 }
-#[cfg(feature = "audio")]
+elements! { u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 }
+#[cfg(any(feature = "audio", feature = "cache"))]
 elements! { half::f16 half::bf16 }
 
 /// A piece of memory of its own: aligned to [`ARENA_ALIGN`], zero at first.

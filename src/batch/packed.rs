@@ -1,6 +1,6 @@
 //! Batches of packed tokens: rows of documents side by side.
 //!
-//! Inputs and targets lie in one field ([`Ids`]), so that one copy moves a batch to a device. Each stream has a packer of its own and the
+//! Inputs and targets lie in one column, so that one copy moves a batch to a device. Each stream has a packer of its own and the
 //! same number of rows; before each pick it holds at least `buffer_size` documents, refilled in whole units, as long as its documents last.
 //!
 //! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of documents, batches lie in slots
@@ -14,12 +14,10 @@ use std::sync::{
 
 use crossbeam::queue::ArrayQueue;
 
-use super::{
-    field::Field,
-    token_ids::{IdType, Ids, TokenFields, TokenPool},
-};
+use super::packed_fields::PackedFields;
 use crate::{
     Error, ErrorKind, Result,
+    fields::{Column, ColumnPool, Columns, DataType},
     record::{Batches, Collate, Held},
     transform::{CropRule, Document, Packer, Piece},
 };
@@ -51,16 +49,11 @@ pub struct Part {
 /// A batch of packed rows.
 #[derive(Debug)]
 pub struct TokenBatch {
-    /// Inputs and targets.
-    pub ids: Ids,
-    /// Rows.
-    pub rows: usize,
+    /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the number of the part in
+    /// its row; `position_ids`, `[rows, seq_len]`: the place in the part.
+    pub columns: Columns,
     /// Which documents are where, by row and column.
     pub parts: Vec<Part>,
-    /// `[rows, seq_len]`: the number of the part in its row, if asked for.
-    pub doc_ids: Option<Field<i32>>,
-    /// `[rows, seq_len]`: the place in the part, if asked for.
-    pub position_ids: Option<Field<i32>>,
 }
 
 /// How documents are packed.
@@ -80,8 +73,9 @@ pub struct PackPlan {
     pub is_mixed: bool,
     /// The first row of each row group, in rising order, and the number of all rows.
     pub groups: Arc<[u64]>,
-    /// How ids are handed out.
-    pub id_type: IdType,
+    /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16` for vocabularies of at
+    /// most 65 536.
+    pub id_type: DataType,
     /// What is told about documents beside.
     pub extras: Extras,
 }
@@ -166,13 +160,13 @@ struct Lane {
 #[derive(Debug)]
 pub struct TokenCollate {
     plan: PackPlan,
-    pool: Arc<TokenPool>,
+    pool: Arc<ColumnPool>,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
     lanes: Vec<Lane>,
     /// Rows of a full batch.
     rows: usize,
-    under_way: Option<TokenFields>,
+    under_way: Option<PackedFields>,
     parts: Vec<Part>,
     /// What the packers had dropped when the last batch was complete.
     dropped: u64,
@@ -183,7 +177,7 @@ impl TokenCollate {
     pub fn new(
         plan: PackPlan,
         batches: Batches,
-        pool: Arc<TokenPool>,
+        pool: Arc<ColumnPool>,
         spare: SpareTokens,
         meter: Arc<PackMeter>,
     ) -> Self {
@@ -233,7 +227,7 @@ impl TokenCollate {
     fn pick(&mut self, stream: usize) -> Result<bool> {
         let fields = match &mut self.under_way {
             Some(under_way) => under_way,
-            None => self.under_way.insert(self.pool.acquire(self.plan.extras)?),
+            None => self.under_way.insert(PackedFields::acquire(&self.plan, self.rows, &self.pool)?),
         };
         let row = stream * (self.rows / self.lanes.len()) + self.lanes[stream].rows;
         let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
@@ -297,8 +291,8 @@ impl Collate for TokenCollate {
 
     fn take(&mut self, rows: usize) -> TokenBatch {
         let mut parts = std::mem::take(&mut self.parts);
-        let mut fields = self.under_way.take().unwrap_or_default();
-        if rows < self.rows {
+        let mut fields = self.under_way.take();
+        if let Some(fields) = fields.as_mut().filter(|_| rows < self.rows) {
             let per_stream = self.rows_per_stream();
             let is_complete = |row: usize| row % per_stream < self.lanes[row / per_stream].rows;
             fields.keep(is_complete);
@@ -322,8 +316,11 @@ impl Collate for TokenCollate {
         delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
-        let TokenFields { ids, doc_ids, position_ids, .. } = fields;
-        TokenBatch { ids, rows, parts, doc_ids, position_ids }
+        let columns = match fields {
+            Some(fields) => fields.finish(rows),
+            None => Columns { rows, columns: self.pool.fields().iter().map(|_| Column::default()).collect() },
+        };
+        TokenBatch { columns, parts }
     }
 
     fn held(&self, stream: usize) -> Vec<Held> {
@@ -355,6 +352,7 @@ impl Collate for TokenCollate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::token_fields;
 
     fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {
         PackPlan {
@@ -365,13 +363,13 @@ mod tests {
             unit,
             is_mixed: false,
             groups: vec![0, 5, 5, 12].into(),
-            id_type: IdType::Int64,
+            id_type: DataType::Int64,
             extras: Extras::default(),
         }
     }
 
     fn collate(plan: &PackPlan, size: usize, n_streams: usize) -> TokenCollate {
-        let pool = TokenPool::new(plan, size, 1);
+        let pool = ColumnPool::new(token_fields(plan).into(), size, 1);
         let batches = Batches { size, n_streams, ahead: 1 };
         TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
     }
@@ -394,7 +392,7 @@ mod tests {
     }
 
     fn halves(batch: &TokenBatch) -> (Vec<i64>, Vec<i64>) {
-        let Ids::Int64(ids) = &batch.ids else { panic!("not int64") };
+        let ids = batch.columns.columns[0].values.values::<i64>();
         let (inputs, targets) = ids.split_at(ids.len() / 2);
         (inputs.to_vec(), targets.to_vec())
     }
@@ -428,8 +426,9 @@ mod tests {
         feed(&mut collate, 0, &mut documents);
         let batch = collate.take(2);
         // The fifth document is but a target in the second row.
-        assert_eq!(*batch.doc_ids.unwrap(), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1]);
-        assert_eq!(*batch.position_ids.unwrap(), [0, 1, 2, 3, 4, 5, 0, 0, 1, 2, 3, 0, 1, 2]);
+        let [_, doc_ids, position_ids] = &batch.columns.columns[..] else { panic!("{batch:?}") };
+        assert_eq!(doc_ids.values.values::<i32>(), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(position_ids.values.values::<i32>(), [0, 1, 2, 3, 4, 5, 0, 0, 1, 2, 3, 0, 1, 2]);
     }
 
     #[test]
