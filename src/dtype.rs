@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 
-use crate::{Result, fallible_alloc, fields::DataType};
+use crate::{Result, fallible_alloc};
 
 /// A type of values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,15 +36,6 @@ impl Dtype {
     /// The type of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
-    }
-
-    /// The type of arrays that have such values; numpy has no bfloat16, whose bits are `uint16` there.
-    pub fn data_type(self) -> DataType {
-        match self {
-            Self::Float32 => DataType::Float32,
-            Self::Float16 => DataType::Float16,
-            Self::Bfloat16 => DataType::Uint16,
-        }
     }
 
     /// Bytes of a value.

@@ -11,16 +11,13 @@ use crate::{
     Error, ErrorKind, Result,
     batch::SPARE_BATCHES,
     engine::{AUTO_PREFETCH, Plan},
+    record::BLOCKS_AHEAD,
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.
 pub const THREAD_BYTES: u64 = 30 << 20;
 /// What is read at once, by each thread that reads, and what the thread takes.
 const READ_BYTES: u64 = 5 << 20;
-/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50 ms.
-pub const BLOCKS_AHEAD: usize = 16;
-/// The most threads that read.
-pub const MOST_READERS: usize = 256;
 /// Bytes in the channel unless something else was said.
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
 /// The least that the loader makes of it by itself.

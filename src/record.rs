@@ -62,6 +62,9 @@ pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 /// is no larger.
 pub const SMALL_READ: u64 = 4 << 20;
 
+/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50 ms.
+pub const BLOCKS_AHEAD: usize = 16;
+
 /// Memory that was granted before it was allocated. It is counted until the last share is dropped.
 pub trait Granted: Debug + Send + Sync {
     /// Called when the reader no longer keeps it for later rows: it is released when the records that share
@@ -322,3 +325,8 @@ pub trait Task: Send + Sync + 'static {
     /// A collator of such batches.
     fn collate(&self, batches: Batches) -> Self::Collate;
 }
+
+/// What a task's workers make.
+pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
+/// What a task's collator makes.
+pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;

@@ -133,7 +133,7 @@ impl ExampleMaker for Sum {
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
         self.begun.lock().unwrap().push(record.index);
         thread::sleep(self.slow);
-        assert_eq!(record.label() as u64, record.index % 1000);
+        assert_eq!(record.values[0].as_int(), Some((record.index % 1000) as i64));
         let sum = record
             .bytes
             .iter()

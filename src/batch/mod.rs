@@ -8,10 +8,8 @@ mod packed_fields;
 #[cfg(feature = "audio")]
 mod rows;
 
-pub use packed::{
-    Extras, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample,
-};
-pub use packed_fields::token_fields;
+pub use packed::{PackMeter, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample};
+pub use packed_fields::{Extras, PackPlan, token_fields};
 #[cfg(feature = "audio")]
 pub use rows::{Example, RowCollate, SpareBuffers};
 

@@ -14,12 +14,12 @@ use std::sync::{
 
 use crossbeam::queue::ArrayQueue;
 
-use super::packed_fields::PackedFields;
+use super::packed_fields::{PackPlan, PackedFields};
 use crate::{
     Error, ErrorKind, Result,
-    fields::{Column, ColumnPool, Columns, DataType},
+    fields::{Column, ColumnPool, Columns},
     record::{Batches, Collate, Held},
-    transform::{CropRule, Document, Packer, Piece},
+    transform::{Document, Packer, Piece},
 };
 
 /// A document as token ids.
@@ -54,50 +54,6 @@ pub struct TokenBatch {
     pub columns: Columns,
     /// Which documents are where, by row and column.
     pub parts: Vec<Part>,
-}
-
-/// How documents are packed.
-#[derive(Debug, Clone)]
-pub struct PackPlan {
-    /// T, the inputs of a row.
-    pub seq_len: usize,
-    /// What begins each document.
-    pub bos: u32,
-    /// What becomes of the rest of a cropped document.
-    pub crop: CropRule,
-    /// Documents that a packer holds before each pick.
-    pub buffer_size: usize,
-    /// Documents by which it is refilled at once.
-    pub unit: usize,
-    /// Whether documents come in another order than that of their row groups; units are then not bound to them.
-    pub is_mixed: bool,
-    /// The first row of each row group, in rising order, and the number of all rows.
-    pub groups: Arc<[u64]>,
-    /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16` for vocabularies of at
-    /// most 65 536.
-    pub id_type: DataType,
-    /// What is told about documents beside.
-    pub extras: Extras,
-}
-
-/// What a batch tells about documents in its inputs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Extras {
-    /// Which document of its row each input belongs to.
-    pub doc_ids: bool,
-    /// The place of each input in its document's part.
-    pub position_ids: bool,
-    /// Where the parts begin, over the rows side by side.
-    pub cu_seqlens: bool,
-    /// Which documents they are.
-    pub documents: bool,
-}
-
-impl PackPlan {
-    /// Tokens of a row: one more than inputs.
-    pub fn capacity(&self) -> usize {
-        self.seq_len + 1
-    }
 }
 
 /// What packers hold and what they lost, as it was when the last batch was complete.
@@ -352,7 +308,11 @@ impl Collate for TokenCollate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::token_fields;
+    use crate::{
+        batch::{Extras, token_fields},
+        fields::DataType,
+        transform::CropRule,
+    };
 
     fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {
         PackPlan {

@@ -1,13 +1,59 @@
-//! The fields of batches of packed rows: token ids as inputs and as targets in one column, and what is said about each input.
+//! How rows are packed, and the fields of their batches: token ids as inputs and as targets in one column, and what is said about each input.
 //!
 //! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets; all inputs precede all targets. A
 //! token is written once into each half, already in its type.
 
-use super::{Extras, PackPlan};
+use std::sync::Arc;
+
 use crate::{
     Result,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field},
+    transform::CropRule,
 };
+
+/// How documents are packed.
+#[derive(Debug, Clone)]
+pub struct PackPlan {
+    /// T, the inputs of a row.
+    pub seq_len: usize,
+    /// What begins each document.
+    pub bos: u32,
+    /// What becomes of the rest of a cropped document.
+    pub crop: CropRule,
+    /// Documents that a packer holds before each pick.
+    pub buffer_size: usize,
+    /// Documents by which it is refilled at once.
+    pub unit: usize,
+    /// Whether documents come in another order than that of their row groups; units are then not bound to them.
+    pub is_mixed: bool,
+    /// The first row of each row group, in rising order, and the number of all rows.
+    pub groups: Arc<[u64]>,
+    /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16` for vocabularies of at
+    /// most 65 536.
+    pub id_type: DataType,
+    /// What is told about documents beside.
+    pub extras: Extras,
+}
+
+impl PackPlan {
+    /// Tokens of a row: one more than inputs.
+    pub fn capacity(&self) -> usize {
+        self.seq_len + 1
+    }
+}
+
+/// What a batch tells about documents in its inputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Which document of its row each input belongs to.
+    pub doc_ids: bool,
+    /// The place of each input in its document's part.
+    pub position_ids: bool,
+    /// Where the parts begin, over the rows side by side.
+    pub cu_seqlens: bool,
+    /// Which documents they are.
+    pub documents: bool,
+}
 
 /// The fields of a batch: `ids`, whose rows are two halves, `inputs` and `targets`; then those of `extras` that each input has.
 pub fn token_fields(plan: &PackPlan) -> Vec<Field> {

@@ -287,12 +287,11 @@ mod tests {
         collate.take(2);
     }
 
-    #[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
     #[test]
     fn values_of_two_bytes_take_half_the_memory() {
         for dtype in Dtype::ALL {
             let (rows, len) = (3, SMALL);
-            let mut collate = collate(rows, dtype.data_type(), len);
+            let mut collate = collate(rows, dtype.into(), len);
             for row in 0..rows {
                 let mut spectrogram = dtype.zeros(len).unwrap();
                 match &mut spectrogram {

@@ -1,7 +1,10 @@
 //! What a processor makes of a batch: documents, field by field.
 
-use super::{cast, layout::MAX_RANK, reader::Field};
-use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType};
+use super::{cast, layout::MAX_RANK};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::{DataType, Field},
+};
 
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -157,11 +160,7 @@ impl Processed {
 
     /// The fields.
     pub fn fields(&self) -> impl Iterator<Item = Field> + '_ {
-        self.columns.iter().map(|column| Field {
-            name: column.name.clone(),
-            dtype: column.dtype,
-            rank: column.rank,
-        })
+        self.columns.iter().map(|column| Field::of_rank(&column.name, column.dtype, column.rank))
     }
 }
 

@@ -19,6 +19,7 @@ mod batch;
 pub mod build;
 mod chunk;
 mod cast;
+mod files;
 mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -33,8 +34,9 @@ mod writer;
 
 pub use self::{
     batch::{Column, Processed},
+    jagged::Documents,
     layout::{Compression, MAX_RANK},
     ledger::{Ledger, LeftOut, Skipped, Standing},
-    reader::{CacheReader, Documents, Field, Length},
+    reader::{CacheReader, Length},
     writer::{CacheWriter, WriterOptions},
 };

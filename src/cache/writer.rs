@@ -27,9 +27,8 @@ use super::{
     layout::Compression,
     ledger::{Ledger, Standing},
     owned::{self, Owned},
-    reader::Field,
 };
-use crate::{Error, ErrorKind, Result, fields::DataType};
+use crate::{Error, ErrorKind, Result, fields::DataType, fields::Field};
 
 /// How a cache is to be written.
 #[derive(Debug, Clone, Default)]

@@ -36,7 +36,7 @@ pub use failures::list::{LISTED, Losses, Lost};
 pub(crate) use failures::policy::Tally;
 pub use failures::policy::{MaxErrors, Policy};
 pub use flow::assembler::{SUBSTITUTES, Step};
-pub use flow::plan::{MixturePlan, Plan};
+pub use flow::plan::{MOST_READERS, MixturePlan, Plan};
 pub use headspace::Headspace;
 pub use observe::meter::{Times, meter_examples};
 pub use observe::stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};
@@ -56,7 +56,7 @@ pub use {
 use crate::{
     Error, ErrorKind, Result,
     order::{Layout, Mixture, Rules, Schedule, Sources},
-    record::{Collate, ExampleMaker, Source, Standings, Task},
+    record::{Source, Standings, Task},
     seed::{Purpose, hash},
 };
 use flow::assembler::Complete;
@@ -70,10 +70,7 @@ use flow::run::Shared;
 use observe::trace::Tracing;
 use threads::owned::Retired;
 
-/// What a task's workers make.
-pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
-/// What a task's collator makes.
-pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;
+pub use crate::record::{BatchOf, ExampleOf};
 
 /// Loads batches: order, run, batches under way and the account of bad records.
 pub struct Engine<S: Source, K: Task> {

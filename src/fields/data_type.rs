@@ -1,5 +1,8 @@
 //! The types of numbers that a field may have: numpy's and Zarr's own names.
 
+#[cfg(feature = "audio")]
+use crate::dtype::Dtype;
+
 /// A type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataType {
@@ -77,6 +80,18 @@ impl DataType {
     /// Whether it is a type of whole numbers.
     pub fn is_integer(self) -> bool {
         !matches!(self, Bool | Float16 | Float32 | Float64)
+    }
+}
+
+#[cfg(feature = "audio")]
+impl From<Dtype> for DataType {
+    /// numpy has no bfloat16; its bits are `uint16` there.
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::Float32 => Float32,
+            Dtype::Float16 => Float16,
+            Dtype::Bfloat16 => Uint16,
+        }
     }
 }
 

@@ -31,6 +31,11 @@ impl Field {
         Self { name: name.into(), dtype, rank, shape: None, is_text: false }
     }
 
+    /// A field of rows of any shape with `rank` dimensions: jagged, but for single numbers.
+    pub fn of_rank(name: impl Into<String>, dtype: DataType, rank: usize) -> Self {
+        if rank == 0 { Self::number(name, dtype) } else { Self::jagged(name, dtype, rank) }
+    }
+
     /// A field of one number a row.
     pub fn number(name: impl Into<String>, dtype: DataType) -> Self {
         Self::stacked(name, dtype, [])

@@ -13,11 +13,35 @@ use numpy::{
     ndarray::{ArrayView, Dimension},
 };
 use pyo3::{
+    exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyList},
 };
 
-use crate::fields::{Buffer, Column, Columns, DataType, Element, Field, Memory, Slot};
+use crate::{
+    cache::MAX_RANK,
+    fields::{Buffer, Column, Columns, DataType, Element, Field, Memory, Slot},
+};
+
+/// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
+pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
+
+/// The field of a tuple.
+pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
+    let Some(found) = DataType::from_name(&dtype) else {
+        let message = format!(
+            "field {name:?} has values of {dtype}, which is no type of numbers that batches can have"
+        );
+        return Err(PyTypeError::new_err(message));
+    };
+    if rank > MAX_RANK {
+        let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
+        return Err(PyTypeError::new_err(message));
+    }
+    // A scalar has only one shape.
+    let shape = if rank == 0 { Some(Vec::new()) } else { shape };
+    Ok(Field { name, dtype: found, rank, shape, is_text: false })
+}
 
 /// The memory of one field of a batch, as the base of the array over it.
 #[pyclass(module = "forebay._core", name = "_Slot", frozen)]

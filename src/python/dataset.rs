@@ -14,37 +14,20 @@ use pyo3::{
 };
 
 use super::{
-    SLICE, arrays::to_dict, errors::to_python, extract::int64, interruptible::run_interruptible,
+    SLICE,
+    arrays::{FieldTuple, field_of, to_dict},
+    errors::to_python,
+    extract::int64,
+    interruptible::run_interruptible,
     python_leaf::PythonLeaf,
 };
 use crate::{
     Error, ErrorKind, Result,
-    cache::MAX_RANK,
     dataset::{CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf},
-    fields::{ColumnPool, DataType, Field},
+    fields::{ColumnPool, Field},
     locks,
     order::{Stop, WeightStage},
 };
-
-/// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
-pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
-
-/// The field of a tuple.
-pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
-    let Some(found) = DataType::from_name(&dtype) else {
-        let message = format!(
-            "field {name:?} has values of {dtype}, which is no type of numbers that batches can have"
-        );
-        return Err(PyTypeError::new_err(message));
-    };
-    if rank > MAX_RANK {
-        let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
-        return Err(PyTypeError::new_err(message));
-    }
-    // A scalar has only one shape.
-    let shape = if rank == 0 { Some(Vec::new()) } else { shape };
-    Ok(Field { name, dtype: found, rank, shape, is_text: false })
-}
 
 /// Leaves, and rows in them.
 type Located<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);

@@ -10,8 +10,8 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
 use super::{
+    arrays::{FieldTuple, field_of},
     calls::{call, expect_calls},
-    dataset::{FieldTuple, field_of},
 };
 use crate::{
     Error, ErrorKind, Result,

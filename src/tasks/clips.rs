@@ -6,9 +6,9 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    Error, ErrorKind, Result,
+    Result,
     batch::{Example, RowCollate, SPARE_BATCHES, SpareBuffers},
-    decode::{AudioDecoder, Info, KEPT_SAMPLES, Planes, layout},
+    decode::{AudioDecoder, Info, Planes, layout},
     dtype::Dtype,
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
@@ -111,7 +111,7 @@ impl Outputs {
     /// The fields, with the spectrogram's shape as planned.
     fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
         let spectrogram =
-            || Field::stacked("spectrogram", plan.form.dtype.data_type(), plan.shape().map(|n| n as u64));
+            || Field::stacked("spectrogram", plan.form.dtype.into(), plan.shape().map(|n| n as u64));
         self.0.iter().map(|(_, field)| field.clone().unwrap_or_else(spectrogram)).collect()
     }
 
@@ -258,10 +258,10 @@ impl Cutter {
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
-        check_seconds(info, task.plan.max_decoded_seconds)?;
+        info.check_seconds(task.plan.max_decoded_seconds)?;
         let (Crop { start, len, pad_front }, span, resampler) = task.span(info, record.seed)?;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
-        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
+        let mono = self.planes.mean(&mut self.mono)?;
         let n = task.plan.clip_samples;
         if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == n {
             return Ok(mono);
@@ -274,44 +274,4 @@ impl Cutter {
         resampler.resample(mono, span.start, start, middle)?;
         Ok(&self.clip)
     }
-}
-
-/// Checks the length of a recording before its samples are decoded.
-///
-/// # Errors
-/// [`ErrorKind::TooLarge`] for more than `limit` seconds.
-pub(crate) fn check_seconds(info: Info, limit: f64) -> Result<()> {
-    let seconds = info.n_samples as f64 / f64::from(info.sample_rate);
-    if seconds <= limit {
-        return Ok(());
-    }
-    let message = format!("the recording has {seconds:.1} s, max_decoded_seconds allows {limit}");
-    Err(Error::new(ErrorKind::TooLarge, message))
-}
-
-/// One channel as it is, several averaged.
-pub(crate) fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
-    let channels = planes.channels();
-    if channels == 1 {
-        return Ok(planes.channel(0));
-    }
-    mono.clear();
-    if mono.capacity() > KEPT_SAMPLES && planes.len() <= KEPT_SAMPLES {
-        *mono = Vec::new();
-    }
-    fallible_alloc::reserve(mono, planes.len())?;
-    if channels == 2 {
-        // The usual case in one pass; the values are those of the loops below.
-        mono.extend(
-            planes.channel(0).iter().zip(planes.channel(1)).map(|(left, right)| (left + right) * 0.5),
-        );
-        return Ok(mono);
-    }
-    mono.extend_from_slice(planes.channel(0));
-    for channel in 1..usize::from(channels) {
-        mono.iter_mut().zip(planes.channel(channel)).for_each(|(sum, value)| *sum += value);
-    }
-    let scale = 1.0 / f32::from(channels);
-    mono.iter_mut().for_each(|sum| *sum *= scale);
-    Ok(mono)
 }

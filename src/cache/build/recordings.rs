@@ -15,7 +15,6 @@ use crate::{
     fallible_alloc,
     fields::DataType,
     record::RawRecord,
-    tasks::{check_seconds, mean_of_channels},
     transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
 };
 
@@ -98,7 +97,7 @@ impl Worker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
-        check_seconds(info, self.what.max_decoded_seconds)?;
+        info.check_seconds(self.what.max_decoded_seconds)?;
         let transform = &self.what.transform;
         let rate = transform.config().sample_rate;
         let n = target_len(info.n_samples, info.sample_rate, rate);
@@ -111,7 +110,7 @@ impl Worker {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         self.decoder.read(&recording, 0..info.n_samples, &mut self.planes)?;
-        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
+        let mono = self.planes.mean(&mut self.mono)?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
         let least = transform.least_samples();
         let waveform = if info.sample_rate == rate && n >= least {

@@ -109,13 +109,13 @@ impl<'a> Mpeg<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
     /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &DecoderCache, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
         let mut scan = Scan { bytes, at: 0, header: None, junk: 0, cut: None, foreign: None };
-        let mut frames = kept.mpeg.frames.lend();
-        let mut links = kept.mpeg.links.lend();
+        let mut frames = kept.shelves::<Shelves>().frames.lend();
+        let mut links = kept.shelves::<Shelves>().links.lend();
         let mut tag = Tag::default();
         let mut begin = 0;
         while let Some((offset, frame)) = scan.next() {

@@ -12,11 +12,11 @@ use crate::{
         failures::policy::Policy,
         flow::demand::{Aside, Errand, Substitute},
         flow::permits::{Grants, ReaderGate},
+        flow::plan::MOST_READERS,
         flow::run::{Admitted, Answer, FromAside, Shared, Slot, located},
         observe::meter::Stopwatch,
         observe::stats::Counters,
     },
-    memory::MOST_READERS,
     order::{Assignment, Schedule},
     record::{RawRecord, ReadRecords, Record, Source, Task},
 };

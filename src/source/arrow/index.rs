@@ -7,10 +7,7 @@
 //!
 //! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic buffers".
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_ipc::{Block, MessageHeader};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -22,6 +19,7 @@ use super::{
     schema::{
         Stop, damage, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer,
     },
+    spans::{ArraySpans, Span},
     walk::locate,
 };
 use crate::{
@@ -33,20 +31,6 @@ use crate::{
         storage::{StoredFile, Version},
     },
 };
-
-/// A range of bytes of a shard.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub at: u64,
-    pub len: u64,
-}
-
-/// Where one array of a batch lies.
-#[derive(Debug, Clone)]
-pub(crate) struct ArraySpans {
-    pub n_values: u64,
-    pub buffers: Arc<[Span]>,
-}
 
 /// One record batch.
 #[derive(Debug, Clone)]

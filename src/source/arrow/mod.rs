@@ -24,6 +24,7 @@ mod message;
 mod reader;
 mod schema;
 mod shard;
+mod spans;
 #[cfg(feature = "cache")]
 pub(crate) mod table;
 mod walk;
@@ -53,8 +54,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fields::Field,
-    memory::BLOCKS_AHEAD,
-    record::{Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
+    record::{BLOCKS_AHEAD, Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
     seed::mix,
 };
 

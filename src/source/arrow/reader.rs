@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenShard};
+use super::{ArrowSource, array::Array, buffer::Part, shard::OpenShard, spans::Span};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{Row, Value},

@@ -16,6 +16,7 @@
 //! Invariant: what a row gives depends on the file alone, not on the rows that were read before it. Memory is a window of some
 //! MiB on each column, the pages of a batch of about a MiB, and one page more; a page is as large as its writer made it.
 
+mod chunk;
 mod chunks;
 mod files;
 mod footer;
