@@ -44,6 +44,7 @@ rust:
 	cargo fmt --check
 	cargo clippy $(CARGO_PROFILE) --all-targets -- -D warnings
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
+	cargo clippy $(CARGO_PROFILE) --no-default-features --features python -- -D warnings
 	cargo test $(CARGO_PROFILE) --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml

@@ -19,6 +19,7 @@ mod batch;
 pub mod build;
 mod chunk;
 mod datatype;
+#[cfg(feature = "zarr")]
 mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
