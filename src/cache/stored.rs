@@ -15,14 +15,14 @@ use std::{
     sync::{Arc, RwLock},
 };
 
+#[cfg(feature = "zarr")]
+use super::foreign::Foreign;
 use super::{
     chunk::{self, Index},
     datatype::DataType,
     json::read_metadata,
     layout::Layout,
 };
-#[cfg(feature = "zarr")]
-use super::foreign::Foreign;
 use crate::{
     Error, ErrorKind, Result, fallible_alloc, locks,
     source::{LocalFiles, Storage, StoredFile},
