@@ -4,7 +4,7 @@
 //!
 //! Source: the formats' specifications, as their modules cite them.
 
-use super::{corrupt, unsupported};
+use super::{corrupt, mpeg, unsupported};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes of junk allowed before the first MPEG frame.
@@ -191,41 +191,10 @@ fn adts_frame(bytes: &[u8]) -> Option<(usize, u32)> {
     (len >= 7).then_some((len, u32::from(head[1]) << 8 | u32::from(head[2] & 0xfc)))
 }
 
-/// Length and fixed bits of an MPEG audio frame. Source: ISO/IEC 11172-3 and 13818-3, section 2.4.2.3.
+/// Length and fixed bits of an MPEG audio frame.
 fn mpeg_frame(bytes: &[u8]) -> Option<(usize, u32)> {
-    #[rustfmt::skip]
-    const KBPS: [[u32; 14]; 5] = [
-        [32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
-        [32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
-        [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
-        [32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256],
-        [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
-    ];
-    let head = bytes.first_chunk::<4>()?;
-    let (version, layer) = ((head[1] >> 3) & 3, (head[1] >> 1) & 3);
-    let (bitrate, rate) = (usize::from(head[2] >> 4), usize::from((head[2] >> 2) & 3));
-    if head[0] != 0xff || head[1] & 0xe0 != 0xe0 || version == 1 || layer == 0 || rate == 3 {
-        return None;
-    }
-    if bitrate == 0 || bitrate == 15 {
-        return None;
-    }
-    // Version: 3 is MPEG-1, 2 is MPEG-2, 0 is MPEG-2.5. Layer: 3 is I, 2 is II, 1 is III.
-    let is_one = version == 3;
-    let row = match (is_one, layer) {
-        (true, _) => 3 - usize::from(layer),
-        (false, 3) => 3,
-        (false, _) => 4,
-    };
-    let bits = KBPS[row][bitrate - 1] * 1000;
-    let hertz = [44100, 48000, 32000][rate] >> [2u32, 0, 1, 0][usize::from(version)];
-    let padding = u32::from(head[2] >> 1 & 1);
-    let len = match (layer, is_one) {
-        (3, _) => (12 * bits / hertz + padding) * 4,
-        (1, false) => 72 * bits / hertz + padding,
-        _ => 144 * bits / hertz + padding,
-    };
-    Some((len as usize, u32::from(head[1] & 0xfe) << 8 | u32::from(head[2] & 0x0c)))
+    let header = mpeg::Header::parse(bytes).filter(|header| header.len > 0)?;
+    Some((header.len, u32::from(bytes[1] & 0xfe) << 8 | u32::from(bytes[2] & 0x0c)))
 }
 
 /// The name of a known format that is not decoded here.
@@ -337,9 +306,7 @@ fn transport(bytes: &[u8]) -> Option<&'static str> {
 
 /// MPEG audio of free format: a header whose bit rate is 0, so that the length of its frames is unknown.
 fn is_free_format(bytes: &[u8]) -> bool {
-    let Some(&[sync, version, rates, mode]) = bytes.first_chunk::<4>() else { return false };
-    // With any other bit rate it must be a valid header.
-    rates >> 4 == 0 && mpeg_frame(&[sync, version, rates | 0x50, mode]).is_some()
+    mpeg::Header::parse(bytes).is_some_and(|header| header.len == 0)
 }
 
 /// How `bytes` look to a person.
@@ -364,19 +331,26 @@ fn describe(bytes: &[u8]) -> String {
     format!("start with `{}`", head[..head.len().min(8)].escape_ascii())
 }
 
-/// The offset behind any ID3v2 tags at the start. Source: ID3v2.4.0 main structure, section 3.
+/// The offset behind any ID3v2 tags at the start.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<10>())
-        && head.starts_with(b"ID3")
-        && head[3] != 0xff
-        && head[6..].iter().all(|&byte| byte < 0x80)
+    while let Some(rest) = bytes.get(at..)
+        && rest.get(3) != Some(&0xff)
+        && let Some(len) = id3v2_len(rest)
     {
-        let size = head[6..].iter().fold(0usize, |size, &byte| size << 7 | usize::from(byte));
-        let footer = if head[5] & 0x10 != 0 { 10 } else { 0 };
-        at += 10 + size + footer;
+        at += len;
     }
     at.min(bytes.len())
+}
+
+/// Length of the ID3v2 tag that `bytes` start with, which may be more than there are. Source: ID3v2.4.0 main structure, section 3.
+pub(super) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
+    let &[b'I', b'D', b'3', _, _, flags, ref size @ ..] = bytes.first_chunk::<10>()? else { return None };
+    if size.iter().any(|&byte| byte >= 0x80) {
+        return None;
+    }
+    let size = size.iter().fold(0, |size, &byte| size << 7 | usize::from(byte));
+    Some(10 + size + if flags & 0x10 != 0 { 10 } else { 0 })
 }
 
 #[cfg(test)]
