@@ -5,7 +5,7 @@
 //! Source: the formats' specifications, as their modules cite them.
 
 use super::{corrupt, mpeg, unsupported};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, magic};
 
 /// Bytes of junk allowed before the first MPEG frame.
 const MAX_JUNK: usize = 1 << 16;
@@ -47,7 +47,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     }
     let start = skip_id3v2(bytes);
     let rest = &bytes[start..];
-    if rest.starts_with(b"fLaC") {
+    if rest.starts_with(&magic::FLAC) {
         return Ok(Format::Flac);
     }
     if start == 0
@@ -90,7 +90,7 @@ fn container(bytes: &[u8]) -> Result<Option<Format>> {
         },
         b".snd" => Format::Au,
         b"caff" => Format::Caf,
-        b"OggS" => ogg(bytes)?,
+        id if *id == magic::OGG => ogg(bytes)?,
         _ if bytes.get(4..8) == Some(b"ftyp") => Format::Mp4,
         _ if matches!(bytes.get(4..8), Some(b"moov" | b"mdat" | b"wide" | b"skip" | b"free")) => Format::Mp4,
         _ => return Ok(None),
@@ -104,7 +104,7 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
     // All streams of a link begin before any continues.
     for _ in 0..64 {
         let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
-        if bytes.get(at..at + 4) != Some(b"OggS") || !is_first {
+        if bytes.get(at..at + 4) != Some(&magic::OGG) || !is_first {
             break;
         }
         let Some(&n_segments) = bytes.get(at + 26) else { break };
@@ -199,60 +199,54 @@ fn mpeg_frame(bytes: &[u8]) -> Option<(usize, u32)> {
 
 /// The name of a known format that is not decoded here.
 fn known(bytes: &[u8]) -> Option<&'static str> {
-    let magics: [(&[u8], &str); 45] = [
-        (b"wvpk", "are WavPack"),
-        (b"MAC ", "are Monkey's Audio"),
-        (b"MThd", "are MIDI, which holds notes and no sound"),
-        (b"\x30\x26\xb2\x75", "are ASF (WMA)"),
-        (b"#!AMR-WB", "are AMR-WB"),
-        (b"#!AMR", "are AMR"),
-        (b"#!SILK", "are SILK"),
-        (b"\x02#!SILK", "are SILK"),
-        (b"ADIF", "are AAC in ADIF; ADTS and MP4 are decoded"),
-        (b"\x7f\xfe\x80\x01", "are DTS"),
-        (b"\xfe\x7f\x01\x80", "are DTS"),
-        (b"\x1f\xff\xe8\x00", "are DTS"),
-        (b"\xff\x1f\x00\xe8", "are DTS"),
-        (b".ra\xfd", "are RealAudio"),
-        (b".RMF", "are RealMedia"),
-        (b"FLV\x01", "are Flash Video"),
-        (b"\0\0\x01\xba", "are an MPEG program stream"),
-        (b"\0\0\x01\xb3", "are MPEG video"),
-        (b"NIST_1A", "are NIST SPHERE"),
-        (b"Creative Voice File", "are Creative VOC"),
-        (b"ajkg", "are Shorten"),
-        (b"tBaK", "are TAK"),
-        (b"OFR ", "are OptimFROG"),
-        (b"qoaf", "are QOA"),
-        (b"\xff\xd8\xff", "are a JPEG image"),
-        (b"\x89PNG", "are a PNG image"),
-        (b"GIF8", "are a GIF image"),
-        (b"%PDF", "are a PDF document"),
-        (b"PK\x03\x04", "are a ZIP archive"),
-        (b"\x1f\x8b", "are gzip-compressed"),
-        (b"\x28\xb5\x2f\xfd", "are Zstandard-compressed"),
-        (b"BZh", "are bzip2-compressed"),
-        (b"\xfd7zXZ", "are xz-compressed"),
-        (b"7z\xbc\xaf", "are a 7z archive"),
-        (b"Rar!", "are a RAR archive"),
-        (b"version https://git-lfs", "are a Git LFS pointer and not the file; `git lfs pull` fetches it"),
-        (b"\x93NUMPY", "are a numpy array"),
-        (b"\x89HDF", "are HDF5"),
-        (b"TTA", "are True Audio"),
-        (b"DSD ", "are DSD"),
-        (b"FRM8", "are DSD"),
-        (b"MPCK", "are Musepack"),
-        (b"MP+", "are Musepack"),
-        (b"ARROW1", "are an Arrow file"),
-        (b"PAR1", "are a Parquet file"),
+    let magics: [(&[u8], &str); 39] = [
+        (b"wvpk", "WavPack"),
+        (b"MAC ", "Monkey's Audio"),
+        (b"MThd", "MIDI, which holds notes and no sound"),
+        (b"\x30\x26\xb2\x75", "ASF (WMA)"),
+        (b"#!AMR-WB", "AMR-WB"),
+        (b"#!AMR", "AMR"),
+        (b"#!SILK", "SILK"),
+        (b"\x02#!SILK", "SILK"),
+        (b"ADIF", "AAC in ADIF; ADTS and MP4 are decoded"),
+        (b"\x7f\xfe\x80\x01", "DTS"),
+        (b"\xfe\x7f\x01\x80", "DTS"),
+        (b"\x1f\xff\xe8\x00", "DTS"),
+        (b"\xff\x1f\x00\xe8", "DTS"),
+        (b".ra\xfd", "RealAudio"),
+        (b".RMF", "RealMedia"),
+        (b"FLV\x01", "Flash Video"),
+        (b"\0\0\x01\xba", "an MPEG program stream"),
+        (b"\0\0\x01\xb3", "MPEG video"),
+        (b"NIST_1A", "NIST SPHERE"),
+        (b"Creative Voice File", "Creative VOC"),
+        (b"ajkg", "Shorten"),
+        (b"tBaK", "TAK"),
+        (b"OFR ", "OptimFROG"),
+        (b"qoaf", "QOA"),
+        (b"\xff\xd8\xff", "a JPEG image"),
+        (b"\x89PNG", "a PNG image"),
+        (b"GIF8", "a GIF image"),
+        (b"%PDF", "a PDF document"),
+        (b"BZh", "bzip2-compressed"),
+        (b"\xfd7zXZ", "xz-compressed"),
+        (b"7z\xbc\xaf", "a 7z archive"),
+        (b"Rar!", "a RAR archive"),
+        (b"\x93NUMPY", "a numpy array"),
+        (b"\x89HDF", "HDF5"),
+        (b"TTA", "True Audio"),
+        (b"DSD ", "DSD"),
+        (b"FRM8", "DSD"),
+        (b"MPCK", "Musepack"),
+        (b"MP+", "Musepack"),
     ];
     if bytes.starts_with(b"\x1aE\xdf\xa3") {
         // The document type is within the first element.
         let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
         return Some(match (holds(b"webm"), holds(b"matroska")) {
-            (true, false) => "are WebM",
-            (false, true) => "are Matroska (MKV, MKA)",
-            _ => "are WebM or Matroska",
+            (true, false) => "WebM",
+            (false, true) => "Matroska (MKV, MKA)",
+            _ => "WebM or Matroska",
         });
     }
     if let Some(name) = transport(bytes) {
@@ -261,12 +255,15 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
     if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
+    if let Some(name) = magic::file(bytes) {
+        return Some(name);
+    }
     let text = bytes.trim_ascii_start();
     if [&b"<!doctype"[..], b"<html", b"<?xml"]
         .iter()
         .any(|tag| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
     {
-        return Some("are a web page or XML, perhaps a failed download");
+        return Some("a web page or XML, perhaps a failed download");
     }
     None
 }
@@ -281,8 +278,8 @@ fn dolby(bytes: &[u8]) -> Option<&'static str> {
         _ => return None,
     };
     match version >> 3 {
-        0..=10 => Some("are AC-3 (Dolby Digital)"),
-        11..=16 => Some("are E-AC-3 (Dolby Digital Plus)"),
+        0..=10 => Some("AC-3 (Dolby Digital)"),
+        11..=16 => Some("E-AC-3 (Dolby Digital Plus)"),
         _ => None,
     }
 }
@@ -294,14 +291,14 @@ fn latm(bytes: &[u8]) -> Option<&'static str> {
     let is_sync = |bytes: &[u8]| bytes[0] == 0x56 && bytes[1] & 0xe0 == 0xe0;
     let len = 3 + (usize::from(head[1] & 0x1f) << 8 | usize::from(head[2]));
     let goes_on = bytes.get(len..).is_none_or(|rest| rest.len() < 2 || is_sync(rest));
-    (is_sync(head) && goes_on).then_some("are AAC in LOAS/LATM; ADTS and MP4 are decoded")
+    (is_sync(head) && goes_on).then_some("AAC in LOAS/LATM; ADTS and MP4 are decoded")
 }
 
 /// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section
 /// 2.4.3.2.
 fn transport(bytes: &[u8]) -> Option<&'static str> {
     let is_one = bytes.len() > 3 * 188 && (0..4).all(|i| bytes[188 * i] == 0x47);
-    is_one.then_some("are an MPEG transport stream")
+    is_one.then_some("an MPEG transport stream")
 }
 
 /// MPEG audio of free format: a header whose bit rate is 0, so that the length of its frames is unknown.
@@ -313,7 +310,7 @@ fn is_free_format(bytes: &[u8]) -> bool {
 fn describe(bytes: &[u8]) -> String {
     // The last two are recognised by too few bits to skip the search for frames.
     if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
-        return name.into();
+        return format!("are {name}");
     }
     if is_free_format(bytes) {
         return "are MPEG audio of free format, whose frames do not tell their length; encode it with a bit rate".into();
