@@ -83,6 +83,12 @@ fn _close_all(py: Python<'_>) {
     });
 }
 
+/// The cores that this process may use: its affinity and the quota of its control group.
+#[pyfunction]
+fn _cores() -> usize {
+    engine::cores()
+}
+
 /// The defaults of `Loader` and of its eval preset in the core: a test compares them with the signature.
 #[pyfunction]
 fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
@@ -119,6 +125,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
     #[cfg(debug_assertions)]
     inject::add(module)?;
+    module.add_function(wrap_pyfunction!(_cores, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;

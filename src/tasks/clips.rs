@@ -14,19 +14,13 @@ use crate::{
     decode::{AudioDecoder, Info, KEPT_SAMPLES, Planes, layout},
     dtype::Dtype,
     fallible_alloc,
+    memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
     transform::{
         Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
         SpectrogramTransform, crop, target_len,
     },
 };
-
-/// Spare example buffers that are kept at most; a fraction of what the shuffle buffer holds.
-const SPARE_BUFFERS: usize = 256;
-
-/// Batches of which memory is kept, beside those that are made ahead: one that the engine holds, and three that the user had in use
-/// and let go. So all that circulate come to rest, and a consumer that was slow maps nothing anew when it is fast again.
-const SPARE_BATCHES: usize = 4;
 
 /// What an audio example is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,11 +58,6 @@ impl AudioPlan {
     pub fn batch_bytes(&self, batch_size: usize) -> usize {
         AudioPool::new(batch_size, self.form.dtype, self.shape().iter().product(), 0).batch_bytes()
     }
-
-    /// How many batches' memory is kept at most: of those made ahead and those that users let go of.
-    pub fn batches_kept(prefetch_batches: usize) -> usize {
-        prefetch_batches.saturating_add(SPARE_BATCHES)
-    }
 }
 
 /// Makes spectrograms of recordings.
@@ -91,7 +80,7 @@ impl AudioTask {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         transform.warn_of_empty_bands();
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        let spare = Arc::new(SpareBuffers::new(SPARE_BUFFERS));
+        let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         Ok(Self { plan, transform, resamplers, spare, pool: Arc::default() })
     }
 
@@ -145,7 +134,7 @@ impl Task for AudioTask {
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> AudioCollate {
-        let slots = AudioPlan::batches_kept(ahead);
+        let slots = batch_slots(ahead);
         let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         // One made on the side, maybe the shorter last one of a pass, fits.
         let fits = |pool: &Arc<AudioPool>| pool.batch_size() >= batch_size && pool.slots() >= slots;
@@ -267,9 +256,9 @@ mod tests {
         };
         assert_eq!(pool_after(3, 1).batch_size(), 3);
         let pool = pool_after(64, 3);
-        assert_eq!((pool.batch_size(), pool.slots()), (64, 3 + SPARE_BATCHES));
+        assert_eq!((pool.batch_size(), pool.slots()), (64, batch_slots(3)));
         assert!(Arc::ptr_eq(&pool, &pool_after(3, 1)));
         assert!(Arc::ptr_eq(&pool, &pool_after(64, 3)));
-        assert_eq!(pool_after(64, 8).slots(), 8 + SPARE_BATCHES);
+        assert_eq!(pool_after(64, 8).slots(), batch_slots(8));
     }
 }

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use crate::{
     Error, ErrorKind, Result,
     dataset::{ColumnPool, Columns, Dataset, Length},
-    memory::SPARE_BATCHES,
+    memory::batch_slots,
     record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
 };
 
@@ -231,7 +231,7 @@ pub struct DatasetTask {
 impl DatasetTask {
     /// Batches of `dataset`; as many as `ahead` are made before they are asked for.
     pub fn new(dataset: Dataset, share: RowShare, ahead: usize) -> Self {
-        let slots = ahead.saturating_add(SPARE_BATCHES as usize);
+        let slots = batch_slots(ahead);
         Self { dataset, share, slots, pool: OnceLock::new(), made: Default::default() }
     }
 

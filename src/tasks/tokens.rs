@@ -14,7 +14,7 @@ use crate::{
     Error, ErrorKind, Result,
     batch::{IdType, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, TokenPool},
     decode::tokenizer::{Encoder, Tokenizer},
-    memory::SPARE_BATCHES,
+    memory::batch_slots,
     record::{Batches, ExampleMaker, Record, Task},
 };
 
@@ -96,7 +96,7 @@ impl Task for TokenTask {
     }
 
     fn collate(&self, batches: Batches) -> TokenCollate {
-        let slots = batches.ahead.saturating_add(SPARE_BATCHES as usize);
+        let slots = batch_slots(batches.ahead);
         let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = kept
             .take()

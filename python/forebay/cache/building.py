@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 import numpy as np
 
 from forebay._checks import in_order, problems
-from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild
+from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores
 from forebay.cache._documents import columns
 from forebay.cache.store import TreeStore
 from forebay.tokens import Tokenizer
@@ -249,7 +249,7 @@ def build(
     None: only if stderr is a terminal.
     """
     folder = Path(path)
-    workers = cores() if n_workers is None else n_workers
+    workers = _cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
     kind = {**described(processor, shards, columns), **limits, "allow_paths": listed(allow_paths)}
@@ -305,11 +305,6 @@ def listed(allow_paths: bool | _Path | Sequence[_Path] | None) -> bool | list[st
         return allow_paths
     folders = [allow_paths] if isinstance(allow_paths, (str, PathLike)) else allow_paths
     return [str(Path(folder).absolute()) if os.fspath(folder) else "" for folder in folders]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
