@@ -33,7 +33,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError
 from forebay._files import NotAFileError, open_file, read_file, what_is
-from forebay.cli.progress import Progress
+from forebay._progress import Progress
 from forebay.tokens import base_data_dir
 
 if sys.platform != "win32":

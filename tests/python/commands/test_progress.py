@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from forebay.cli.progress import Progress, clock
+from forebay._progress import Progress, clock
 
 
 class Terminal(io.StringIO):
