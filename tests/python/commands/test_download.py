@@ -23,8 +23,9 @@ import pytest
 
 from forebay import ConfigError, cli
 from forebay._files import what_is
-from forebay.cli import download
-from forebay.cli.download import PRESETS, Shard, fetch, numbers
+from forebay.cli import download, transfer
+from forebay.cli.download import PRESETS, fetch, numbers
+from forebay.cli.transfer import Shard
 from forebay.tokens import list_parquet_files
 
 PATIENCE_S = 60.0
@@ -187,7 +188,7 @@ class Waits:
         self.asked: list[float] = []
 
     def __call__(self) -> Iterator[float]:
-        for wait in download.waits():
+        for wait in transfer.waits():
             self.asked.append(wait)
             yield 0.0
 
@@ -418,13 +419,13 @@ def test_a_file_that_came_in_the_meantime_stays(
     host: Host, tmp_path: Path, get: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.files["/a.parquet"] = shard_bytes(0)
-    defect = download.defect
+    defect = transfer.defect
 
     def slow(*arguments: Any) -> str | None:
         (tmp_path / "a.parquet").write_text("mine")
         return defect(*arguments)
 
-    monkeypatch.setattr(download, "defect", slow)
+    monkeypatch.setattr(transfer, "defect", slow)
     assert get("a.parquet").failed == {}
     assert contents(tmp_path) == {"a.parquet": b"mine"}
 
@@ -462,14 +463,14 @@ def test_one_process_at_a_time(host: Host, tmp_path: Path, get: Callable[..., Fe
     """Two that append to one file would spoil it."""
     host.files["/a.parquet"] = shard_bytes(0)
     path = tmp_path / PART
-    with download.begun(path, tmp_path / RECORD) as file:
+    with transfer.begun(path, tmp_path / RECORD) as file:
         (tmp_path / RECORD).touch()
         file.write(b"theirs")
         file.flush()
         [reason] = get("a.parquet").failed.values()
         assert reason.startswith("another process fetches it")
         assert path.read_bytes() == b"theirs"
-        download.Origin(None, None).write(tmp_path / RECORD)
+        transfer.Origin(None, None).write(tmp_path / RECORD)
     assert get("a.parquet").failed == {}
     assert (tmp_path / "a.parquet").read_bytes() == host.files["/a.parquet"]
 
@@ -507,8 +508,8 @@ def test_no_redirect_gives_up_tls(host: Host, tls: ssl.SSLContext, tmp_path: Pat
 
 def test_redirects_to_other_protocols() -> None:
     for here, there in [("https://a/", "http://a/"), ("https://a/", "ftp://a/"), ("http://a/", "ftp://a/")]:
-        with pytest.raises(download.DownloadError, match="redirects from") as raised:
-            download.Redirects().redirect_request(
+        with pytest.raises(transfer.DownloadError, match="redirects from") as raised:
+            transfer.Redirects().redirect_request(
                 urllib.request.Request(here), io.BytesIO(), 302, "Found", http.client.HTTPMessage(), there
             )
         assert raised.value.final
@@ -656,7 +657,7 @@ def test_which_shards() -> None:
 
 
 def test_waits() -> None:
-    assert list(download.waits()) == [2, 4, 8, 16]
+    assert list(transfer.waits()) == [2, 4, 8, 16]
 
 
 def test_the_preset(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
