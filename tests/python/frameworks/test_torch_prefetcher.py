@@ -24,26 +24,24 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
 import forebay.torch  # noqa: E402
-from forebay.torch import DevicePrefetcher, IterableDataset, _Slot  # noqa: E402
+from forebay._device import PinnedSlot  # noqa: E402
+from forebay.torch import DevicePrefetcher, IterableDataset  # noqa: E402
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_fields_in_one_block(rows: int) -> None:
     """The copy that pinning makes, here in ordinary memory."""
-    from forebay.torch import _block_size, _copied_into
-
     tensors = {
         "spectrogram": torch.rand(rows, 3, 7),
         "label": torch.arange(rows),
         "half": torch.rand(rows, 1).half(),
         "one": torch.tensor(3.0),
     }
-    block = torch.empty(_block_size(tensors), dtype=torch.uint8)
-    copies = _copied_into(block, tensors)
+    copies = PinnedSlot(pin=False).stage(tensors)
+    [block] = {copy.untyped_storage().data_ptr() for copy in copies.values()}
     for name, tensor in tensors.items():
         assert torch.equal(copies[name], tensor)
-        assert copies[name].untyped_storage().data_ptr() == block.data_ptr()
-        assert copies[name].data_ptr() % 64 == block.data_ptr() % 64
+        assert copies[name].data_ptr() % 64 == block % 64
 
 
 @pytest.fixture(params=[0, 1, 3])
@@ -232,7 +230,7 @@ def test_slots_are_written_again_after_their_copy(
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:  # some rows are bad
         batches = prefetcher(loader, depth)
         batches._device, batches._stream = SimpleNamespace(type="cuda"), lagging
-        batches._slots = deque(_Slot() for _ in range(depth + 1))
+        batches._slots = deque(PinnedSlot() for _ in range(depth + 1))
         found = list(batches)
     assert lagging.waited_for == [3 * number for number in range(1, 20)]
     assert used_by == [lagging] * 3 * 19
