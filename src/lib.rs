@@ -26,6 +26,8 @@ mod float_mode;
 mod guard;
 #[cfg(any(feature = "cache", feature = "tokens", feature = "audio"))]
 mod locks;
+#[cfg(any(feature = "arrow", feature = "audio"))]
+mod magic;
 pub mod memory;
 pub mod order;
 pub mod fields;

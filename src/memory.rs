@@ -9,7 +9,6 @@
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::SPARE_BATCHES,
     engine::{AUTO_PREFETCH, Plan},
     record::BLOCKS_AHEAD,
 };
@@ -27,8 +26,11 @@ const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
 const BLOCK_FACTOR: u64 = 2;
 /// Blocks at rest (`source/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;
-/// Examples that are gone of which the memory is kept.
+/// Examples that are gone of which the memory is kept at most; a fraction of what the shuffle buffer holds.
 pub const SPARE_EXAMPLES: u64 = 256;
+/// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller
+/// does. The memory of all of them is kept, so a consumer that was slow maps nothing anew when it is fast again.
+const SPARE_BATCHES: usize = 4;
 /// Window, reading ahead and demand keep a ticket each for a slot of the window.
 const SLOT_BYTES: u64 = 24;
 
@@ -51,6 +53,11 @@ struct Part {
     lower: &'static str,
 }
 
+/// Batches whose memory a loader keeps at most, if it makes `ahead` of them: these, and those that users have released.
+pub fn batch_slots(ahead: usize) -> usize {
+    ahead.saturating_add(SPARE_BATCHES)
+}
+
 /// What a plan may hold, the largest first.
 fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
@@ -60,7 +67,7 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let credit = plan.buffer_size.max(window + 8 * n_workers as u64 * n_streams);
     // A finite pass has no more than its rows.
     let examples = if plan.infinite { credit } else { credit.min(sizes.rows) };
-    let batches = prefetch_batches as u64 + SPARE_BATCHES as u64;
+    let batches = batch_slots(prefetch_batches) as u64;
     let threads = n_workers + 1;
     let part =
         |bytes: Option<u64>, what: String, lower| Part { bytes: bytes.unwrap_or(u64::MAX), what, lower };

@@ -21,6 +21,7 @@ use forebay::{
 use proptest::prelude::*;
 use serde_json::json;
 use tempfile::TempDir;
+#[cfg(feature = "zarr")]
 use zarrs::{
     array::{Array, ArraySubset},
     filesystem::FilesystemStore,
@@ -224,6 +225,7 @@ fn many_small_documents() {
     assert_eq!((some.data, some.shapes), (vec![254, 0, 0], vec![]));
 }
 
+#[cfg(feature = "zarr")]
 #[test]
 fn zarrs_reads_the_same() {
     for compression in [Compression::None, Compression::Zstd(3)] {
@@ -245,6 +247,7 @@ fn zarrs_reads_the_same() {
 }
 
 /// A layout that we don't write, as the program has it whose convention this is.
+#[cfg(feature = "zarr")]
 #[test]
 fn caches_of_others_are_read() {
     use zarrs::array::{ArrayBuilder, codec, data_type};

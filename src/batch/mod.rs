@@ -12,8 +12,3 @@ pub use packed::{PackMeter, Packing, Part, SpareTokens, TokenBatch, TokenCollate
 pub use packed_fields::{Extras, PackPlan, token_fields};
 #[cfg(feature = "audio")]
 pub use rows::{Example, RowCollate, SpareBuffers};
-
-/// Batches of which memory is kept, besides those made ahead: one that the loader holds, and three that the
-/// user had in use and released. So all batches in circulation are recycled, and a loop that was slow maps no
-/// new memory when it is fast again.
-pub const SPARE_BATCHES: usize = 4;

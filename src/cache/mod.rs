@@ -20,6 +20,7 @@ pub mod build;
 mod chunk;
 mod cast;
 mod files;
+#[cfg(feature = "zarr")]
 mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

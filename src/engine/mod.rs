@@ -44,6 +44,7 @@ pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
+#[cfg(debug_assertions)]
 pub use threads::inject::{delays as inject_delays, panic_at as inject_panic_at};
 pub use threads::owned::JOIN_TIMEOUT;
 pub(crate) use threads::owned::Threads;

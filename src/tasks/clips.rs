@@ -7,20 +7,18 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{
     Result,
-    batch::{Example, RowCollate, SPARE_BATCHES, SpareBuffers},
+    batch::{Example, RowCollate, SpareBuffers},
     decode::{AudioDecoder, Info, Planes, layout},
     dtype::Dtype,
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
+    memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
     transform::{
         Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
         SpectrogramTransform, crop, target_len,
     },
 };
-
-/// Spare example buffers that are kept at most; a fraction of what the shuffle buffer holds.
-const SPARE_BUFFERS: usize = 256;
 
 /// What an audio example is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,11 +56,6 @@ impl AudioPlan {
     pub fn batch_bytes(&self, batch_size: usize) -> usize {
         let fields = Outputs::default().fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
-    }
-
-    /// How many batches' memory is kept at most: of those made ahead and those that users let go of.
-    pub fn batches_kept(prefetch_batches: usize) -> usize {
-        prefetch_batches.saturating_add(SPARE_BATCHES)
     }
 }
 
@@ -141,7 +134,7 @@ impl AudioTask {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         transform.warn_of_empty_bands();
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        let spare = Arc::new(SpareBuffers::new(SPARE_BUFFERS));
+        let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
         Ok(Self { plan, transform, resamplers, spare, outputs, pool })
     }
@@ -207,7 +200,7 @@ impl Task for AudioTask {
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
-        let pool = self.pool.serving(batch_size, AudioPlan::batches_kept(ahead));
+        let pool = self.pool.serving(batch_size, batch_slots(ahead));
         RowCollate::new(pool, self.spare.clone())
     }
 }

@@ -21,9 +21,9 @@ use bytes::Bytes;
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::SPARE_BATCHES,
     dataset::{Dataset, Length},
     fields::{ColumnPool, Columns, Row},
+    memory::batch_slots,
     record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
 };
 
@@ -232,7 +232,7 @@ pub struct DatasetTask {
 impl DatasetTask {
     /// Batches of `dataset`; as many as `ahead` are made before they are asked for.
     pub fn new(dataset: Dataset, share: RowShare, ahead: usize) -> Self {
-        let slots = ahead.saturating_add(SPARE_BATCHES);
+        let slots = batch_slots(ahead);
         Self { dataset, share, slots, pool: OnceLock::new(), made: Default::default() }
     }
 

@@ -9,11 +9,10 @@ use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::{
-        PackMeter, PackPlan, Packing, SPARE_BATCHES, SpareTokens, TokenCollate, TokenExample, token_fields,
-    },
+    batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
     decode::tokenizer::{Encoder, Tokenizer},
     fields::{DataType, Field, SharedPool},
+    memory::batch_slots,
     record::{Batches, ExampleMaker, Record, Task},
 };
 
@@ -100,7 +99,7 @@ impl Task for TokenTask {
     }
 
     fn collate(&self, batches: Batches) -> TokenCollate {
-        let pool = self.pool.serving(batches.size, batches.ahead.saturating_add(SPARE_BATCHES));
+        let pool = self.pool.serving(batches.size, batch_slots(batches.ahead));
         TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), self.meter.clone())
     }
 }

@@ -98,7 +98,7 @@ impl<'a> Flac<'a> {
     pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
         let mut plain = kept.shelves::<Shelves>().plain.lend();
         let start = skip_id3v2(&bytes);
-        if bytes.get(start..start + 4) != Some(b"fLaC") {
+        if bytes.get(start..start + 4) != Some(&crate::magic::FLAC) {
             return Err(corrupt("the FLAC marker is missing").at_byte(start as u64));
         }
         let (mut at, mut setup, mut seek_table) = (start + 4, None, 0..0);

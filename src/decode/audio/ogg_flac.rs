@@ -22,7 +22,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<
     let mut native = kept.shelves::<flac::Shelves>().joined.lend();
     fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
-    while bytes.get(at..at + 4) == Some(b"OggS") {
+    while bytes.get(at..at + 4) == Some(&crate::magic::OGG) {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
         let body = at + 27 + usize::from(n_segments);
         let Some(lacing) = bytes.get(at + 27..body) else { break };

@@ -28,7 +28,6 @@ use crate::{
         flow::worker::{Input, Worker},
         observe::meter::Stopwatch,
         observe::stats::{Counters, Queues},
-        threads::inject::Injected,
         threads::owned::Threads,
         threads::parking::Parking,
     },
@@ -106,6 +105,7 @@ impl<E> Shared<E> {
 
 impl<E> Shared<E> {
     /// Leaves every lock of the run poisoned: for tests.
+    #[cfg(debug_assertions)]
     #[allow(clippy::panic, reason = "what was asked for")]
     pub(crate) fn panic_with_locks(&self) -> ! {
         // None of them is ever taken while another one is held, so no thread waits here for long.
@@ -270,13 +270,23 @@ impl<E: Send + 'static> Run<E> {
             let shared = shared.clone();
             run.threads.spawn(name, move || guard(&shared, |_| reader.run()))?;
         }
-        let injected = Injected::current();
+        #[cfg(debug_assertions)]
+        let injected = crate::engine::threads::inject::Injected::current();
         for n in 0..plan.n_workers {
             let (source, task, shared) = (source.clone(), task.clone(), run.shared.clone());
             let input = Input { records: records.clone(), stopped: stopped.clone() };
             run.threads.spawn(format!("forebay-worker-{n}"), move || {
                 guard(&shared, |shared| {
-                    Worker { n, shared, source: &*source, task: &*task, input, injected }.run()
+                    Worker {
+                        n,
+                        shared,
+                        source: &*source,
+                        task: &*task,
+                        input,
+                        #[cfg(debug_assertions)]
+                        injected,
+                    }
+                    .run();
                 });
             })?;
         }

@@ -23,10 +23,9 @@ use super::{
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result, fallible_alloc, magic,
     source::{
         columns::{Columns, FeatureCache, Layout, Payload, Wanted},
-        format,
         shard::check_rows,
         storage::{StoredFile, Version},
     },
@@ -314,7 +313,7 @@ fn skip_padding(file: &StoredFile) -> Result<u64> {
 
 /// The error for a file that starts with other bytes than Arrow's.
 fn not_arrow(start: &[u8]) -> Error {
-    let found = format::name(start);
+    let found = magic::name(start);
     let message = format!(
         "the file is not Arrow: it starts with {start:02x?}, {found}; Arrow IPC streams and files are read, as \
          Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"
