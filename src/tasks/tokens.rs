@@ -15,7 +15,7 @@ use crate::{
     batch::{IdType, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, TokenPool},
     decode::tokenizer::{Encoder, Tokenizer},
     memory::SPARE_BATCHES,
-    record::{Batches, ExampleMaker, Record, Task},
+    record::{Batches, ExampleMaker, Record, Task, Words},
 };
 
 /// Spare vectors that are kept at most, and the largest one, in tokens.
@@ -80,6 +80,8 @@ impl fmt::Debug for TokenTask {
 }
 
 impl Task for TokenTask {
+    const WORDS: Words = Words { work: "tokenizing", ..Words::DEFAULT };
+
     type Maker = TokenMaker;
     type Collate = TokenCollate;
 
