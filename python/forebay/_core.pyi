@@ -87,6 +87,7 @@ class _Overrides(TypedDict, total=False):
     max_errors: float | None
     max_consecutive_errors: int | None
     exclude: str | PathLike[str] | Iterable[int] | None
+    stall_warning_s: float | None
 
 @type_check_only
 class _BadRecord(TypedDict):
@@ -238,6 +239,7 @@ class Loader:
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
+        stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     @classmethod
     def train(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
@@ -377,6 +379,7 @@ class TokenLoader:
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
+        stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]: ...
     def __next__(self) -> dict[str, NDArray[Any]]: ...
@@ -511,6 +514,7 @@ class DataLoader:
         *,
         n_workers: int | Literal["auto"] = 4,
         drop_last: bool = False,
+        stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
     def __next__(self) -> dict[str, Any]: ...

@@ -170,6 +170,9 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 ///     Rows that are never read, and are left out or replaced like bad ones without counting as errors: the
 ///     path of a report by `forebay check`, or row numbers over all files. No position moves. For few rows
 ///     only: each position in an infinite stream has 16 substitutes.
+/// stall_warning_s : float, optional
+///     When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
+///     says which thread it waits for. Changes no batch. None: never.
 ///
 /// Raises
 /// ------
@@ -205,7 +208,7 @@ impl Loader {
         mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
         memory_budget=None, raw_channel_bytes=None, max_record_bytes=1073741824, max_decoded_seconds=86400.0, dtype="float32",
         layout="mel", n_frames=None, audio_column=None, label_column=None, mmap=false, allow_paths=None, on_error="skip", on_io_error="raise",
-        max_errors=None, max_consecutive_errors=None, exclude=None
+        max_errors=None, max_consecutive_errors=None, exclude=None, stall_warning_s=30.0
     ))]
     fn new(
         py: Python<'_>,
@@ -251,6 +254,7 @@ impl Loader {
         #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
+        stall_warning_s: Option<f64>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let sources = Sources::extract(arrow_files)?;
@@ -300,6 +304,7 @@ impl Loader {
                     max_errors,
                     max_consecutive_errors,
                 },
+                stall_warning_s,
             };
             let exclude = Exclude::extract(exclude)?;
             let mut problems = Vec::new();
