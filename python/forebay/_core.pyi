@@ -143,6 +143,15 @@ class _BatchTimes(TypedDict):
     starved_p99_s: float
 
 @type_check_only
+class _Thread(TypedDict):
+    name: str
+    state: str
+    since: float
+    item: int | None
+    shard: str | None
+    row: int | None
+
+@type_check_only
 class _Delivered(TypedDict):
     batches: int
     examples: int
@@ -169,6 +178,7 @@ class _Stats(TypedDict):
     stages: _Stages
     queues: _Queues
     batch_times: _BatchTimes
+    threads: list[_Thread]
 
 @type_check_only
 class _Headspace(TypedDict):

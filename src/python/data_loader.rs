@@ -155,7 +155,7 @@ impl DataLoader {
             };
             py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
             Ok(Self {
-                face: Face::new(engine),
+                face: Face::new(engine, config.stall_warning_s),
                 source,
                 task,
                 config,

@@ -355,7 +355,7 @@ impl Loader {
                 })
             })?;
             Ok(Self {
-                face: Face::new(engine),
+                face: Face::new(engine, config.stall_warning_s),
                 identity: state::identity(
                     &config,
                     &audio,
@@ -485,6 +485,11 @@ impl Loader {
     /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`,
     ///   `starved_p99_s`, how long `next()` waited for it, without the first batch of a pass; `start_s`, the
     ///   sum of the waits for first batches.
+    /// - `threads`, now, also while another thread waits in `next()`: a dict for each thread of the pass, or
+    ///   of the last one, and for the `consumer` (your loop), with `name`, `state`, `since` (seconds in this
+    ///   state), `item` (a row over all files; of the collator and the consumer a batch; if the state is
+    ///   "waiting for an example", its row), `shard` and `row` of such a row. None where there is none. Empty
+    ///   before the first batch, and in a fork. docs/hangs.md has the states.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.face.stats(py)
     }

@@ -274,7 +274,7 @@ impl TokenLoader {
             }
             set_policy(&arguments, &config.policy)?;
             Ok(Self {
-                face: Face::new(engine),
+                face: Face::new(engine, config.stall_warning_s),
                 identity: identity(&config, text_column, fingerprint, &source, &exclude),
                 source,
                 task,
