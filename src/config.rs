@@ -130,6 +130,9 @@ pub struct LoaderConfig {
     pub mixture: Option<MixtureConfig>,
     /// What becomes of records that cannot be had.
     pub policy: PolicyConfig,
+    /// Seconds of waiting for a batch after which a warning says which thread is waited for; none if not given. Not part of a
+    /// state's identity.
+    pub stall_warning_s: Option<f64>,
 }
 
 impl Default for LoaderConfig {
@@ -169,6 +172,7 @@ impl Default for LoaderConfig {
             n_frames: None,
             mixture: None,
             policy: PolicyConfig::default(),
+            stall_warning_s: STALL_WARNING_S,
         }
     }
 }
@@ -335,6 +339,7 @@ impl LoaderConfig {
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy.check(&mut problems);
+        check_stall_warning(self.stall_warning_s, &mut problems);
         if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
@@ -443,6 +448,17 @@ impl LoaderConfig {
                 MAX_BATCH_BYTES >> 30
             )
         })
+    }
+}
+
+/// Seconds after which a call that waits for a batch says why.
+const STALL_WARNING_S: Option<f64> = Some(30.0);
+
+fn check_stall_warning(stall_warning_s: Option<f64>, problems: &mut Vec<String>) {
+    if let Some(seconds) = stall_warning_s
+        && (seconds <= 0.0 || seconds.is_nan())
+    {
+        problems.push(format!("stall_warning_s is {seconds:?}, must be above 0, or None for no warning"));
     }
 }
 

@@ -16,6 +16,20 @@ use crate::{
     fields::{Row, Value},
 };
 
+/// What the threads of a task work on, in the user's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words {
+    /// What a worker does with an item.
+    pub work: &'static str,
+    /// An item of readers and workers: a row of the files, or a batch.
+    pub item: &'static str,
+}
+
+impl Words {
+    /// Those of recordings in files.
+    pub const DEFAULT: Self = Self { work: "decoding", item: "row" };
+}
+
 /// The label of a row whose label is null.
 pub const NO_LABEL: i64 = -1;
 
@@ -308,6 +322,9 @@ pub struct Batches {
 pub trait Task: Send + Sync + 'static {
     /// How many records a worker has before it, in its hands and in the queues: enough to be busy, and as many examples in memory.
     const ON_HAND: u64 = 8;
+
+    /// What the threads work on, in words for the user.
+    const WORDS: Words = Words::DEFAULT;
 
     /// The workers' part.
     type Maker: ExampleMaker;

@@ -88,6 +88,7 @@ class _Overrides(TypedDict, total=False):
     max_errors: float | None
     max_consecutive_errors: int | None
     exclude: str | PathLike[str] | Iterable[int] | None
+    stall_warning_s: float | None
 
 @type_check_only
 class _BadRecord(TypedDict):
@@ -143,6 +144,15 @@ class _BatchTimes(TypedDict):
     starved_p99_s: float
 
 @type_check_only
+class _Thread(TypedDict):
+    name: str
+    state: str
+    since: float
+    item: int | None
+    shard: str | None
+    row: int | None
+
+@type_check_only
 class _Delivered(TypedDict):
     batches: int
     examples: int
@@ -169,6 +179,7 @@ class _Stats(TypedDict):
     stages: _Stages
     queues: _Queues
     batch_times: _BatchTimes
+    threads: list[_Thread]
 
 @type_check_only
 class _Headspace(TypedDict):
@@ -239,6 +250,7 @@ class Loader:
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
+        stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     @classmethod
     def train(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
@@ -378,6 +390,7 @@ class TokenLoader:
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
+        stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]: ...
     def __next__(self) -> dict[str, NDArray[Any]]: ...
@@ -512,6 +525,7 @@ class DataLoader:
         *,
         n_workers: int | Literal["auto"] = 4,
         drop_last: bool = False,
+        stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
     def __next__(self) -> dict[str, Any]: ...

@@ -1,6 +1,6 @@
 //! The parameters of a loader of datasets.
 
-use super::{Count, shown, workers};
+use super::{Count, STALL_WARNING_S, check_stall_warning, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
     engine::{AUTO_PREFETCH, Auto, Plan, Policy},
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Parameters of a loader of datasets, in the order of its signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RowConfig {
     /// Rows of a batch on this rank.
     pub batch_size: i64,
@@ -26,6 +26,8 @@ pub struct RowConfig {
     pub n_workers: Count,
     /// Whether a last batch with fewer rows is left out.
     pub drop_last: bool,
+    /// Seconds of waiting for a batch after which a warning says which thread is waited for; none if not given.
+    pub stall_warning_s: Option<f64>,
 }
 
 impl RowConfig {
@@ -39,6 +41,7 @@ impl RowConfig {
             prefetch: Count::Exactly(4),
             n_workers: Count::Exactly(4),
             drop_last: false,
+            stall_warning_s: STALL_WARNING_S,
         }
     }
 
@@ -63,6 +66,7 @@ impl RowConfig {
         whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
         whole("start_step", self.start_step, 0, 1 << 40);
         whole("prefetch", prefetch, 1, 1024);
+        check_stall_warning(self.stall_warning_s, &mut problems);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Count, PolicyConfig, shown, workers};
+use super::{Count, PolicyConfig, STALL_WARNING_S, check_stall_warning, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, PackPlan},
@@ -61,6 +61,8 @@ pub struct TokenConfig {
     pub raw_channel_bytes: i64,
     /// What becomes of documents that cannot be had.
     pub policy: PolicyConfig,
+    /// Seconds of waiting for a batch after which a warning says which thread is waited for; none if not given.
+    pub stall_warning_s: Option<f64>,
 }
 
 impl Default for TokenConfig {
@@ -87,6 +89,7 @@ impl Default for TokenConfig {
             cpu_budget: None,
             raw_channel_bytes: RAW_CHANNEL_BYTES as i64,
             policy: PolicyConfig::default(),
+            stall_warning_s: STALL_WARNING_S,
         }
     }
 }
@@ -129,6 +132,7 @@ impl TokenConfig {
         whole("prefetch_batches", prefetch_batches, 1, 1024);
         whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
         whole("raw_channel_bytes", self.raw_channel_bytes, 1, 1 << 40);
+        check_stall_warning(self.stall_warning_s, &mut problems);
         let mut one_of = |name: &str, value: &str, names: &[&str]| {
             let found = names.iter().position(|name| *name == value);
             if found.is_none() {

@@ -21,13 +21,14 @@ mod replay;
 mod threads;
 
 use std::{
+    mem,
     ops::Range,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub(crate) use failures::list::FailureList;
@@ -38,7 +39,10 @@ pub use failures::policy::{MaxErrors, Policy};
 pub use flow::assembler::{SUBSTITUTES, Step};
 pub use flow::plan::{MOST_READERS, MixturePlan, Plan};
 pub use headspace::Headspace;
+pub(crate) use observe::activity::during;
+pub use observe::activity::{Role, State, ThreadState};
 pub use observe::meter::{Times, meter_examples};
+pub use observe::stall::Stall;
 pub use observe::stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};
 pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};
@@ -68,6 +72,7 @@ use flow::assembler::closed;
 use flow::collator::{Pass, Start};
 use flow::reader::Reading;
 use flow::run::Shared;
+use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;
 
@@ -119,15 +124,21 @@ struct Before {
 pub struct Control<E> {
     closed: AtomicBool,
     batches_per_epoch: AtomicU64,
-    current: Mutex<Weak<Shared<E>>>,
+    current: Mutex<Current<E>>,
+}
+
+/// The run that is under way, or was last.
+struct Current<E> {
+    shared: Weak<Shared<E>>,
+    /// Kept when the run is gone.
+    activities: Option<Arc<Activities>>,
 }
 
 impl<E> Control<E> {
     /// Stops the threads and wakes a blocked `next`, which then fails as all later ones do.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let Some(shared) = current {
+        if let Some(shared) = self.shared() {
             shared.stop();
         }
     }
@@ -139,8 +150,37 @@ impl<E> Control<E> {
 
     /// What lies between the stages; nothing if no pass is under way.
     pub fn queues(&self) -> Queues {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        current.map(|shared| shared.queues()).unwrap_or_default()
+        self.shared().map(|shared| shared.queues()).unwrap_or_default()
+    }
+
+    /// What each thread of the pass is doing, or was when the last pass ended; empty before the first one.
+    pub fn threads(&self) -> Vec<ThreadState> {
+        match self.shared() {
+            Some(shared) => shared.look().threads,
+            None => {
+                self.current().activities.as_ref().map(|activities| activities.look()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Who waits for whom, if a call waits for a batch.
+    pub fn stall(&self) -> Option<Stall> {
+        Stall::of(&self.shared()?.look())
+    }
+
+    /// The call that waited for a batch has given up. One that times out is seen as waiting until the next one.
+    pub fn give_up(&self) {
+        if let Some(activities) = &self.current().activities {
+            activities.consumer().enter(State::Loop, Instant::now());
+        }
+    }
+
+    fn shared(&self) -> Option<Arc<Shared<E>>> {
+        self.current().shared.upgrade()
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current<E>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether [`Control::close`] was called.
@@ -216,7 +256,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             control: Arc::new(Control {
                 closed: AtomicBool::new(false),
                 batches_per_epoch: AtomicU64::new(0),
-                current: Mutex::new(Weak::new()),
+                current: Mutex::new(Current { shared: Weak::new(), activities: None }),
             }),
             failures,
         };
@@ -270,7 +310,9 @@ impl<S: Source, K: Task> Engine<S, K> {
             }
             Step::TimedOut => Step::TimedOut,
             Step::End => {
-                self.is_over = true;
+                if !mem::replace(&mut self.is_over, true) {
+                    log::debug!("the pass of epoch {} is over after {} batches", self.epoch, pass.batch());
+                }
                 let rest = pass.rest();
                 self.counters.deliver(rest);
                 if let Some(before) = &mut self.before {
@@ -285,7 +327,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// then.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings, counts }) = self.held.take()?;
-        let standings = std::mem::replace(&mut self.standings, standings);
+        let standings = mem::replace(&mut self.standings, standings);
         self.before = Some(Before { batch: number, standings, counts });
         self.counters.deliver(counts);
         Some((number, batch))
@@ -375,6 +417,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.before = None;
         self.held = None;
         if let Some(pass) = self.pass.take() {
+            if !self.is_over {
+                log::debug!("the pass of epoch {} is left before batch {}", self.epoch, pass.batch());
+            }
             self.retired.add(pass.retire());
         }
     }
@@ -481,8 +526,16 @@ impl<S: Source, K: Task> Engine<S, K> {
         let tally = Tally::new(&plan.policy, self.rows(), self.failures.rows());
         let start = Start { batch: self.start, standings: self.standings.as_ref(), tally };
         let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
-        *self.control.current.lock().unwrap_or_else(PoisonError::into_inner) =
-            Arc::downgrade(&pass.run().shared);
+        let shared = &pass.run().shared;
+        *self.control.current() =
+            Current { shared: Arc::downgrade(shared), activities: Some(shared.activities.clone()) };
+        log::debug!(
+            "the pass of epoch {} begins at batch {}: {} I/O threads, {} workers, a collator",
+            self.epoch,
+            self.start,
+            shared.activities.n_readers,
+            plan.n_workers
+        );
         Ok(pass)
     }
 

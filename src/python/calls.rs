@@ -12,7 +12,10 @@ use std::{
 
 use pyo3::prelude::*;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{
+    Error, ErrorKind, Result,
+    engine::{State, during},
+};
 
 /// Running calls, and the process that they belong to.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -68,7 +71,7 @@ impl Drop for Call {
 pub fn call<T>(failed: &str, function: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
     let ending = || Error::new(ErrorKind::Closed, "the interpreter is ending");
     let _call = Call::begin().ok_or_else(ending)?;
-    match Python::try_attach(function) {
+    match during(State::Python, || Python::try_attach(function)) {
         Some(Ok(made)) => Ok(made),
         Some(Err(raised)) => Err(Error::new(ErrorKind::Callback, failed).because(raised)),
         None => Err(ending()),

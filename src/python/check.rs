@@ -94,7 +94,7 @@ impl _Check {
             let raise = |error: Error| to_python(py, &error);
             let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
             engine.seek(first).map_err(raise)?;
-            Ok(Self { face: Face::new(engine), paths: Arc::new(Mutex::new(source.reader())), source })
+            Ok(Self { face: Face::new(engine, None), paths: Arc::new(Mutex::new(source.reader())), source })
         })
     }
 

@@ -71,6 +71,8 @@ type RowEngine = Engine<DatasetSource, SharedTask>;
 ///     Threads that make batches.
 /// drop_last : bool
 ///     Leaves out a short last batch.
+/// stall_warning_s : float, optional
+///     Seconds of waiting after which `next()` logs which thread it waits for; see `Loader`. None: never.
 ///
 /// Raises
 /// ------
@@ -97,7 +99,8 @@ impl DataLoader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
-        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch=4, *, n_workers=4, drop_last=false
+        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch=4, *, n_workers=4, drop_last=false,
+        stall_warning_s=30.0
     ))]
     fn new(
         py: Python<'_>,
@@ -109,12 +112,21 @@ impl DataLoader {
         #[pyo3(from_py_with = prefetch)] prefetch: i64,
         #[pyo3(from_py_with = n_workers)] n_workers: i64,
         drop_last: bool,
+        stall_warning_s: Option<f64>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
             let (prefetch, n_workers) = (chosen(prefetch), chosen(n_workers));
-            let config =
-                RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last };
+            let config = RowConfig {
+                batch_size,
+                rank,
+                world_size,
+                start_step,
+                prefetch,
+                n_workers,
+                drop_last,
+                stall_warning_s,
+            };
             let (plan, share) = config.check().map_err(raise)?;
             let not_one = || {
                 PyTypeError::new_err(
@@ -144,7 +156,7 @@ impl DataLoader {
             };
             py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
             Ok(Self {
-                face: Face::new(engine),
+                face: Face::new(engine, config.stall_warning_s),
                 source,
                 task,
                 config,
@@ -310,8 +322,16 @@ impl DataLoader {
     /// Pickles dataset, parameters and state.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last } =
-            this.config;
+        let RowConfig {
+            batch_size,
+            rank,
+            world_size,
+            start_step,
+            prefetch,
+            n_workers,
+            drop_last,
+            stall_warning_s,
+        } = this.config;
         let keywords = PyDict::new(py);
         keywords.set_item("batch_size", batch_size)?;
         keywords.set_item("rank", rank)?;
@@ -320,6 +340,7 @@ impl DataLoader {
         keywords.set_item("prefetch", prefetch)?;
         keywords.set_item("n_workers", n_workers)?;
         keywords.set_item("drop_last", drop_last)?;
+        keywords.set_item("stall_warning_s", stall_warning_s)?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), (this.dataset.bind(py),), keywords);
         (new, arguments, this.state_dict(py)?).into_bound_py_any(py)

@@ -28,6 +28,8 @@ use crate::{
     source::Shard,
 };
 
+/// The second warning of a stall comes after so many times the time of the first.
+const AGAIN: f64 = 10.0;
 /// The longest time that the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
@@ -36,17 +38,20 @@ pub struct Face<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
+    /// Seconds after which a call that waits says why.
+    stall_warning_s: Option<f64>,
     process: u32,
 }
 
 impl<S: Source, K: Task> Face<S, K> {
     /// Wraps `engine`, whose threads end with the interpreter at the latest.
-    pub fn new(engine: Engine<S, K>) -> Self {
+    pub fn new(engine: Engine<S, K>, stall_warning_s: Option<f64>) -> Self {
         let control = engine.control();
         remember(&control);
         Self {
             control,
             counters: engine.counters(),
+            stall_warning_s,
             process: std::process::id(),
             engine: FairLock::new(engine),
         }
@@ -114,8 +119,25 @@ impl<S: Source, K: Task> Face<S, K> {
 
     /// The next batch; `None` at the end of a pass.
     pub fn next(&self, py: Python<'_>) -> PyResult<Option<BatchOf<K>>> {
+        self.await_next(py).inspect_err(|_| {
+            if !self.is_forked() {
+                py.detach(|| self.control.give_up());
+            }
+        })
+    }
+
+    fn await_next(&self, py: Python<'_>) -> PyResult<Option<BatchOf<K>>> {
+        let (begin, mut warn_after_s) = (Instant::now(), self.stall_warning_s);
         loop {
             let step = self.with_engine(py, |engine| engine.fetch(SLICE))?;
+            if matches!(step, Ok(Step::TimedOut))
+                && let Some(limit_s) = warn_after_s
+                && begin.elapsed().as_secs_f64() >= limit_s
+                && let Some(stall) = py.detach(|| self.control.stall())
+            {
+                log::warn!("{}; stats()[\"threads\"] lists all threads", stall.in_full(begin.elapsed()));
+                warn_after_s = self.stall_warning_s.map(|first_s| AGAIN * first_s).filter(|&s| s > limit_s);
+            }
             // The state for a signal handler, and for the case that it raises: the batch belongs to the
             // engine until no handler can run.
             logging::emit(py)?;
@@ -188,18 +210,27 @@ impl<S: Source, K: Task> Face<S, K> {
 
     /// Counts, times and verdict.
     pub fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // After a fork a lock may stay locked forever.
-        let queues = if self.is_forked() { Queues::default() } else { py.detach(|| self.control.queues()) };
-        stats::dict(py, &self.counters, queues)
+        // After a fork a lock may stay locked forever, and there are no threads.
+        let (queues, threads) = match self.is_forked() {
+            true => (Queues::default(), Vec::new()),
+            false => py.detach(|| (self.control.queues(), self.control.threads())),
+        };
+        stats::dict(py, &self.counters, queues, &threads)
     }
 
-    /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so it
-    /// works after a fork.
+    /// What limits the loader, with a separator in front, once there was a batch; and while a call waits,
+    /// why. Waits for no lock in a fork.
     pub fn verdict(&self) -> String {
-        match self.counters.read().batches {
+        let mut text = match self.counters.read().batches {
             0 => String::new(),
             _ => format!("; {}", self.counters.verdict()),
+        };
+        if !self.is_forked()
+            && let Some(stall) = Python::attach(|py| py.detach(|| self.control.stall()))
+        {
+            text += &format!("; {}", stall.in_short());
         }
+        text
     }
 
     /// Traces the threads for `seconds` from now on.

@@ -169,6 +169,9 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 ///     Rows that are never read, and are left out or replaced like bad ones without counting as errors: the
 ///     path of a report by `forebay check`, or row numbers over all files. No position moves. For few rows
 ///     only: each position in an infinite stream has 16 substitutes.
+/// stall_warning_s : float, optional
+///     When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
+///     says which thread it waits for. Changes no batch. None: never.
 ///
 /// Raises
 /// ------
@@ -205,7 +208,7 @@ impl Loader {
         mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
         memory_budget=None, raw_channel_bytes=None, max_record_bytes=1073741824, max_decoded_seconds=86400.0, dtype="float32",
         layout="mel", n_frames=None, audio_column=None, label_column=None, mmap=false, allow_paths=None, on_error="skip", on_io_error="raise",
-        max_errors=None, max_consecutive_errors=None, exclude=None
+        max_errors=None, max_consecutive_errors=None, exclude=None, stall_warning_s=30.0
     ))]
     fn new(
         py: Python<'_>,
@@ -251,6 +254,7 @@ impl Loader {
         #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
+        stall_warning_s: Option<f64>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let sources = Sources::extract(arrow_files)?;
@@ -300,6 +304,7 @@ impl Loader {
                     max_errors,
                     max_consecutive_errors,
                 },
+                stall_warning_s,
             };
             let exclude = Exclude::extract(exclude)?;
             let mut problems = Vec::new();
@@ -353,7 +358,7 @@ impl Loader {
                 })
             })?;
             Ok(Self {
-                face: Face::new(engine),
+                face: Face::new(engine, config.stall_warning_s),
                 identity: state::identity(
                     &config,
                     &audio,
@@ -484,6 +489,11 @@ impl Loader {
     /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`,
     ///   `starved_p99_s`, how long `next()` waited for it, without the first batch of a pass; `start_s`, the
     ///   sum of the waits for first batches.
+    /// - `threads`, now, also while another thread waits in `next()`: a dict for each thread of the pass, or
+    ///   of the last one, and for the `consumer` (your loop), with `name`, `state`, `since` (seconds in this
+    ///   state), `item` (a row over all files; of the collator and the consumer a batch; if the state is
+    ///   "waiting for an example", its row), `shard` and `row` of such a row. None where there is none. Empty
+    ///   before the first batch, and in a fork. docs/hangs.md has the states.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.face.stats(py)
     }

@@ -2,7 +2,7 @@
 //!
 //! A thread of forebay never attaches to Python: it queues its records here, and calls that are attached
 //! anyway (`next()`, `errors()`, `close()`) emit them. The queue is bounded; when it is full the oldest
-//! record is dropped.
+//! record is dropped. Debug records take at most half of it.
 
 use std::{
     process, ptr,
@@ -56,8 +56,11 @@ impl Log for Sink {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            queue().records.force_push((record.level(), record.args().to_string()));
+        let queue = &queue().records;
+        // Those of many threads that start and end must not push a warning out.
+        let is_in_place = record.level() < Level::Debug || queue.len() < QUEUED / 2;
+        if self.enabled(record.metadata()) && is_in_place {
+            queue.force_push((record.level(), record.args().to_string()));
         }
     }
 

@@ -32,7 +32,7 @@ pub fn to_dict<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'p
         ($($parameter:ident)*) => { $(dict.set_item(stringify!($parameter), &config.$parameter)?;)* };
     }
     set! { order rank world_size n_streams drop_last era_length n_readers prefetch_batches cpu_budget memory_budget raw_channel_bytes }
-    set! { max_record_bytes max_decoded_seconds dtype layout n_frames mmap }
+    set! { max_record_bytes max_decoded_seconds dtype layout n_frames mmap stall_warning_s }
     set_policy(&dict, &config.policy)?;
     Ok(dict)
 }

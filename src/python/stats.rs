@@ -1,11 +1,19 @@
 //! The figures of a loader as dicts.
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList},
+};
 
-use crate::engine::{Counters, Delivered, Queues, Report, StageTimes, Times};
+use crate::engine::{Counters, Delivered, Queues, Report, StageTimes, ThreadState, Times};
 
 /// What `Loader.stats()` returns.
-pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResult<Bound<'py, PyDict>> {
+pub fn dict<'py>(
+    py: Python<'py>,
+    counters: &Counters,
+    queues: Queues,
+    threads: &[ThreadState],
+) -> PyResult<Bound<'py, PyDict>> {
     let stats = counters.read();
     let Report { stages, ready, starved, start_s, n_workers, prefetch_batches, verdict } = counters.report();
     let dict = PyDict::new(py);
@@ -51,6 +59,18 @@ pub fn dict<'py>(py: Python<'py>, counters: &Counters, queues: Queues) -> PyResu
         times.set_item(format!("{name}_p99_s"), p99_s)?;
     }
     dict.set_item("batch_times", times)?;
+    let list = PyList::empty(py);
+    for ThreadState { name, doing, since, item, place, .. } in threads {
+        let thread = PyDict::new(py);
+        thread.set_item("name", &**name)?;
+        thread.set_item("state", doing)?;
+        thread.set_item("since", since.as_secs_f64())?;
+        thread.set_item("item", item)?;
+        thread.set_item("shard", place.as_ref().map(|(shard, _)| shard.display().to_string()))?;
+        thread.set_item("row", place.as_ref().map(|&(_, row)| row))?;
+        list.append(thread)?;
+    }
+    dict.set_item("threads", list)?;
     Ok(dict)
 }
 

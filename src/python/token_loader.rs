@@ -124,6 +124,8 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///     is raised; see `Loader`.
 /// exclude : path or sequence of int, optional
 ///     Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
+/// stall_warning_s : float, optional
+///     Seconds of waiting after which `next()` logs which thread it waits for; see `Loader`. None: never.
 ///
 /// Raises
 /// ------
@@ -160,7 +162,7 @@ impl TokenLoader {
         n_streams=None, stride=None, shuffle_min_size=None, drop_last=false, dtype="int64", extras=None, pattern=None,
         special_tokens=None, bos_id=None, prefetch_batches=3, raw_channel_size=256, cpu_budget=None,
         raw_channel_bytes=536870912, on_error="skip", on_io_error="raise", max_errors=None, max_consecutive_errors=None,
-        exclude=None
+        exclude=None, stall_warning_s=30.0
     ))]
     fn new(
         py: Python<'_>,
@@ -197,6 +199,7 @@ impl TokenLoader {
         #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
+        stall_warning_s: Option<f64>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
@@ -227,6 +230,7 @@ impl TokenLoader {
                     max_errors,
                     max_consecutive_errors,
                 },
+                stall_warning_s,
             };
             let exclude = Exclude::extract(exclude)?;
             let paths =
@@ -269,11 +273,11 @@ impl TokenLoader {
                 drop_last = drop_last, dtype = &config.dtype, extras = &config.extras, pattern = pattern,
                 special_tokens = special_tokens, bos_id = bos_id, prefetch_batches = config.prefetch_batches,
                 raw_channel_size = raw_channel_size, cpu_budget = cpu_budget, raw_channel_bytes = raw_channel_bytes,
-                exclude = (!exclude.is_empty()).then_some(&*exclude),
+                exclude = (!exclude.is_empty()).then_some(&*exclude), stall_warning_s = stall_warning_s,
             }
             set_policy(&arguments, &config.policy)?;
             Ok(Self {
-                face: Face::new(engine),
+                face: Face::new(engine, config.stall_warning_s),
                 identity: identity(&config, text_column, fingerprint, &source, &exclude),
                 source,
                 task,

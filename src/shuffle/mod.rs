@@ -182,6 +182,11 @@ impl<T> ConcurrentShuffleBuffer<T> {
         }
     }
 
+    /// The ticket of the next draw, once it was asked for.
+    pub fn wanted(&self) -> Option<u64> {
+        self.lock().wanted
+    }
+
     /// How many outcomes are inside.
     pub fn len(&self) -> usize {
         self.lock().inside.len()

@@ -22,9 +22,10 @@ use bytes::Bytes;
 use crate::{
     Error, ErrorKind, Result,
     dataset::{Dataset, Length},
+    engine::{State, during},
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
-    record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
+    record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task, Words},
 };
 
 /// The batches of a pass whose end is not known.
@@ -261,6 +262,7 @@ pub struct SharedTask(pub Arc<DatasetTask>);
 impl Task for SharedTask {
     /// The one that it works at, and one that waits to be handed over.
     const ON_HAND: u64 = 2;
+    const WORDS: Words = Words { work: "reading documents", item: "batch" };
 
     type Maker = RowMaker;
     type Collate = Handover;
@@ -289,7 +291,7 @@ impl RowMaker {
         let share = &task.share;
         // Whether the batch is a full one only its last row tells.
         let end = batch.saturating_add(1).saturating_mul(share.global_batch());
-        let length = dataset.wait(epoch, end, is_stopped)?;
+        let length = during(State::Rows, || dataset.wait(epoch, end, is_stopped))?;
         if !length.is_final && length.rows < end {
             return Err(Error::new(ErrorKind::Closed, "the pass was left while it waited for rows"));
         }

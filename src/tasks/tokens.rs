@@ -13,7 +13,7 @@ use crate::{
     decode::tokenizer::{Encoder, Tokenizer},
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
-    record::{Batches, ExampleMaker, Record, Task},
+    record::{Batches, ExampleMaker, Record, Task, Words},
 };
 
 /// Spare vectors that are kept at most, and the largest one, in tokens.
@@ -83,6 +83,8 @@ impl fmt::Debug for TokenTask {
 }
 
 impl Task for TokenTask {
+    const WORDS: Words = Words { work: "tokenizing", ..Words::DEFAULT };
+
     type Maker = TokenMaker;
     type Collate = TokenCollate;
 

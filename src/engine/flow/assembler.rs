@@ -17,6 +17,7 @@ use crate::{
         failures::policy::{Policy, Tally},
         flow::demand::{Aside, Substitute},
         flow::run::{FromAside, Shared},
+        observe::activity::State,
         observe::meter::Stopwatch,
         observe::stats::{Counters, Delivered},
     },
@@ -111,7 +112,7 @@ impl<C: Collate> Assembler<C> {
         tally: Tally,
     ) -> Self {
         let Counters { meters, trace, .. } = &*shared.counters;
-        let watch = Stopwatch::start(&meters.collate, trace, "forebay-collator");
+        let watch = Stopwatch::start(&meters.collate, trace, shared.activities.collator());
         let pending = held.iter().map(Vec::len).sum();
         let returning = |held: Vec<Held>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
@@ -301,7 +302,9 @@ impl<C: Collate> Assembler<C> {
             let popped = match buffer.try_pop(Duration::ZERO) {
                 Popped::TimedOut => {
                     let waited = &self.shared.counters.meters.examples;
-                    self.watch.wait(waited, || buffer.try_pop(left))
+                    self.watch.of(Some(stream as u64));
+                    let what = [stream as u64, self.draws[stream]];
+                    self.watch.wait_on(State::Example, what, waited, || buffer.try_pop(left))
                 }
                 popped => popped,
             };
@@ -340,7 +343,9 @@ impl<C: Collate> Assembler<C> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             let waited = &self.shared.counters.meters.examples;
-            match self.watch.wait(waited, || self.asides.recv_timeout(left)) {
+            let state = if self.returning.is_empty() { State::Substitute } else { State::Held };
+            let what = [self.batch, self.pending as u64];
+            match self.watch.wait_on(state, what, waited, || self.asides.recv_timeout(left)) {
                 Ok((Aside::Held { stream, nth, .. }, outcome)) => {
                     self.pending -= 1;
                     self.returning[stream][nth].example = Some(outcome.map_err(lost)?);

@@ -18,7 +18,8 @@ use crate::{
         Plan,
         failures::policy::Tally,
         flow::assembler::{Assembler, Begin, Complete, Step, closed},
-        flow::run::{Run, Shared, guard},
+        flow::run::{Run, Shared},
+        observe::activity::State,
         observe::stats::{Counters, Delivered, cores},
         observe::trace::Track,
         threads::autoscale::{Autoscaler, Sums, cpu_s},
@@ -121,13 +122,9 @@ impl<C: Collate + 'static> Pass<C> {
         let now = Instant::now();
         let sums = sums(counters, now);
         let autoscaler = Autoscaler::new(plan.auto, plan.numbers(), cores(), counters.numbers(), now, sums);
-        let shared = run.shared.clone();
-        run.threads.spawn("forebay-collator".into(), move || {
-            guard(&shared, |shared| {
-                let collator =
-                    Collator { shared, assembler, autoscaler, to_user, room, stopped: ends.stopped };
-                collator.make_ahead();
-            });
+        run.spawn(run.shared.activities.collator().clone(), move |shared, _| {
+            let collator = Collator { shared, assembler, autoscaler, to_user, room, stopped: ends.stopped };
+            collator.make_ahead();
         })?;
         Ok(Self {
             run,
@@ -212,6 +209,12 @@ impl<C: Collate> Pass<C> {
         }
         let received = match made.try_recv() {
             Err(TryRecvError::Empty) => {
+                let consumer = self.run.shared.activities.consumer();
+                // A wait in slices is one.
+                if consumer.state() != State::Batch {
+                    consumer.on(self.next);
+                    consumer.enter(State::Batch, asked);
+                }
                 let (received, time) = counters.meters.hunger.wait(asked, || made.recv_timeout(timeout));
                 self.starved += time;
                 if counters.trace.is_on() {
@@ -222,6 +225,9 @@ impl<C: Collate> Pass<C> {
             }
             received => received.map_err(|_| RecvTimeoutError::Disconnected),
         };
+        if !matches!(received, Err(RecvTimeoutError::Timeout)) {
+            self.run.shared.activities.consumer().enter(State::Loop, Instant::now());
+        }
         match received {
             Ok(Made { outcome, bad, rest, at }) => {
                 self.rest = self.rest + rest;
@@ -320,6 +326,7 @@ impl<C: Collate> Collator<'_, C> {
         let mut bad = Vec::new();
         while self.await_room() {
             let (begin, number) = (self.assembler.watch.mark(), self.assembler.batch());
+            self.assembler.watch.on(number);
             let outcome = loop {
                 match self.assembler.next(SLICE, |error| bad.push(error)) {
                     Ok(Step::TimedOut) => self.adapt(Instant::now()),
@@ -348,7 +355,7 @@ impl<C: Collate> Collator<'_, C> {
         // One is under way.
         let has_room = || shared.ready.load(Ordering::Acquire) < shared.counters.numbers().prefetch;
         has_room()
-            || self.assembler.watch.wait(&shared.counters.meters.room, || {
+            || self.assembler.watch.wait(State::Room, &shared.counters.meters.room, || {
                 loop {
                     select! {
                         recv(room) -> taken => if taken.is_err() { return false },

@@ -11,6 +11,7 @@ use std::{
 
 use crate::engine::{
     flow::admission::{Admission, Next},
+    observe::activity::State,
     observe::meter::{Stopwatch, Total},
 };
 use crate::order::Draw;
@@ -191,8 +192,9 @@ impl Demand {
                 }
                 Err(Idle::Wait) => {
                     wants.waiting += 1;
-                    wants = watch
-                        .wait(waited, || self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner));
+                    wants = watch.wait(State::Credit, waited, || {
+                        self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner)
+                    });
                     wants.waiting -= 1;
                 }
             }

@@ -18,7 +18,13 @@ use std::{
 
 use crate::{
     Result,
-    engine::{flow::assembler::closed, flow::channel_limit, flow::run::Shared, observe::meter::Stopwatch},
+    engine::{
+        flow::assembler::closed,
+        flow::channel_limit,
+        flow::run::Shared,
+        observe::activity::{Activity, State},
+        observe::meter::Stopwatch,
+    },
     record::{Gate, Granted, Permit},
 };
 
@@ -37,6 +43,7 @@ pub(crate) struct ReaderGate<E> {
     /// Whether `asked` may have content.
     has_asked: AtomicBool,
     asked: Mutex<Asked>,
+    activity: Arc<Activity>,
 }
 
 /// The requests of a read.
@@ -65,7 +72,7 @@ pub(crate) struct Grants {
 }
 
 impl<E> ReaderGate<E> {
-    pub(crate) fn new(shared: Arc<Shared<E>>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<E>>, activity: Arc<Activity>) -> Self {
         Self {
             shared,
             number: AtomicU64::new(NONE),
@@ -73,6 +80,7 @@ impl<E> ReaderGate<E> {
             is_covered: AtomicBool::new(false),
             has_asked: AtomicBool::new(false),
             asked: Mutex::default(),
+            activity,
         }
     }
 
@@ -122,9 +130,16 @@ impl<E> ReaderGate<E> {
 
     fn wait<T>(&self, what: For, wait: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
+        let state = match what {
+            For::Turn => State::Turn,
+            For::Bytes => State::Memory,
+        };
+        self.activity.enter(state, begin);
         let outcome = wait();
+        let time = begin.elapsed();
+        self.activity.work(begin + time);
         self.has_asked.store(true, Relaxed);
-        self.asked().waits.push((what, begin, begin.elapsed()));
+        self.asked().waits.push((what, begin, time));
         outcome
     }
 

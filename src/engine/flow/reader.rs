@@ -14,6 +14,7 @@ use crate::{
         flow::permits::{Grants, ReaderGate},
         flow::plan::MOST_READERS,
         flow::run::{Admitted, Answer, FromAside, Shared, Slot, located},
+        observe::activity::State,
         observe::meter::Stopwatch,
         observe::stats::Counters,
     },
@@ -111,11 +112,13 @@ impl<S: Source, K: Task> Reader<S, K> {
             else {
                 return;
             };
-            self.gate.begin(match errand {
+            let number = match errand {
                 Errand::Run { number, .. } => in_turn.then_some(number),
                 Errand::Ticket { number, .. } => number.filter(|_| in_turn),
                 Errand::Aside(_) => None,
-            });
+            };
+            self.gate.begin(number);
+            self.watch.of(number);
             let goes_on = match errand {
                 Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
                 Errand::Ticket { stream, ticket, number } => {
@@ -159,6 +162,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
         let Assignment { row, run, seed, epoch } = assigned;
         let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
+        self.watch.on(row);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));
         let grants = self.gate.take(&mut self.watch);
@@ -205,7 +209,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
         let sequencer = &self.shared.sequencer;
         (sequencer.has_come(number)
-            || self.watch.wait(&self.shared.counters.meters.turn, || sequencer.wait(number)))
+            || self.watch.wait(State::Turn, &self.shared.counters.meters.turn, || sequencer.wait(number)))
             && hand.drain(..).all(|fetched| self.hand_over(fetched))
     }
 
@@ -237,7 +241,9 @@ impl<S: Source, K: Task> Reader<S, K> {
                 let record = Record { bytes, values, index: row, seed, epoch };
                 let own = self.gate.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
-                    || self.watch.wait(&counters.meters.bytes, || channel_limit.acquire(size, own));
+                    || self
+                        .watch
+                        .wait(State::Memory, &counters.meters.bytes, || channel_limit.acquire(size, own));
                 if !is_admitted || !self.send(Admitted { record, bytes: size, answer }) {
                     return false;
                 }
@@ -258,7 +264,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 Err(TrySendError::Full(admitted)) => admitted,
             };
             // The first time this returns at once, and the channel is asked again.
-            if !self.watch.wait(&counters.meters.channel, || bytes.rest(released)) {
+            if !self.watch.wait(State::Channel, &counters.meters.channel, || bytes.rest(released)) {
                 return false;
             }
             released = bytes.released();

@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -26,7 +27,9 @@ use crate::{
         flow::reader::{Reader, Reading},
         flow::sequencer::Sequencer,
         flow::worker::{Input, Worker},
+        observe::activity::{Activities, Activity, Role, State, ThreadState},
         observe::meter::Stopwatch,
+        observe::stall::Snapshot,
         observe::stats::{Counters, Queues},
         threads::owned::Threads,
         threads::parking::Parking,
@@ -53,6 +56,11 @@ pub(crate) struct Shared<E> {
     /// Dropped to end a wait for the channel.
     open: Mutex<Option<Sender<()>>>,
     fatal: OnceLock<Error>,
+    pub(crate) activities: Arc<Activities>,
+    /// For what the collator waits for.
+    schedule: Schedule,
+    /// The shard of a row, and the row in it; None where items are no rows.
+    place: Box<dyn Fn(u64) -> Option<(Arc<Path>, u64)> + Send + Sync>,
 }
 
 impl<E> Shared<E> {
@@ -77,6 +85,23 @@ impl<E> Shared<E> {
         let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
         let batches = self.ready.load(Ordering::Relaxed);
         Queues { records, record_bytes, read_bytes: (self.bytes_in_use)(), examples, batches }
+    }
+
+    /// What the threads are doing, and what decides who waits for whom.
+    pub(crate) fn look(&self) -> Snapshot {
+        let mut threads = self.activities.look();
+        for thread in &mut threads {
+            let ThreadState { role, state, detail, item, place, .. } = thread;
+            if let (State::Example, Some(stream)) = (*state, *detail) {
+                let ticket = self.buffers.get(stream as usize).and_then(ConcurrentShuffleBuffer::wanted);
+                *item = ticket.map(|ticket| self.schedule.clone().assign(stream as usize, ticket).row);
+            }
+            if matches!(role, Role::Reader | Role::Worker) || *state == State::Example {
+                *place = item.and_then(&self.place);
+            }
+        }
+        let words = self.activities.words;
+        Snapshot { threads, n_queued: self.bytes.held().0, turn: self.sequencer.errand(), words }
     }
 
     /// What ended the run, if it was not the user.
@@ -223,6 +248,7 @@ impl<E: Send + 'static> Run<E> {
             buffers.push(ConcurrentShuffleBuffer::over(credit, window)?);
         }
         let (open, stopped) = crossbeam_channel::bounded(0);
+        let words = K::WORDS;
         let shared = Arc::new(Shared {
             buffers,
             demand: Demand::new(accounts, asides(held), first_runs, most_runs),
@@ -238,18 +264,24 @@ impl<E: Send + 'static> Run<E> {
             stopped: AtomicBool::new(false),
             open: Mutex::new(Some(open)),
             fatal: OnceLock::new(),
+            activities: Arc::new(Activities::new(n_readers, plan.n_workers, words)),
+            schedule: schedule.clone(),
+            place: {
+                let source = source.clone();
+                Box::new(move |row| (words.item == "row").then(|| source.locate(row)))
+            },
         });
         let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
         let (asides_tx, asides) = crossbeam_channel::unbounded();
         // Dropped on error, `run` ends what was started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..n_readers {
-            let name = if n == 0 { "forebay-io".into() } else { format!("forebay-io-{n}") };
+            let activity = shared.activities.reader(n);
             // One thread alone keeps its place in each stream; of several, each reads a block to its end.
             let places = if n_readers == 1 { schedule.n_streams() } else { 1 };
-            let gate = Arc::new(ReaderGate::new(shared.clone()));
+            let gate = Arc::new(ReaderGate::new(shared.clone(), activity.clone()));
             let reader = Reader {
-                watch: Stopwatch::start(&counters.meters.read, &counters.trace, name.as_str()),
+                watch: Stopwatch::start(&counters.meters.read, &counters.trace, activity),
                 task: task.clone(),
                 source: source.clone(),
                 records: (0..places)
@@ -267,30 +299,43 @@ impl<E: Send + 'static> Run<E> {
                 to_workers: to_workers.clone(),
                 asides: asides_tx.clone(),
             };
-            let shared = shared.clone();
-            run.threads.spawn(name, move || guard(&shared, |_| reader.run()))?;
+            run.spawn(activity.clone(), move |_, _| reader.run())?;
         }
         #[cfg(debug_assertions)]
         let injected = crate::engine::threads::inject::Injected::current();
         for n in 0..plan.n_workers {
-            let (source, task, shared) = (source.clone(), task.clone(), run.shared.clone());
+            let (source, task) = (source.clone(), task.clone());
             let input = Input { records: records.clone(), stopped: stopped.clone() };
-            run.threads.spawn(format!("forebay-worker-{n}"), move || {
-                guard(&shared, |shared| {
-                    Worker {
-                        n,
-                        shared,
-                        source: &*source,
-                        task: &*task,
-                        input,
-                        #[cfg(debug_assertions)]
-                        injected,
-                    }
-                    .run();
-                });
+            run.spawn(shared.activities.worker(n).clone(), move |shared, activity| {
+                Worker {
+                    n,
+                    shared,
+                    source: &*source,
+                    task: &*task,
+                    input,
+                    #[cfg(debug_assertions)]
+                    injected,
+                    activity,
+                }
+                .run();
             })?;
         }
         Ok((run, Ends { asides, stopped }))
+    }
+}
+
+impl<E: Send + 'static> Run<E> {
+    /// Starts the thread of `activity`.
+    pub(crate) fn spawn(
+        &mut self,
+        activity: Arc<Activity>,
+        work: impl FnOnce(&Arc<Shared<E>>, &Arc<Activity>) + Send + 'static,
+    ) -> Result<()> {
+        let shared = self.shared.clone();
+        self.threads.spawn(activity.name().to_string(), move || {
+            let _ends = activity.begin();
+            guard(&shared, |shared| work(shared, &activity));
+        })
     }
 }
 
@@ -316,8 +361,8 @@ impl<E> Drop for Run<E> {
     }
 }
 
-/// Sequencer a panic of a thread into the run's end.
-pub(crate) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
+/// Turns a panic of a thread into the run's end.
+fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
         shared.fail(panicked(&*panic));
     }

@@ -29,6 +29,11 @@ impl Sequencer {
         self.lock().errand == errand
     }
 
+    /// The errand whose turn it is.
+    pub fn errand(&self) -> u64 {
+        self.lock().errand
+    }
+
     /// Waits for the turn of `errand`; false once closed.
     pub fn wait(&self, errand: u64) -> bool {
         let mut state = self.lock();

@@ -1,12 +1,16 @@
 //! A worker: makes an example of each record that comes, and rests while it is not called.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use crossbeam_channel::{Receiver, TryRecvError, select};
 
 use crate::engine::{
     ExampleOf,
     flow::run::{Admitted, Shared, located, panicked},
+    observe::activity::{Activity, State},
     observe::meter::Stopwatch,
     observe::stats::Counters,
 };
@@ -40,6 +44,7 @@ pub(crate) struct Worker<'a, S, K: Task> {
     pub(crate) input: Input<ExampleOf<K>>,
     #[cfg(debug_assertions)]
     pub(crate) injected: Injected,
+    pub(crate) activity: &'a Arc<Activity>,
 }
 
 impl<S: Source, K: Task> Worker<'_, S, K> {
@@ -47,10 +52,11 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
     pub(crate) fn run(self) {
         let Self { n, shared, .. } = self;
         let meters = &shared.counters.meters;
-        let name = format!("forebay-worker-{n}");
-        let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, name);
+        let mut watch = Stopwatch::start(&meters.decode, &shared.counters.trace, self.activity);
         loop {
-            if !shared.parking.is_called(n) && !watch.wait(&meters.rest, || shared.parking.rest(n)) {
+            if !shared.parking.is_called(n)
+                && !watch.wait(State::Parked, &meters.rest, || shared.parking.rest(n))
+            {
                 return;
             }
             if !self.take_turn(&mut watch) {
@@ -67,10 +73,11 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
         let meters = &shared.counters.meters;
         loop {
             let received = match input.records.try_recv() {
-                Err(TryRecvError::Empty) => watch.wait(&meters.records, || input.next()),
+                Err(TryRecvError::Empty) => watch.wait(State::Record, &meters.records, || input.next()),
                 received => received.ok(),
             };
             let Some(Admitted { record, bytes, answer }) = received else { return false };
+            watch.on(record.index);
             shared.bytes.release(bytes);
             if shared.is_stopped() {
                 return false;

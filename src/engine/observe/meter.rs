@@ -19,7 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::engine::observe::trace::{Trace, Track};
+use crate::engine::observe::{
+    activity::{Activity, Role, State},
+    trace::{Trace, Track},
+};
 
 /// Octaves of the histogram.
 const OCTAVES: usize = 40;
@@ -199,22 +202,72 @@ pub(crate) struct Stopwatch {
     work: &'static str,
     trace: Arc<Trace>,
     track: Track,
+    /// What others see of the thread.
+    activity: Arc<Activity>,
+    /// The last wait in slices: its state, what it was for, its begin.
+    sliced: (State, [u64; 2], Instant),
 }
 
 impl Stopwatch {
-    /// For the thread called `thread`, whose work goes to `meter`.
-    pub(crate) fn start(meter: &Meter, trace: &Arc<Trace>, thread: impl Into<Arc<str>>) -> Self {
+    /// For the thread of `activity`, whose work goes to `meter`.
+    pub(crate) fn start(meter: &Meter, trace: &Arc<Trace>, activity: &Arc<Activity>) -> Self {
         let now = Instant::now();
-        let track = trace.track(thread);
-        Self { lap: now, waited: Duration::ZERO, mark: now, work: meter.name(), trace: trace.clone(), track }
+        Self {
+            lap: now,
+            waited: Duration::ZERO,
+            mark: now,
+            work: meter.name(),
+            trace: trace.clone(),
+            track: trace.track(activity.name().clone()),
+            activity: activity.clone(),
+            sliced: (State::Starting, [0; 2], now),
+        }
     }
 
-    /// Waits; the time goes to `total`.
-    pub(crate) fn wait<T>(&mut self, total: &Total, wait: impl FnOnce() -> T) -> T {
+    /// Waits, seen in `state`; the time goes to `total`.
+    pub(crate) fn wait<T>(&mut self, state: State, total: &Total, wait: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
+        self.wait_since(state, begin, begin, total, wait)
+    }
+
+    /// As [`Stopwatch::wait`], for a slice of a wait: slices for the same `what` are seen as one.
+    pub(crate) fn wait_on<T>(
+        &mut self,
+        state: State,
+        what: [u64; 2],
+        total: &Total,
+        wait: impl FnOnce() -> T,
+    ) -> T {
+        let begin = Instant::now();
+        if (state, what) != (self.sliced.0, self.sliced.1) {
+            self.sliced = (state, what, begin);
+        }
+        self.wait_since(state, self.sliced.2, begin, total, wait)
+    }
+
+    fn wait_since<T>(
+        &mut self,
+        state: State,
+        since: Instant,
+        begin: Instant,
+        total: &Total,
+        wait: impl FnOnce() -> T,
+    ) -> T {
+        self.activity.enter(state, since);
         let outcome = wait();
         self.waited(total, begin, begin.elapsed());
+        self.activity.work(self.mark);
         outcome
+    }
+
+    /// The thread works on `item` from now on.
+    pub(crate) fn on(&self, item: u64) {
+        self.activity.on(item);
+    }
+
+    /// It draws from `stream`, or does the errand of that number.
+    pub(crate) fn of(&self, detail: Option<u64>) {
+        self.activity.of(detail);
     }
 
     /// Counts a wait that is over, and began after the last one.
@@ -236,6 +289,7 @@ impl Stopwatch {
             self.trace.span(&self.track, self.work, self.mark..now, Some(number));
         }
         (self.lap, self.mark, self.waited) = (now, now, Duration::ZERO);
+        self.activity.work(now);
         now
     }
 
@@ -257,11 +311,13 @@ impl Stopwatch {
 #[doc(hidden)]
 pub fn meter_examples(examples: u64) -> Duration {
     let (meter, total, trace) = (Meter::new("work"), Total::new("wait"), Arc::default());
-    let mut watch = Stopwatch::start(&meter, &trace, "bench");
     let begin = Instant::now();
+    let activity = Arc::new(Activity::new("bench", Role::Worker, begin));
+    let mut watch = Stopwatch::start(&meter, &trace, &activity);
     for number in 0..examples {
-        (0..3).for_each(|_| watch.wait(&total, || ()));
+        (0..3).for_each(|_| watch.wait(State::Record, &total, || ()));
         for _ in 0..2 {
+            watch.on(number);
             watch.item(&meter, number);
         }
     }
@@ -307,8 +363,9 @@ mod tests {
     fn waits_are_no_work() {
         let (meter, total) = (Meter::new("work"), Total::new("wait"));
         let begin = Instant::now();
-        let mut watch = Stopwatch::start(&meter, &Arc::default(), "a thread");
-        watch.wait(&total, || thread::sleep(Duration::from_millis(30)));
+        let activity = Arc::new(Activity::new("a thread", Role::Worker, begin));
+        let mut watch = Stopwatch::start(&meter, &Arc::default(), &activity);
+        watch.wait(State::Record, &total, || thread::sleep(Duration::from_millis(30)));
         watch.item(&meter, 0);
         let (waited, worked, elapsed) = (total.seconds(), meter.busy_s(), begin.elapsed().as_secs_f64());
         assert!(waited >= 0.03 && waited + worked < elapsed + 1e-9, "{waited} + {worked} of {elapsed}");

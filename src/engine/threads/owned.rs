@@ -22,10 +22,11 @@ struct Running {
 }
 
 /// Counts its thread down, however the thread ends.
-struct Ends(Arc<Running>);
+struct Ends(Arc<Running>, Arc<str>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
+        log::debug!("{} ends", self.1);
         *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.ended.notify_all();
     }
@@ -87,10 +88,11 @@ impl Threads {
     /// [`ErrorKind::Io`] if the system has no thread to give.
     pub fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
         *self.running.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        let ends = Ends(self.running.clone());
+        let ends = Ends(self.running.clone(), name.as_str().into());
         let handle = thread::Builder::new()
             .name(name)
             .spawn(move || {
+                log::debug!("{} starts", ends.1);
                 let _ends = ends;
                 float_mode::set_default();
                 work();

@@ -5,6 +5,7 @@ A library that is preloaded makes them so (`stall.c`); it needs a C compiler. `t
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -174,3 +175,46 @@ def test_a_pipe_in_a_row_is_refused(tmp_path: Path) -> None:
         [error] = loader.errors()
         assert (error["row"], error["kind"]) == (3, "unreadable")
         assert "pipe.wav" in error["reason"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["Loader", "TokenLoader"])
+def test_a_read_that_does_not_return_is_named(name: str, mixed_folder: Path, stalling: dict[str, str]) -> None:
+    """In the record, in the repr, and in `stats()`; also after close(), which lets go of the thread."""
+    scene = f"""
+        loader = LOADERS[{name!r}](stall_warning_s=0.05)
+        next(loader)
+        stalled.touch()
+        while not any("has been reading row" in line for line in logged):
+            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+            try:
+                while True:
+                    next(loader)
+            except KeyboardInterrupt:
+                pass
+        def take_until_closed():
+            try:
+                take(loader)
+            except forebay.ForebayError:
+                pass
+        caller = threading.Thread(target=take_until_closed)
+        caller.start()
+        while "has been reading row" not in repr(loader):
+            time.sleep(0.01)
+        text = repr(loader)
+        found = [thread for thread in loader.stats()["threads"] if thread["state"] == "reading"]
+        loader.close()
+        caller.join()
+        after = [thread["state"] for thread in loader.stats()["threads"]]
+        stalled.unlink()
+        report(text=text, found=found, after=after, logged=logged, end=seconds_to_end())
+    """
+    measured = play(STALLS + textwrap.dedent(scene), mixed_folder, environment=stalling)
+    said = r"(forebay-io[-\d]*) has been reading row (\d+) for \d+\.\d s \(row \d+ of (.+)\)"
+    lines = [found for line in measured["logged"] if (found := re.search(said, line))]
+    assert lines
+    assert Path(lines[0][3]).parent == mixed_folder
+    found = re.search(r"; next\(\) waits \d+\.\d s for batch \d+: " + said, measured["text"])
+    assert found is not None, measured["text"]
+    assert found[1] in {thread["name"] for thread in measured["found"]}
+    assert set(measured["after"]) == {"reading", "ended", "in the loop"}

@@ -40,6 +40,7 @@ KEYWORDS = {
     "max_errors": None,
     "max_consecutive_errors": None,
     "exclude": None,
+    "stall_warning_s": 30.0,
 }
 
 
