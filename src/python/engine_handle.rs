@@ -1,14 +1,16 @@
-//! The part of the Python interface that all loaders share: it detaches, waits in slices, checks signals, and
-//! ends the threads.
+//! An engine owned by Python: calls detach, wait in slices and check signals; dropping it ends the threads.
 //!
-//! A pyclass owns one [`Face`] and adds its parameters, the dict of a batch, and the meaning of a state.
+//! [`EngineHandle`] has the calls that depend on the type of a batch, [`AnyEngine`] all others, so that the
+//! methods of all loaders are written once, in `loader_base.rs`.
 
 use std::{
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+use numpy::PyUntypedArray;
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList},
@@ -23,7 +25,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::{BatchOf, Control, Counters, Engine, ExampleOf, Queues, Step},
+    engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, Queues, Step},
     record::{Source, Task},
     source::Shard,
 };
@@ -31,15 +33,62 @@ use crate::{
 /// The longest time that the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
+/// An engine owned by Python, whatever its batches are. Methods raise `ForebayError` in a fork, unless they say
+/// otherwise.
+pub trait AnyEngine: Send + Sync {
+    /// Whether the engine was closed; also in a fork.
+    fn is_closed(&self) -> bool;
+
+    /// Ends all threads; does nothing in a fork.
+    fn close(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Begins a pass as [`Engine::rewind`] does.
+    fn rewind(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// The number of the next batch.
+    fn batch(&self, py: Python<'_>) -> PyResult<u64>;
+
+    /// The pass.
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64>;
+
+    /// Chooses the next pass.
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()>;
+
+    /// Chooses the next batch.
+    fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()>;
+
+    /// Chooses the batches that are left out.
+    fn skip(&self, py: Python<'_>, ranges: &[Range<u64>]) -> PyResult<()>;
+
+    /// Puts back the batch that was taken last.
+    fn take_back(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// The position after the batches that were taken.
+    fn position(&self, py: Python<'_>) -> PyResult<Position>;
+
+    /// Continues at `position`.
+    fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()>;
+
+    /// Counts, times and verdict; in a fork those of its parent up to the fork, with empty queues.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
+
+    /// Traces the threads for `seconds` from now on.
+    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()>;
+
+    /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so it
+    /// works in a fork.
+    fn verdict(&self) -> String;
+}
+
 /// An engine owned by Python.
-pub struct Face<S: Source, K: Task> {
+pub struct EngineHandle<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
-    control: Arc<Control<ExampleOf<K>>>,
+    control: Arc<engine::Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     process: u32,
 }
 
-impl<S: Source, K: Task> Face<S, K> {
+impl<S: Source, K: Task> EngineHandle<S, K> {
     /// Wraps `engine`, whose threads end with the interpreter at the latest.
     pub fn new(engine: Engine<S, K>) -> Self {
         let control = engine.control();
@@ -53,7 +102,7 @@ impl<S: Source, K: Task> Face<S, K> {
     }
 
     /// The handle that ends the engine.
-    pub fn control(&self) -> &Arc<Control<ExampleOf<K>>> {
+    pub fn control(&self) -> &Arc<engine::Control<ExampleOf<K>>> {
         &self.control
     }
 
@@ -103,7 +152,7 @@ impl<S: Source, K: Task> Face<S, K> {
         }
     }
 
-    /// As [`Face::with_engine`], for work that can fail.
+    /// As [`EngineHandle::with_engine`], for work that can fail.
     pub fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -145,22 +194,6 @@ impl<S: Source, K: Task> Face<S, K> {
         })
     }
 
-    /// Puts back the batch that was taken last.
-    pub fn take_back(&self, py: Python<'_>) -> PyResult<()> {
-        self.with_engine(py, Engine::take_back)
-    }
-
-    /// Ends all threads.
-    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_forked() {
-            return Ok(());
-        }
-        // Before the engine is requested: this wakes a thread that has it.
-        py.detach(|| self.control.close());
-        self.with_engine(py, Engine::close)?;
-        logging::emit(py)
-    }
-
     /// The bad records as dicts; `path` finds a record's own path by its row number.
     pub fn errors<'py>(
         &self,
@@ -186,31 +219,6 @@ impl<S: Source, K: Task> Face<S, K> {
         Ok(list)
     }
 
-    /// Counts, times and verdict.
-    pub fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // After a fork a lock may stay locked forever.
-        let queues = if self.is_forked() { Queues::default() } else { py.detach(|| self.control.queues()) };
-        stats::dict(py, &self.counters, queues)
-    }
-
-    /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so it
-    /// works after a fork.
-    pub fn verdict(&self) -> String {
-        match self.counters.read().batches {
-            0 => String::new(),
-            _ => format!("; {}", self.counters.verdict()),
-        }
-    }
-
-    /// Traces the threads for `seconds` from now on.
-    pub fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
-        if !(0.0..=3600.0).contains(&seconds) {
-            let message = format!("seconds is {seconds}, must be 0 to 3600");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        self.ask(py, |engine| engine.trace(&path, Duration::from_secs_f64(seconds)))
-    }
-
     /// Measures the speed of an engine like this one with a loop that does nothing; `rows` counts the rows of
     /// a batch, `to_dict` makes the user's dict.
     pub fn headspace<'py>(
@@ -220,11 +228,7 @@ impl<S: Source, K: Task> Face<S, K> {
         rows: impl Fn(&BatchOf<K>) -> usize + Send + Copy + 'static,
         to_dict: impl FnOnce(BatchOf<K>) -> PyResult<Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        if !(0.0..=3600.0).contains(&seconds) {
-            let message = format!("seconds is {seconds}, must be 0 to 3600");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        let length = Duration::from_secs_f64(seconds);
+        let length = length(py, seconds)?;
         let aside = self.ask(py, |engine| engine.aside())?;
         remember(&aside.control());
         let control = self.control.clone();
@@ -245,7 +249,8 @@ impl<S: Source, K: Task> Face<S, K> {
             logging::emit(py)?;
             let views = PyDict::new(py);
             for (field, values) in &cached {
-                views.set_item(field, values.call_method0("view")?)?;
+                let is_array = values.cast::<PyUntypedArray>().is_ok();
+                views.set_item(field, if is_array { values.call_method0("view")? } else { values })?;
             }
             handed_out += 1;
         }
@@ -259,7 +264,77 @@ impl<S: Source, K: Task> Face<S, K> {
     }
 }
 
-impl<S: Source, K: Task> Drop for Face<S, K> {
+impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
+    fn is_closed(&self) -> bool {
+        self.control.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_forked() {
+            return Ok(());
+        }
+        // Before the engine is requested: this wakes a thread that has it.
+        py.detach(|| self.control.close());
+        self.with_engine(py, Engine::close)?;
+        logging::emit(py)
+    }
+
+    fn rewind(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, Engine::rewind)
+    }
+
+    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_engine(py, |engine| engine.batch())
+    }
+
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_engine(py, |engine| engine.epoch())
+    }
+
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        self.ask(py, |engine| engine.set_epoch(epoch))
+    }
+
+    fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()> {
+        self.ask(py, |engine| engine.seek(batch))
+    }
+
+    fn skip(&self, py: Python<'_>, ranges: &[Range<u64>]) -> PyResult<()> {
+        self.ask(py, |engine| engine.skip(ranges))
+    }
+
+    fn take_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_engine(py, Engine::take_back)
+    }
+
+    fn position(&self, py: Python<'_>) -> PyResult<Position> {
+        self.with_engine(py, |engine| engine.position())
+    }
+
+    fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()> {
+        self.ask(py, |engine| engine.restore(position.clone()))
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        // After a fork a lock may stay locked forever.
+        let queues = if self.is_forked() { Queues::default() } else { py.detach(|| self.control.queues()) };
+        stats::dict(py, &self.counters, queues)
+    }
+
+    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
+        let length = length(py, seconds)?;
+        self.ask(py, |engine| engine.trace(&path, length))
+    }
+
+    fn verdict(&self) -> String {
+        match self.counters.read().batches {
+            0 => String::new(),
+            _ => format!("; {}", self.counters.verdict()),
+        }
+    }
+}
+
+impl<S: Source, K: Task> Drop for EngineHandle<S, K> {
     fn drop(&mut self) {
         // After a fork nothing may be touched: locks that another thread held stay locked.
         if self.is_forked() {
@@ -276,6 +351,15 @@ impl<S: Source, K: Task> Drop for Face<S, K> {
             end();
         }
     }
+}
+
+/// A length of time that a user chose.
+fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    if (0.0..=3600.0).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    let message = format!("seconds is {seconds}, must be 0 to 3600");
+    Err(to_python(py, &Error::new(ErrorKind::Config, message)))
 }
 
 /// Shards as dicts.
