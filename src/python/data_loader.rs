@@ -134,7 +134,7 @@ impl DataLoader {
                 }
             };
             py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
-            Ok(LoaderBase::under(Self {
+            let loader = Self {
                 engine: EngineHandle::new(engine),
                 source,
                 task,
@@ -143,7 +143,8 @@ impl DataLoader {
                 is_endless: length.is_endless(),
                 text,
                 dataset: dataset.clone().unbind(),
-            }))
+            };
+            Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
 
@@ -173,20 +174,8 @@ impl DataLoader {
 }
 
 impl Loads for DataLoader {
-    fn name(&self) -> &'static str {
-        "forebay.cache.DataLoader"
-    }
-
     fn engine(&self) -> &dyn AnyEngine {
         &self.engine
-    }
-
-    fn share(&self) -> (i64, i64) {
-        (self.config.rank, self.config.world_size)
-    }
-
-    fn batch_size(&self) -> i64 {
-        self.config.batch_size
     }
 
     fn describe(&self) -> String {

@@ -33,48 +33,27 @@ use crate::{
 /// The longest time that the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
-/// An engine owned by Python, whatever its batches are. Methods raise `ForebayError` in a fork, unless they say
-/// otherwise.
+/// An engine owned by Python, whatever its batches are: the methods of [`Engine`]. They raise `ForebayError` in
+/// a fork, unless they say otherwise.
 pub trait AnyEngine: Send + Sync {
-    /// Whether the engine was closed; also in a fork.
+    /// Also in a fork.
     fn is_closed(&self) -> bool;
-
     /// Ends all threads; does nothing in a fork.
     fn close(&self, py: Python<'_>) -> PyResult<()>;
-
-    /// Begins a pass as [`Engine::rewind`] does.
     fn rewind(&self, py: Python<'_>) -> PyResult<()>;
-
-    /// The number of the next batch.
     fn batch(&self, py: Python<'_>) -> PyResult<u64>;
-
-    /// The pass.
     fn epoch(&self, py: Python<'_>) -> PyResult<u64>;
-
-    /// Chooses the next pass.
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()>;
-
-    /// Chooses the next batch.
     fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()>;
-
-    /// Chooses the batches that are left out.
     fn skip(&self, py: Python<'_>, ranges: &[Range<u64>]) -> PyResult<()>;
-
     /// Puts back the batch that was taken last.
     fn take_back(&self, py: Python<'_>) -> PyResult<()>;
-
-    /// The position after the batches that were taken.
     fn position(&self, py: Python<'_>) -> PyResult<Position>;
-
-    /// Continues at `position`.
     fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()>;
-
     /// Counts, times and verdict; in a fork those of its parent up to the fork, with empty queues.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
-
     /// Traces the threads for `seconds` from now on.
     fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()>;
-
     /// What limits the loader, with a separator in front, once there was a batch. Waits for no lock, so it
     /// works in a fork.
     fn verdict(&self) -> String;
@@ -360,6 +339,11 @@ fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     }
     let message = format!("seconds is {seconds}, must be 0 to 3600");
     Err(to_python(py, &Error::new(ErrorKind::Config, message)))
+}
+
+/// A number of things, as in "1 record" and "2 records".
+pub fn counted(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Shards as dicts.

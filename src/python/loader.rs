@@ -17,7 +17,7 @@ use pyo3::{
 use super::{
     allow_paths,
     arrays::array,
-    engine_handle::{AnyEngine, EngineHandle, shards},
+    engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
     exclude::Exclude,
     extract::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
@@ -347,7 +347,7 @@ impl Loader {
                     _ => error,
                 })
             })?;
-            Ok(LoaderBase::under(Self {
+            let loader = Self {
                 engine: EngineHandle::new(engine),
                 identity: state::identity(
                     &config,
@@ -362,7 +362,8 @@ impl Loader {
                 sources,
                 columns,
                 source,
-            }))
+            };
+            Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
 
@@ -493,29 +494,15 @@ impl Loader {
 }
 
 impl Loads for Loader {
-    fn name(&self) -> &'static str {
-        "forebay.Loader"
-    }
-
     fn engine(&self) -> &dyn AnyEngine {
         &self.engine
     }
 
-    fn share(&self) -> (i64, i64) {
-        (self.config.rank, self.config.world_size)
-    }
-
-    fn batch_size(&self) -> i64 {
-        self.config.batch_size
-    }
-
     fn describe(&self) -> String {
-        let plural = |n: u64| if n == 1 { "" } else { "s" };
-        let (records, shards) = (self.source.n_rows(), self.source.shards().len());
         format!(
-            "{records} record{} in {shards} shard{}, batches of {} x {:?} {}, {}",
-            plural(records),
-            plural(shards as u64),
+            "{} in {}, batches of {} x {:?} {}, {}",
+            counted(self.source.n_rows(), "record"),
+            counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
             self.shape,
             self.config.dtype,

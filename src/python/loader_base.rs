@@ -25,17 +25,8 @@ use crate::{
 
 /// What a kind of loader adds to the methods of [`LoaderBase`].
 pub trait Loads: Send + Sync {
-    /// The class with its module.
-    fn name(&self) -> &'static str;
-
     /// The engine.
     fn engine(&self) -> &dyn AnyEngine;
-
-    /// `rank` and `world_size`.
-    fn share(&self) -> (i64, i64);
-
-    /// Rows of a batch on this rank.
-    fn batch_size(&self) -> i64;
 
     /// The data and the batches, for `repr`.
     fn describe(&self) -> String;
@@ -90,23 +81,24 @@ pub trait Loads: Send + Sync {
 /// `ForebayError`.
 #[pyclass(module = "forebay", name = "LoaderBase", subclass, frozen, weakref)]
 pub struct LoaderBase {
-    kind: KindOf,
+    /// Finds the part of a loader that depends on its class.
+    kind: for<'a> fn(&'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads>,
+    batch_size: i64,
+    /// `rank` and `world_size`.
+    share: (i64, i64),
 }
 
-/// Finds the part of a loader that depends on its class.
-type KindOf = for<'a> fn(&'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads>;
-
 impl LoaderBase {
-    /// A new object of the class of `loader`.
-    pub fn under<T>(loader: T) -> PyClassInitializer<T>
+    /// A new object of the class of `loader`, with batches of `batch_size` rows on rank `share.0` of `share.1`.
+    pub fn under<T>(loader: T, batch_size: i64, share: (i64, i64)) -> PyClassInitializer<T>
     where
         T: Loads + PyClass<BaseType = Self, Frozen = True>,
     {
-        PyClassInitializer::from(Self { kind: |slf| Ok(slf.cast::<T>()?.get()) }).add_subclass(loader)
+        let base = Self { kind: |slf| Ok(slf.cast::<T>()?.get()), batch_size, share };
+        PyClassInitializer::from(base).add_subclass(loader)
     }
 }
 
-/// The part of a loader that depends on its class.
 fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads> {
     (slf.get().kind)(slf)
 }
@@ -118,8 +110,7 @@ impl LoaderBase {
     /// `ConfigError` in one of several workers of a torch `DataLoader`, unless `rank` and `world_size` give
     /// each worker a share.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
-        let (py, this) = (slf.py(), kind(slf)?);
-        let (rank, world_size) = this.share();
+        let (py, this, (rank, world_size)) = (slf.py(), kind(slf)?, slf.get().share);
         check_share(py, rank, world_size)?;
         if this.has_passes() {
             this.engine().rewind(py)?;
@@ -170,8 +161,8 @@ impl LoaderBase {
 
     /// Rows of a batch on this rank, the parameter; a batch may have fewer.
     #[getter]
-    fn batch_size(slf: &Bound<'_, Self>) -> PyResult<i64> {
-        Ok(kind(slf)?.batch_size())
+    fn batch_size(&self) -> i64 {
+        self.batch_size
     }
 
     /// The number of the next batch: within the pass if finite, over all passes if infinite. After the last
@@ -314,8 +305,8 @@ impl LoaderBase {
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        let this = kind(slf)?;
+        let (name, this) = (slf.get_type().fully_qualified_name()?, kind(slf)?);
         let closed = if this.engine().is_closed() { ", closed" } else { "" };
-        Ok(format!("<{}: {}{closed}{}>", this.name(), this.describe(), this.engine().verdict()))
+        Ok(format!("<{name}: {}{closed}{}>", this.describe(), this.engine().verdict()))
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     arrays::array,
-    engine_handle::{AnyEngine, EngineHandle, shards},
+    engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
     exclude::{self, Exclude},
     extract::{chosen, int64, int128, max_errors, n_workers, named, optional_int64, prefetch_batches},
@@ -266,7 +266,7 @@ impl TokenLoader {
                 exclude = (!exclude.is_empty()).then_some(&*exclude),
             }
             set_policy(&arguments, &config.policy)?;
-            Ok(LoaderBase::under(Self {
+            let loader = Self {
                 engine: EngineHandle::new(engine),
                 identity: identity(&config, text_column, fingerprint, &source, &exclude),
                 source,
@@ -276,7 +276,8 @@ impl TokenLoader {
                 extras,
                 bos,
                 arguments: arguments.unbind(),
-            }))
+            };
+            Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
 
@@ -315,29 +316,15 @@ impl TokenLoader {
 }
 
 impl Loads for TokenLoader {
-    fn name(&self) -> &'static str {
-        "forebay.TokenLoader"
-    }
-
     fn engine(&self) -> &dyn AnyEngine {
         &self.engine
     }
 
-    fn share(&self) -> (i64, i64) {
-        (self.config.rank, self.config.world_size)
-    }
-
-    fn batch_size(&self) -> i64 {
-        self.config.batch_size
-    }
-
     fn describe(&self) -> String {
-        let plural = |n: u64| if n == 1 { "" } else { "s" };
-        let (documents, shards) = (self.source.n_rows(), self.source.shards().len());
         format!(
-            "{documents} document{} in {shards} shard{}, batches of [{}, {}], {}",
-            plural(documents),
-            plural(shards as u64),
+            "{} in {}, batches of [{}, {}], {}",
+            counted(self.source.n_rows(), "document"),
+            counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
             self.config.seq_len,
             if self.config.infinite { "infinite" } else { "finite" },
