@@ -481,7 +481,7 @@ class DataLoader(LoaderBase[Any]):
         rank: int = 0,
         world_size: int = 1,
         start_step: int = 0,
-        prefetch: int | Literal["auto"] = 4,
+        prefetch_batches: int | Literal["auto"] = 4,
         *,
         n_workers: int | Literal["auto"] = 4,
         drop_last: bool = False,

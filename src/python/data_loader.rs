@@ -10,7 +10,7 @@ use super::{
     dataset::{_Dataset, to_dict},
     engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
-    extract::{chosen, int64, n_workers, prefetch},
+    extract::{chosen, int64, n_workers, prefetch_batches},
     loader_base::{LoaderBase, Loads},
     logging, state,
 };
@@ -56,7 +56,7 @@ use crate::{
 /// start_step : int
 ///     The first batch, counted across passes. If passes of a mixture differ in length they are counted one
 ///     by one, up to 2**20 of them.
-/// prefetch : int or "auto"
+/// prefetch_batches : int or "auto"
 ///     Batches made ahead of the loop.
 /// n_workers : int or "auto"
 ///     Threads that make batches.
@@ -88,7 +88,7 @@ impl DataLoader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
-        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch=4, *, n_workers=4, drop_last=false
+        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch_batches=4, *, n_workers=4, drop_last=false
     ))]
     fn new(
         py: Python<'_>,
@@ -97,15 +97,22 @@ impl DataLoader {
         #[pyo3(from_py_with = int64)] rank: i64,
         #[pyo3(from_py_with = int64)] world_size: i64,
         #[pyo3(from_py_with = int64)] start_step: i64,
-        #[pyo3(from_py_with = prefetch)] prefetch: i64,
+        #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
         #[pyo3(from_py_with = n_workers)] n_workers: i64,
         drop_last: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
-            let (prefetch, n_workers) = (chosen(prefetch), chosen(n_workers));
-            let config =
-                RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last };
+            let (prefetch_batches, n_workers) = (chosen(prefetch_batches), chosen(n_workers));
+            let config = RowConfig {
+                batch_size,
+                rank,
+                world_size,
+                start_step,
+                prefetch_batches,
+                n_workers,
+                drop_last,
+            };
             let (plan, share) = config.check().map_err(raise)?;
             let not_one = || {
                 PyTypeError::new_err(
@@ -157,14 +164,14 @@ impl DataLoader {
     /// Pickles dataset, parameters and state.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let RowConfig { batch_size, rank, world_size, start_step, prefetch, n_workers, drop_last } =
+        let RowConfig { batch_size, rank, world_size, start_step, prefetch_batches, n_workers, drop_last } =
             this.config;
         let keywords = PyDict::new(py);
         keywords.set_item("batch_size", batch_size)?;
         keywords.set_item("rank", rank)?;
         keywords.set_item("world_size", world_size)?;
         keywords.set_item("start_step", start_step)?;
-        keywords.set_item("prefetch", prefetch)?;
+        keywords.set_item("prefetch_batches", prefetch_batches)?;
         keywords.set_item("n_workers", n_workers)?;
         keywords.set_item("drop_last", drop_last)?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
