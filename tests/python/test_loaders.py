@@ -1,6 +1,6 @@
 """All loaders have the same methods, with the same errors, after `close()`, in a fork, for wrong arguments.
 
-Each test runs once per loader.
+Each test runs once per loader; `docs/loaders.md` names what one of them lacks.
 """
 
 import contextlib
@@ -373,3 +373,41 @@ def test_weak_references_truth_and_text(make: Make, cls: type) -> None:
     assert iter(loader) is not loader
     del loader
     gc.collect()
+
+
+# The table in docs/loaders.md.
+
+PAGE = (Path(__file__).parents[2] / "docs" / "loaders.md").read_text()
+COLUMNS = ["Loader", "TokenLoader", "DataLoader", "AsyncDataLoader"]
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its head."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows[0][1:5] == COLUMNS
+    return rows[2:]
+
+
+def test_the_page_has_every_method_of_every_loader() -> None:
+    rows = {row[0].strip("`"): row[1:] for row in table("Methods")}
+    assert set(rows) == {"next(loader)", "len(loader)"}.union(*map(public, EVERY))
+    for name, (*cells, why) in rows.items():
+        dunder = {"next(loader)": "__next__", "len(loader)": "__len__"}.get(name)
+        for cls, cell in zip(EVERY, cells, strict=True):
+            # Methods of the base are there, and say that they cannot.
+            refuses = cls is TokenLoader and name in ("len(loader)", "skip")
+            assert hasattr(cls, dunder or name) == (cell != "no" or refuses), (cls, name)
+        assert all(cells)
+        assert why or set(cells) == {"yes"}
+
+
+def test_the_page_has_the_parameters_that_they_share() -> None:
+    rows = [[cell.strip("`") for cell in row[1:]] for row in table("Parameters")]
+    signatures = [set(inspect.signature(cls).parameters) for cls in EVERY]
+    for row in rows:
+        for name, parameters in zip(row, signatures, strict=True):
+            assert (name in parameters) or (name == "no" and row[0] not in parameters), row
+    named = {name for row in rows for name in row}
+    assert set.intersection(*signatures[:3]) <= named
