@@ -106,7 +106,7 @@ def main() -> None:
     permuted = PermutationDataset(windows, 1)
     n = len(windows)
     order = permuted.locate(np.arange(n))[1]
-    loader = DataLoader(permuted, options.rows, n_workers=2, prefetch=4)
+    loader = DataLoader(permuted, options.rows, n_workers=2, prefetch_batches=4)
     readers: dict[str, Callable[[], Iterator[Any]]] = {
         "mapped": lambda: mapped(flat, order, options.rows, options.length),
         "tensorstore": lambda: tensorstore(cache / "train/input_ids/data", order, options.rows, options.length),

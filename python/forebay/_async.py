@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,28 @@ class Pipeline(Protocol):
     def __call__(
         self, indices: NDArray[np.int64], metadata: Any, storage_state: Any, buffers: Mapping[str, NDArray[Any]], /
     ) -> object: ...
+
+
+class _Delivered(TypedDict):
+    batches: int
+    examples: int
+
+
+class _BatchTimes(TypedDict):
+    ready_s: float
+    ready_p50_s: float
+    ready_p99_s: float
+    starved_s: float
+    starved_p50_s: float
+    starved_p99_s: float
+
+
+class _AsyncStats(TypedDict):
+    batches: int
+    delivered: _Delivered
+    n_workers: int
+    prefetch_batches: int
+    batch_times: _BatchTimes
 
 
 class AsyncDataLoader:
@@ -143,7 +165,7 @@ class AsyncDataLoader:
         self._position = (0, 0)  # epoch and batch that come next
         self._goes_on = False  # the next pass begins there, and not with batch 0
         self._workers: Workers[BatchResult] | None = None
-        self._counts = (0, 0.0, 0.0)
+        self._counts = (0, 0, 0.0, 0.0)  # batches and rows returned, seconds ready and starved
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._closed = False
 
@@ -158,6 +180,11 @@ class AsyncDataLoader:
         self._leave()
         epoch, batch = self._position
         return _Batches(self, epoch, batch if self._goes_on else 0)
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch, the parameter; the last batch of a pass may have fewer."""
+        return self._schedule.batch_size
 
     @property
     def epoch(self) -> int:
@@ -180,6 +207,12 @@ class AsyncDataLoader:
         self._leave()
         self._position, self._goes_on = (operator.index(epoch), 0), False
 
+    def seek(self, batch: int) -> None:
+        """Makes the next `iter()` begin with batch number `batch` of the pass, at any distance; a running pass ends."""
+        check(batch=(batch, 0, max(len(self) - 1, 0)))
+        self._leave()
+        self._position, self._goes_on = (self.epoch, operator.index(batch)), True
+
     def state_dict(self) -> dict[str, Any]:
         """The loader's position after the returned batches, not those made ahead, as a dict that JSON can hold."""
         epoch, batch = self._position
@@ -194,27 +227,31 @@ class AsyncDataLoader:
         self._leave()
         self._position, self._goes_on = (epoch, batch), True
 
-    def stats(self) -> dict[str, float]:
-        """Counts of batches and workers, and waits in seconds.
+    def stats(self) -> _AsyncStats:
+        """Counts and waits, under the names of `Loader.stats()`; totals are since construction.
 
-        - `batches` returned; `ready_s`, how long they lay ready in all, and `starved_s`, how long `next()`
-          took
-        - `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`: the same for a batch, of the last
-          1000
-        - `n_workers`, threads of the current pass
+        - `delivered`, for the returned batches: `batches`, `examples` (rows); `batches` is the same number
+        - `n_workers`, threads of the current pass; `prefetch_batches`, which is `buffers_ahead`
+        - `batch_times`: `ready_s`, how long batches lay ready in all, `starved_s`, how long `next()` took,
+          first batches included; `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`, the same for
+          a batch, of the last 1000
         """
-        batches, ready_s, starved_s = self._counts
+        batches, examples, ready_s, starved_s = self._counts
         recent = self._recent.copy() or [(0.0, 0.0)]
         (ready_p50_s, starved_p50_s), (ready_p99_s, starved_p99_s) = np.quantile(recent, (0.5, 0.99), axis=0).tolist()
         return {
             "batches": batches,
-            "ready_s": ready_s,
-            "ready_p50_s": ready_p50_s,
-            "ready_p99_s": ready_p99_s,
-            "starved_s": starved_s,
-            "starved_p50_s": starved_p50_s,
-            "starved_p99_s": starved_p99_s,
+            "delivered": {"batches": batches, "examples": examples},
             "n_workers": self._workers.size if self._workers and not self._workers.stopped else 0,
+            "prefetch_batches": self._buffers_ahead,
+            "batch_times": {
+                "ready_s": ready_s,
+                "ready_p50_s": ready_p50_s,
+                "ready_p99_s": ready_p99_s,
+                "starved_s": starved_s,
+                "starved_p50_s": starved_p50_s,
+                "starved_p99_s": starved_p99_s,
+            },
         }
 
     def close(self) -> None:
@@ -313,8 +350,8 @@ class _Batches(Iterator[BatchResult]):
         loader, got = self._loader, perf_counter()
         ready_s, starved_s = got - order.made_at, got - asked
         loader._recent.append((ready_s, starved_s))
-        batches, all_ready_s, all_starved_s = loader._counts
-        counts = (batches + 1, all_ready_s + ready_s, all_starved_s + starved_s)
+        batches, examples, all_ready_s, all_starved_s = loader._counts
+        counts = (batches + 1, examples + len(made.indices), all_ready_s + ready_s, all_starved_s + starved_s)
         after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
 
         # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still

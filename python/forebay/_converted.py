@@ -7,7 +7,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay._core import DataLoader, Loader, TokenLoader
+from forebay._core import LoaderBase
 
 __all__ = ["Converted", "Ranks", "bfloat16_fields", "check_loader", "is_finite", "resumable", "side_by_side"]
 
@@ -24,7 +24,7 @@ class Ranks(TypedDict):
 
 def check_loader(loader: object) -> None:
     """Raises `TypeError` if this is no loader of forebay."""
-    if not isinstance(loader, Loader | TokenLoader | DataLoader):
+    if not isinstance(loader, LoaderBase):
         raise TypeError(
             "argument 'loader': a forebay.Loader, forebay.TokenLoader or forebay.cache.DataLoader is expected, not "
             f"{type(loader).__name__}"
@@ -74,7 +74,7 @@ class Converted(Iterator[Made], Generic[Made]):
     `state_dict()` begin with it.
     """
 
-    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: Loader | TokenLoader | DataLoader) -> None:
+    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: LoaderBase) -> None:
         self._convert = convert
         self._loader = loader
         self._batches = resumable(loader)

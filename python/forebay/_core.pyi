@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar, disjoint_base
 
 from forebay.cache.datasets import AsyncDataset
 
@@ -16,6 +17,7 @@ __all__ = [
     "DecodeError",
     "ForebayError",
     "Loader",
+    "LoaderBase",
     "SpectrogramTransform",
     "StateError",
     "TokenLoader",
@@ -44,6 +46,7 @@ __version__: Final[str]
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
+_Value = TypeVar("_Value", default=Any)
 
 @type_check_only
 class _Overrides(TypedDict, total=False):
@@ -201,8 +204,63 @@ class DecodeError(ForebayError):
 class StateError(ForebayError):
     """The call does not fit the state that the loader is in."""
 
+@disjoint_base
+class LoaderBase(Generic[_Value]):
+    """What `Loader`, `TokenLoader` and `cache.DataLoader` have in common; it has no instances of its own."""
+
+    def __iter__(self) -> Iterator[dict[str, _Value]]: ...
+    def __next__(self) -> dict[str, _Value]: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __setstate__(self, state: dict[str, Any]) -> None: ...
+    def _take_back(self) -> None: ...
+    def close(self) -> None:
+        """Ends all threads; a waiting `next()` in another thread, and every later one, raises `ForebayError`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch on this rank, the parameter."""
+
+    @property
+    def batch(self) -> int:
+        """The number of the next batch."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
+
+    def seek(self, batch: int) -> None:
+        """Makes batch number `batch` the next one; `ConfigError` for a `TokenLoader`, but for 0."""
+
+    def skip(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Leaves out the batches in `ranges`, pairs of (first, end); `ConfigError` for a `TokenLoader`."""
+
+    def stats(self) -> _Stats:
+        """Counts (`delivered`: of the returned batches only), times by stage, depths of the queues, and a verdict."""
+
+    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
+        """Records the activity of every thread for the next `seconds` and writes it to `path` as trace events."""
+
+    def headspace(self, seconds: float = 2.0) -> _Headspace:
+        """Measures the loader's speed with a loop that does nothing, on a copy at the same position."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's position, as a dict that JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes at the position of `state`."""
+
 @final
-class Loader:
+class Loader(LoaderBase[NDArray[Any]]):
     """Yields batches of log-mel spectrograms from Arrow shards of recordings."""
 
     def __new__(
@@ -260,49 +318,14 @@ class Loader:
     def eval(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
         """A loader for evaluation: one pass in order, center crops, buffer 1000 / minimum 0, 4 workers."""
 
-    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]: ...
-    def __next__(self) -> dict[str, NDArray[Any]]: ...
-    def __len__(self) -> int: ...
-    def __bool__(self) -> bool: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> None: ...
-    def __setstate__(self, state: dict[str, Any]) -> None: ...
-    def close(self) -> None:
-        """Ends all threads; a waiting `next()` in another thread, and every later one, raises `ForebayError`."""
-
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
-
-    def stats(self) -> _Stats:
-        """Counts (`delivered`: of the returned batches only), times by stage, depths of the queues, and a verdict."""
-
-    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
-        """Records the activity of every thread for the next `seconds` and writes it to `path` as trace events."""
-
-    def headspace(self, seconds: float = 2.0) -> _Headspace:
-        """Measures the loader's speed with a loop that does nothing, on a copy at the same position."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's position, as a dict that JSON can hold."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes at the position of `state`."""
-
-    def _take_back(self) -> None: ...
-    def seek(self, batch: int) -> None:
-        """Makes batch number `batch` the next one."""
-
-    def skip(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Leaves out the batches in `ranges`, pairs of (first, end)."""
 
     def replay(self, batch: int) -> dict[str, NDArray[Any]]:
         """Returns batch number `batch` without a change of position."""
 
     def plan(self, n: int) -> NDArray[np.int64]:
         """The row numbers of the next `n` examples, without reading any data."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
 
     @property
     def num_records(self) -> int:
@@ -311,14 +334,6 @@ class Loader:
     @property
     def batches_per_epoch(self) -> int:
         """The number of batches in one pass."""
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next batch."""
-
-    @property
-    def batch(self) -> int:
-        """The number of the next batch."""
 
     @property
     def source_names(self) -> list[str] | None:
@@ -334,10 +349,6 @@ class Loader:
     def shards(self) -> list[_Shard]:
         """The shards in the given order."""
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close()` was called."""
-
 @type_check_only
 class _Packing(TypedDict):
     documents: int
@@ -351,7 +362,7 @@ class _TokenStats(_Stats):
     packing: _Packing
 
 @final
-class TokenLoader:
+class TokenLoader(LoaderBase[NDArray[Any]]):
     """Yields packed batches of tokens from Parquet shards of documents."""
 
     def __new__(
@@ -392,37 +403,12 @@ class TokenLoader:
         exclude: str | PathLike[str] | Iterable[int] | None = None,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
-    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]: ...
-    def __next__(self) -> dict[str, NDArray[Any]]: ...
-    def __len__(self) -> int: ...
-    def __bool__(self) -> bool: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> None: ...
-    def __setstate__(self, state: dict[str, Any]) -> None: ...
-    def _take_back(self) -> None: ...
-    def close(self) -> None:
-        """Ends all threads; a waiting `next()` in another thread, and every later one, raises `ForebayError`."""
-
-    def errors(self) -> list[_BadRecord]:
-        """The documents that were skipped, each with its index and the reason."""
-
-    def stats(self) -> _TokenStats:
-        """The figures of `Loader.stats`, and the tokens that the packers hold, delivered and dropped."""
-
-    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
-        """Records the activity of every thread for the next `seconds` and writes it to `path` as trace events."""
-
-    def headspace(self, seconds: float = 2.0) -> _Headspace:
-        """Measures the loader's speed with a loop that does nothing, on a copy at the same position."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's position, with the documents that its packers hold, as a dict that JSON can hold."""
-
+    def stats(self) -> _TokenStats: ...
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Resumes at the position of `state`, or of the states of all ranks."""
 
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass that the next `iter()` of a finite loader begins, 0 to 2**62."""
+    def errors(self) -> list[_BadRecord]:
+        """The documents that were skipped, each with its index and the reason."""
 
     @property
     def num_documents(self) -> int:
@@ -433,20 +419,8 @@ class TokenLoader:
         """The id that begins each document."""
 
     @property
-    def batch(self) -> int:
-        """The number of the next batch."""
-
-    @property
-    def epoch(self) -> int:
-        """The pass of a finite loader, or how often an infinite one has read all documents."""
-
-    @property
     def shards(self) -> list[_Shard]:
         """The shards in the order in which they are read."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close()` was called."""
 
 @final
 class SpectrogramTransform:
@@ -511,7 +485,7 @@ class _DatasetStats(_Stats):
     bytes: int
 
 @final
-class DataLoader:
+class DataLoader(LoaderBase[Any]):
     """Yields batches of a dataset, made ahead, starting at any step."""
 
     def __new__(
@@ -521,57 +495,17 @@ class DataLoader:
         rank: int = 0,
         world_size: int = 1,
         start_step: int = 0,
-        prefetch: int | Literal["auto"] = 4,
+        prefetch_batches: int | Literal["auto"] = 4,
         *,
         n_workers: int | Literal["auto"] = 4,
         drop_last: bool = False,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
-    def __iter__(self) -> Iterator[dict[str, Any]]: ...
-    def __next__(self) -> dict[str, Any]: ...
-    def __len__(self) -> int: ...
-    def __bool__(self) -> bool: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_exception: object) -> None: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
-    def __setstate__(self, state: dict[str, Any]) -> None: ...
-    def close(self) -> None:
-        """Ends all threads."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close()` was called."""
-
+    def stats(self) -> _DatasetStats: ...
     @property
     def dataset(self) -> AsyncDataset:
         """The dataset that the loader reads."""
-
-    @property
-    def batch(self) -> int:
-        """The number of the next batch in its pass."""
-
-    @property
-    def epoch(self) -> int:
-        """The pass, counted from 0."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass that the next `iter()` begins."""
-
-    def seek(self, batch: int) -> None:
-        """Makes `batch` of the pass the next one."""
-
-    def stats(self) -> _DatasetStats:
-        """The figures of `Loader.stats`, and the rows and bytes read."""
-
-    def trace(self, path: str | PathLike[str], seconds: float = 5.0) -> None:
-        """Records the activity of the threads and writes it to a file."""
-
-    def _take_back(self) -> None: ...
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's position, as a dict that JSON can hold."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes at the position of `state`."""
 
 _FieldTuple = tuple[str, str, int, list[int] | None]
 

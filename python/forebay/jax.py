@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from forebay._checks import MOST, check
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite
-from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
+from forebay._core import ConfigError, LoaderBase
 from forebay._jagged import JaggedArray
 
 __all__ = ["Ranks", "batches", "rank_and_world_size"]
@@ -50,7 +50,7 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
 
 
 def batches(
-    loader: Loader | TokenLoader | DataLoader, sharding: NamedSharding | None = None, *, pad_to: int | None = None
+    loader: LoaderBase, sharding: NamedSharding | None = None, *, pad_to: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yields the batches of `loader` as `jax.Array`s: one pass, or without end.
 
@@ -76,7 +76,7 @@ def batches(
         check(pad_to=(pad_to, 1, MOST))
     if sharding is not None and pad_to is None and is_finite(loader):
         raise ConfigError(
-            f"pad_to is None; a finite loader needs pad_to={_batch_size(loader)}, the loader's batch_size: some of "
+            f"pad_to is None; a finite loader needs pad_to={loader.batch_size}, the loader's batch_size: some of "
             "its batches may be shorter, and devices take equal shares"
         )
     bfloat16 = bfloat16_fields(loader)
@@ -90,12 +90,6 @@ def _check_sharding(sharding: object) -> None:
             f"sharding must be a NamedSharding, not {type(sharding).__name__}; make one of a mesh and a spec, as in "
             'NamedSharding(mesh, PartitionSpec("data"))'
         )
-
-
-def _batch_size(loader: Any) -> Any:
-    """What the loader was made with, which its pickle knows."""
-    _, (_, _, parameters), *_ = loader.__reduce__()
-    return parameters["batch_size"]
 
 
 def _typed(batch: Mapping[str, Any], bfloat16: Collection[str]) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ import torch.utils.data
 
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
-from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
+from forebay._core import ConfigError, LoaderBase
 from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
@@ -90,7 +90,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
     Keeping one field keeps the block. Without CUDA a warning says that memory is not pinned.
     """
 
-    def __init__(self, loader: Loader | TokenLoader | DataLoader, *, pin_memory: bool = False) -> None:
+    def __init__(self, loader: LoaderBase, *, pin_memory: bool = False) -> None:
         check_loader(loader)
         self.loader = loader
         self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()

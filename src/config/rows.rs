@@ -21,7 +21,7 @@ pub struct RowConfig {
     /// The batch to begin with, counted on from pass to pass.
     pub start_step: i64,
     /// Batches that are made ahead.
-    pub prefetch: Count,
+    pub prefetch_batches: Count,
     /// Threads that make batches.
     pub n_workers: Count,
     /// Whether a last batch with fewer rows is left out.
@@ -38,7 +38,7 @@ impl RowConfig {
             rank: 0,
             world_size: 1,
             start_step: 0,
-            prefetch: Count::Exactly(4),
+            prefetch_batches: Count::Exactly(4),
             n_workers: Count::Exactly(4),
             drop_last: false,
             stall_warning_s: STALL_WARNING_S,
@@ -57,7 +57,7 @@ impl RowConfig {
                 problems.push(format!("{name} is {}, must be {from} to {to}", shown(value)));
             }
         };
-        let prefetch = match self.prefetch {
+        let prefetch_batches = match self.prefetch_batches {
             Count::Auto => AUTO_PREFETCH[1] as i64,
             Count::Exactly(n) => n,
         };
@@ -65,7 +65,7 @@ impl RowConfig {
         whole("world_size", self.world_size, 1, 1 << 20);
         whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
         whole("start_step", self.start_step, 0, 1 << 40);
-        whole("prefetch", prefetch, 1, 1024);
+        whole("prefetch_batches", prefetch_batches, 1, 1024);
         check_stall_warning(self.stall_warning_s, &mut problems);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
@@ -87,8 +87,8 @@ impl RowConfig {
             n_readers: 1,
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,
-            prefetch_batches: prefetch as usize,
-            auto: Auto { workers: auto_workers, prefetch: self.prefetch == Count::Auto },
+            prefetch_batches: prefetch_batches as usize,
+            auto: Auto { workers: auto_workers, prefetch: self.prefetch_batches == Count::Auto },
             // A batch is a record: to leave one out would be to train on other data.
             policy: Policy { skip_bad: false, ..Policy::default() },
         };
@@ -112,13 +112,16 @@ mod tests {
             rank: 2,
             world_size: 2,
             start_step: -1,
-            prefetch: Count::Exactly(0),
+            prefetch_batches: Count::Exactly(0),
             ..RowConfig::new(0)
         };
         let message = config.check().unwrap_err().message;
-        for part in
-            ["batch_size is 0, must be 1", "rank is 2, must be 0 to 1", "start_step is -1", "prefetch is 0"]
-        {
+        for part in [
+            "batch_size is 0, must be 1",
+            "rank is 2, must be 0 to 1",
+            "start_step is -1",
+            "prefetch_batches is 0",
+        ] {
             assert!(message.contains(part), "{part}: {message}");
         }
     }

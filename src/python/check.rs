@@ -9,9 +9,9 @@ use pyo3::{prelude::*, types::PyList};
 
 use super::{
     allow_paths,
+    engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
     extract::int64,
-    face::{Face, shards},
     interruptible::run_interruptible,
     logging,
 };
@@ -60,7 +60,7 @@ pub struct Row {
 /// `audio_column` names the column; otherwise it is found as `Loader` finds it. `allow_paths` is as there.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
-    face: Face<Recordings, CheckTask>,
+    engine: EngineHandle<Recordings, CheckTask>,
     source: Arc<Recordings>,
     /// Finds the paths that rows name.
     paths: Arc<Mutex<RecordingsReader>>,
@@ -94,14 +94,18 @@ impl _Check {
             let raise = |error: Error| to_python(py, &error);
             let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
             engine.seek(first).map_err(raise)?;
-            Ok(Self { face: Face::new(engine, None), paths: Arc::new(Mutex::new(source.reader())), source })
+            Ok(Self {
+                engine: EngineHandle::new(engine, None),
+                paths: Arc::new(Mutex::new(source.reader())),
+                source,
+            })
         })
     }
 
     /// The findings of the next rows, in row order, a dict each; None after the last.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<Row>>> {
-        let Some(findings) = self.face.next(py)? else { return Ok(None) };
-        let failed = self.face.with_engine(py, Engine::take_errors)?;
+        let Some(findings) = self.engine.next(py)? else { return Ok(None) };
+        let failed = self.engine.with_engine(py, Engine::take_errors)?;
         let mut rows: Vec<Row> = findings.into_iter().map(|finding| self.row(finding)).collect();
         rows.extend(failed.iter().filter_map(|error| self.failed(error)));
         rows.sort_unstable_by_key(|row| row.index);
@@ -121,7 +125,7 @@ impl _Check {
 
     /// Ends all threads.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.close(py)
+        self.engine.close(py)
     }
 
     /// How many rows `next()` gives at a time.

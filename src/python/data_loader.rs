@@ -1,37 +1,29 @@
 //! `forebay.cache.DataLoader`.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
-use pyo3::{
-    IntoPyObjectExt,
-    exceptions::PyTypeError,
-    prelude::*,
-    types::{PyDict, PyTuple},
-};
+use pyo3::{IntoPyObjectExt, exceptions::PyTypeError, prelude::*, types::PyDict};
 use serde_json::{Map, Value};
 
 use super::{
     SLICE,
     arrays::to_dict,
-    batches::Batches,
     dataset::_Dataset,
+    engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
-    extract::{chosen, int64, n_workers, prefetch},
-    face::Face,
+    extract::{chosen, int64, n_workers, prefetch_batches},
+    loader_base::{LoaderBase, Loads},
     logging, state,
-    torch_workers::check_share,
 };
 use crate::{
-    Error, ErrorKind, Result,
-    config::{RowConfig, shown},
+    Error, Result,
+    config::RowConfig,
     dataset::Length,
-    engine::{Engine, epoch_out_of_range},
+    engine::{Engine, Position},
     seed::mix,
     state::{Identity, Share},
     tasks::{DatasetSource, DatasetTask, RowShare, Rows, SharedTask},
 };
-
-type RowEngine = Engine<DatasetSource, SharedTask>;
 
 /// Batches of a dataset, made ahead on threads, starting at any step.
 ///
@@ -65,7 +57,7 @@ type RowEngine = Engine<DatasetSource, SharedTask>;
 /// start_step : int
 ///     The first batch, counted across passes. If passes of a mixture differ in length they are counted one
 ///     by one, up to 2**20 of them.
-/// prefetch : int or "auto"
+/// prefetch_batches : int or "auto"
 ///     Batches made ahead of the loop.
 /// n_workers : int or "auto"
 ///     Threads that make batches.
@@ -81,9 +73,9 @@ type RowEngine = Engine<DatasetSource, SharedTask>;
 ///
 /// An exception of a dataset is raised by `next()` at the batch's position, after all earlier batches, with
 /// batch and indices in the message.
-#[pyclass(module = "forebay.cache", name = "DataLoader", frozen, weakref)]
+#[pyclass(module = "forebay.cache", name = "DataLoader", extends = LoaderBase, frozen)]
 pub struct DataLoader {
-    face: Face<DatasetSource, SharedTask>,
+    engine: EngineHandle<DatasetSource, SharedTask>,
     source: Arc<DatasetSource>,
     task: SharedTask,
     config: RowConfig,
@@ -99,7 +91,7 @@ impl DataLoader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
     #[pyo3(signature = (
-        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch=4, *, n_workers=4, drop_last=false,
+        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch_batches=4, *, n_workers=4, drop_last=false,
         stall_warning_s=30.0
     ))]
     fn new(
@@ -109,20 +101,20 @@ impl DataLoader {
         #[pyo3(from_py_with = int64)] rank: i64,
         #[pyo3(from_py_with = int64)] world_size: i64,
         #[pyo3(from_py_with = int64)] start_step: i64,
-        #[pyo3(from_py_with = prefetch)] prefetch: i64,
+        #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
         #[pyo3(from_py_with = n_workers)] n_workers: i64,
         drop_last: bool,
         stall_warning_s: Option<f64>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
-            let (prefetch, n_workers) = (chosen(prefetch), chosen(n_workers));
+            let (prefetch_batches, n_workers) = (chosen(prefetch_batches), chosen(n_workers));
             let config = RowConfig {
                 batch_size,
                 rank,
                 world_size,
                 start_step,
-                prefetch,
+                prefetch_batches,
                 n_workers,
                 drop_last,
                 stall_warning_s,
@@ -155,8 +147,8 @@ impl DataLoader {
                 }
             };
             py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
-            Ok(Self {
-                face: Face::new(engine, config.stall_warning_s),
+            let loader = Self {
+                engine: EngineHandle::new(engine, config.stall_warning_s),
                 source,
                 task,
                 config,
@@ -164,31 +156,63 @@ impl DataLoader {
                 is_endless: length.is_endless(),
                 text,
                 dataset: dataset.clone().unbind(),
-            })
+            };
+            Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
 
-    /// Begins the next pass, or the same one again if it was left early; after `load_state_dict`, `seek` or
-    /// with `start_step` it continues there. A dataset without end continues with the next batch.
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
-        let RowConfig { rank, world_size, .. } = slf.get().config;
-        check_share(slf.py(), rank, world_size)?;
-        if !slf.get().is_endless {
-            slf.get().face.ask(slf.py(), RowEngine::rewind)?;
-        }
-        Batches::of(slf)
+    /// The dataset that the loader reads.
+    #[getter]
+    fn dataset(&self, py: Python<'_>) -> Py<PyAny> {
+        self.dataset.clone_ref(py)
     }
 
-    /// The next batch. Raises `ForebayError` if the loader is closed, even if another thread closes it during
-    /// the wait.
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        while let Some(Rows { columns, is_past_end }) = self.face.next(py)? {
-            if !is_past_end {
-                let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
-                return to_dict(py, columns, pool.fields()).map(Some);
+    /// Pickles dataset, parameters and state.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let RowConfig {
+            batch_size,
+            rank,
+            world_size,
+            start_step,
+            prefetch_batches,
+            n_workers,
+            drop_last,
+            stall_warning_s,
+        } = this.config;
+        let keywords = PyDict::new(py);
+        keywords.set_item("batch_size", batch_size)?;
+        keywords.set_item("rank", rank)?;
+        keywords.set_item("world_size", world_size)?;
+        keywords.set_item("start_step", start_step)?;
+        keywords.set_item("prefetch_batches", prefetch_batches)?;
+        keywords.set_item("n_workers", n_workers)?;
+        keywords.set_item("drop_last", drop_last)?;
+        keywords.set_item("stall_warning_s", stall_warning_s)?;
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        let arguments = (slf.get_type(), (this.dataset.bind(py),), keywords);
+        (new, arguments, this.state(py)?).into_bound_py_any(py)
+    }
+}
+
+impl Loads for DataLoader {
+    fn engine(&self) -> &dyn AnyEngine {
+        &self.engine
+    }
+
+    fn describe(&self) -> String {
+        let RowConfig { batch_size, rank, world_size, .. } = self.config;
+        let rank = if world_size > 1 { format!(", rank {rank} of {world_size}") } else { String::new() };
+        format!("{}, batches of {batch_size}{rank}", shortened(&self.text))
+    }
+
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        while let Some(rows) = self.engine.next(py)? {
+            if !rows.is_past_end {
+                return self.to_dict(py, rows).map(Some);
             }
             // The rows ended during the pass, so this batch is discarded.
-            self.face.ask(py, |engine| {
+            self.engine.ask(py, |engine| {
                 engine.take_back();
                 engine.recount()
             })?;
@@ -196,9 +220,8 @@ impl DataLoader {
         Ok(None)
     }
 
-    /// The number of batches of a pass; `TypeError` without end, or while the end is unknown.
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let length = self.length(py)?;
+    fn length(&self, py: Python<'_>) -> PyResult<usize> {
+        let length = self.rows(py)?;
         if length.is_endless() {
             return Err(PyTypeError::new_err("the dataset has no end, so its loader has no length"));
         }
@@ -210,100 +233,40 @@ impl DataLoader {
         Ok(self.share.n_batches(length.rows) as usize)
     }
 
-    /// Always True, also without `len()`.
-    fn __bool__(&self) -> bool {
-        true
+    fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
+        self.engine.headspace(py, seconds, |rows| rows.columns.rows, |rows| self.to_dict(py, rows))
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
+    fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
+        let length = self.rows(py)?;
+        let mut config = Map::new();
+        config.insert("dataset".into(), shortened(&self.text).into());
+        config.insert("global_batch_size".into(), self.share.global_batch().into());
+        config.insert("drop_last".into(), self.share.drop_last.into());
+        let mut data = Map::new();
+        let known = (length.is_final && !length.is_endless()).then_some(length.rows);
+        data.insert("num_records".into(), known.into());
+        Ok(Cow::Owned(Identity {
+            kind: "forebay.cache.DataLoader",
+            config,
+            data,
+            share: Share { rank: 0, world_size: 1 },
+        }))
     }
 
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
+    fn has_passes(&self) -> bool {
+        !self.is_endless
     }
 
-    /// Ends all threads within half a second; a running call of a dataset written in Python is finished
-    /// first.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.close(py)
-    }
-
-    /// Whether `close()` was called.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.face.control().is_closed()
-    }
-
-    /// The dataset that the loader reads.
-    #[getter]
-    fn dataset(&self, py: Python<'_>) -> Py<PyAny> {
-        self.dataset.clone_ref(py)
-    }
-
-    /// The number of the next batch in its pass.
-    #[getter]
-    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.face.with_engine(py, |engine| engine.batch())
-    }
-
-    /// The pass, counted from 0.
-    #[getter]
-    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.face.with_engine(py, |engine| engine.epoch())
-    }
-
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62.
-    fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
-        match u64::try_from(epoch) {
-            Ok(number) if epoch < i64::MAX => self.face.ask(py, |engine| engine.set_epoch(number)),
-            _ => Err(to_python(py, &epoch_out_of_range(shown(epoch)))),
-        }
-    }
-
-    /// Makes `batch`, counted from the start of the pass, the next one, at any distance.
-    fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
-        let Ok(batch) = u64::try_from(batch) else {
-            let message = format!("batch is {batch}, must be 0 or more");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        };
-        self.face.ask(py, |engine| engine.seek(batch))
-    }
-
-    /// The figures of `Loader.stats`, with batches as examples, and the `rows` and `bytes` read since
-    /// construction.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.face.stats(py)?;
+    fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
         let [rows, bytes] = self.task.0.made();
         stats.set_item("rows", rows)?;
-        stats.set_item("bytes", bytes)?;
-        Ok(stats)
+        stats.set_item("bytes", bytes)
     }
 
-    /// Records the activity of the threads for the next `seconds` and writes it to `path`; see
-    /// `Loader.trace`.
-    #[pyo3(signature = (path, seconds=5.0))]
-    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
-        self.face.trace(py, path, seconds)
-    }
-
-    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
-    fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.take_back(py)
-    }
-
-    /// The loader's position: a dict that JSON can hold. It covers the returned batches, not the prefetched
-    /// ones.
-    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let position = self.face.with_engine(py, |engine| engine.position())?;
-        state::to_python(py, &self.identity(py)?.state(&position))
-    }
-
-    /// Resumes at the position of `state`, bit for bit. One rank's state serves all ranks, and any world size
-    /// with the same global batch. Raises `StateError` that names the difference.
-    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut identity = self.identity(py)?;
+    fn position_of(&self, state: &Bound<'_, PyAny>) -> PyResult<Position> {
+        let py = state.py();
+        let mut identity = self.identity(py)?.into_owned();
         let position = state::from_python(state)?.and_then(|mut found| {
             // While the dataset grew, the number of rows was unknown.
             let theirs = found.pointer_mut("/data/num_records");
@@ -315,75 +278,19 @@ impl DataLoader {
             }
             identity.position(&found)
         });
-        let position = position.map_err(|error| to_python(py, &error))?;
-        self.face.ask(py, move |engine| engine.restore(position.clone()))
-    }
-
-    /// Pickles dataset, parameters and state.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let (py, this) = (slf.py(), slf.get());
-        let RowConfig {
-            batch_size,
-            rank,
-            world_size,
-            start_step,
-            prefetch,
-            n_workers,
-            drop_last,
-            stall_warning_s,
-        } = this.config;
-        let keywords = PyDict::new(py);
-        keywords.set_item("batch_size", batch_size)?;
-        keywords.set_item("rank", rank)?;
-        keywords.set_item("world_size", world_size)?;
-        keywords.set_item("start_step", start_step)?;
-        keywords.set_item("prefetch", prefetch)?;
-        keywords.set_item("n_workers", n_workers)?;
-        keywords.set_item("drop_last", drop_last)?;
-        keywords.set_item("stall_warning_s", stall_warning_s)?;
-        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
-        let arguments = (slf.get_type(), (this.dataset.bind(py),), keywords);
-        (new, arguments, this.state_dict(py)?).into_bound_py_any(py)
-    }
-
-    fn __setstate__(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.load_state_dict(py, state)
-    }
-
-    fn __repr__(&self) -> String {
-        let RowConfig { batch_size, rank, world_size, .. } = self.config;
-        let rank = if world_size > 1 { format!(", rank {rank} of {world_size}") } else { String::new() };
-        let closed = if self.closed() { ", closed" } else { "" };
-        let text = shortened(&self.text);
-        format!(
-            "<forebay.cache.DataLoader: {text}, batches of {batch_size}{rank}{closed}{}>",
-            self.face.verdict()
-        )
+        position.map_err(|error| to_python(py, &error))
     }
 }
 
 impl DataLoader {
-    fn length(&self, py: Python<'_>) -> PyResult<Length> {
-        self.face.check_process()?;
-        py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
+    fn to_dict<'py>(&self, py: Python<'py>, rows: Rows) -> PyResult<Bound<'py, PyDict>> {
+        let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
+        to_dict(py, rows.columns, pool.fields())
     }
 
-    /// The parameters that define the batches.
-    fn identity(&self, py: Python<'_>) -> PyResult<Identity> {
-        let length = self.length(py)?;
-        let mut config = Map::new();
-        config.insert("dataset".into(), shortened(&self.text).into());
-        config.insert("global_batch_size".into(), self.share.global_batch().into());
-        config.insert("drop_last".into(), self.share.drop_last.into());
-        let mut data = Map::new();
-        let known = (length.is_final && !length.is_endless()).then_some(length.rows);
-        data.insert("num_records".into(), known.into());
-        Ok(Identity {
-            kind: "forebay.cache.DataLoader",
-            config,
-            data,
-            share: Share { rank: 0, world_size: 1 },
-        })
+    fn rows(&self, py: Python<'_>) -> PyResult<Length> {
+        self.engine.check_process()?;
+        py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
     }
 }
 

@@ -63,11 +63,6 @@ pub fn prefetch_batches(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     count("prefetch_batches", object)
 }
 
-/// `prefetch`: a number or `"auto"`.
-pub fn prefetch(object: &Bound<'_, PyAny>) -> PyResult<i64> {
-    count("prefetch", object)
-}
-
 fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     let Ok(text) = object.cast::<PyString>() else { return int64(object) };
     if text == "auto" {

@@ -1,6 +1,7 @@
 //! `forebay.Loader`.
 
 use std::{
+    borrow::Cow,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
@@ -16,29 +17,26 @@ use pyo3::{
 use super::{
     allow_paths,
     arrays::to_dict as batch_dict,
-    batches::Batches,
+    engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
     exclude::Exclude,
     extract::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
-    face::{Face, shards},
     interruptible::run_interruptible,
+    loader_base::{LoaderBase, Loads},
     logging,
     parameters::{batch_number, preset, to_dict},
     sources::Sources,
     state,
-    torch_workers::check_share,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{MixtureConfig, PolicyConfig, shown},
-    engine::{Engine, MaxErrors, closed, epoch_out_of_range},
+    engine::{Engine, MaxErrors, closed},
     fields::{Columns, Field},
     source::{ArrowOptions, Recordings},
     state::Identity,
     tasks::{AudioPlan, AudioTask, Outputs},
 };
-
-type AudioEngine = Engine<Recordings, AudioTask>;
 
 /// Shuffled log-mel batches of the recordings in Arrow shards.
 ///
@@ -184,9 +182,9 @@ type AudioEngine = Engine<Recordings, AudioTask>;
 /// Iteration raises `OSError` if a shard can no longer be read, `DecodeError` if a bad record of an infinite
 /// stream cannot be replaced or too many records fail, `MemoryError` if an allocation failed, and
 /// `ForebayError` after the loader is closed.
-#[pyclass(module = "forebay", name = "Loader", frozen, weakref)]
+#[pyclass(module = "forebay", name = "Loader", extends = LoaderBase, frozen)]
 pub struct Loader {
-    face: Face<Recordings, AudioTask>,
+    engine: EngineHandle<Recordings, AudioTask>,
     source: Arc<Recordings>,
     config: LoaderConfig,
     identity: Identity,
@@ -255,7 +253,7 @@ impl Loader {
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
         stall_warning_s: Option<f64>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let sources = Sources::extract(arrow_files)?;
             let stages = sources.stages(weights)?;
@@ -357,8 +355,8 @@ impl Loader {
                     _ => error,
                 })
             })?;
-            Ok(Self {
-                face: Face::new(engine, config.stall_warning_s),
+            let loader = Self {
+                engine: EngineHandle::new(engine, config.stall_warning_s),
                 identity: state::identity(
                     &config,
                     &audio,
@@ -373,7 +371,8 @@ impl Loader {
                 sources,
                 columns,
                 source,
-            })
+            };
+            Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
 
@@ -401,61 +400,6 @@ impl Loader {
         preset(class, arrow_files, &LoaderConfig::eval(), overrides)
     }
 
-    /// Infinite: continues with the next batch. Finite: begins the next pass, or the same one again if it was
-    /// left early; after `load_state_dict` or `seek` it continues there. Raises `ConfigError` in one of
-    /// several workers of a torch `DataLoader`, unless `rank` and `world_size` give each worker a share.
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
-        let py = slf.py();
-        check_share(py, slf.get().config.rank, slf.get().config.world_size)?;
-        slf.get().face.ask(py, AudioEngine::rewind)?;
-        Batches::of(slf)
-    }
-
-    /// The next batch. Raises `ForebayError` if the loader is closed, even if another thread closes it during
-    /// the wait.
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.face.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
-    }
-
-    /// The number of batches of the current finite pass. It includes batches that one process leaves out
-    /// because all their records are bad. For a mixture it may differ from pass to pass if blocks are larger
-    /// than a batch. An infinite loader raises `TypeError`.
-    fn __len__(&self) -> PyResult<usize> {
-        if self.config.infinite {
-            return Err(PyTypeError::new_err(
-                "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch. For PyTorch: \
-                 DataLoader(forebay.torch.IterableDataset(loader), batch_size=None)",
-            ));
-        }
-        Ok(self.batches_per_epoch() as usize)
-    }
-
-    /// Always True, also without `len()`, so that `if loader:` tests whether there is a loader.
-    fn __bool__(&self) -> bool {
-        true
-    }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
-    }
-
-    /// Ends all threads within half a second. A `next()` that waits in another thread raises `ForebayError`,
-    /// and so does every later one. `stats()` and `errors()` still work. Closing twice does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.close(py)
-    }
-
-    /// Whether `close()` was called.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.face.control().is_closed()
-    }
-
     /// The records that failed so far, each once, in row order: dicts with `index` (row over all files),
     /// `shard`, `row` (within the shard), `path` (the recording's own, if the shard has one), `kind` and
     /// `reason`. At most 10000, or as many as `max_errors` allows. The kinds: `unreadable` (a null, a path
@@ -464,63 +408,7 @@ impl Loader {
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut reader = self.source.reader();
         // A path that cannot be read is None; `reason` says why the record is bad.
-        self.face.errors(py, move |index| reader.path(index).ok().flatten())
-    }
-
-    /// Counts, times by stage, queue depths, and a verdict. Totals are since construction.
-    ///
-    /// - `delivered`, for the returned batches only: `batches`, `examples` (rows), `substitutes`, and the
-    ///   records that were left out or replaced, `records_failed`, `records_excluded` and `records_lost` (to
-    ///   the system). The same in every run, for any number of threads; a resumed loader counts from zero.
-    /// - Work done, including batches that lie ready or were discarded, so it depends on timing:
-    ///   `records_read`, `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries`
-    ///   (reads that failed temporarily), `substitutes`; `decoded_at_first_batch`, how many records had been
-    ///   decoded when the first batch was complete. `batches` were handed over.
-    /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound,
-    ///   CPU-bound, I/O-bound or buffer-bound. It covers the last 5 to 10 s before the last batch was handed
-    ///   out.
-    /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items`
-    ///   (records; batches in the last two), `busy_s` and `blocked_s` over all threads, `blocked_on` by
-    ///   reason of the wait, `p50_s` and `p99_s` of the work on an item (within 12 %), and for the last 5 to
-    ///   10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
-    /// - `n_workers`, `prefetch_batches`, now: the workers at work, and the limit of batches made ahead.
-    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `examples` in the shuffle
-    ///   buffers, `batches` that lie ready.
-    /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`,
-    ///   `starved_p99_s`, how long `next()` waited for it, without the first batch of a pass; `start_s`, the
-    ///   sum of the waits for first batches.
-    /// - `threads`, now, also while another thread waits in `next()`: a dict for each thread of the pass, or
-    ///   of the last one, and for the `consumer` (your loop), with `name`, `state`, `since` (seconds in this
-    ///   state), `item` (a row over all files; of the collator and the consumer a batch; if the state is
-    ///   "waiting for an example", its row), `shard` and `row` of such a row. None where there is none. Empty
-    ///   before the first batch, and in a fork. docs/hangs.md has the states.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.face.stats(py)
-    }
-
-    /// Records the activity of every thread for the next `seconds` (0 to 3600) and writes it to `path`: trace
-    /// events as JSON, for ui.perfetto.dev or chrome://tracing. Returns at once; the loop continues
-    /// meanwhile. The file is written when the time is over or the loader closes, which waits for it, and
-    /// gets its name when it is complete. Each thread has a line with its work (`read`, `decode`, `collate`,
-    /// `loop`) and its waits, each shown after it ended; curves show the queues between them, and the workers
-    /// at work. At most 262144 spans are kept; the file says how many were left out. Raises `OSError` if the
-    /// file cannot be written, `StateError` if another trace is being recorded.
-    #[pyo3(signature = (path, seconds=5.0))]
-    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
-        self.face.trace(py, path, seconds)
-    }
-
-    /// Measures the loader's speed with a loop that does nothing, for `seconds` (0 to 3600), on a copy that
-    /// begins at the same batch, with its own threads and buffers. The loader's position does not change.
-    /// Best called before the loop, or while it is paused.
-    ///
-    /// Returns a dict: `examples_per_s` handed out; `decoded_per_s`, which is higher while a shuffle window
-    /// fills, and is the rate after that; `handover_per_s`, measured with one cached batch: the upper limit
-    /// of `next()`; `seconds` from the first batch on; `verdict`, what limits the copy. A loop that runs near
-    /// `decoded_per_s` waits for the loader; one far below it does not.
-    #[pyo3(signature = (seconds=2.0))]
-    fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
-        self.face.headspace(py, seconds, |batch| batch.rows, |batch| self.to_dict(py, batch))
+        self.engine.errors(py, move |index| reader.path(index).ok().flatten())
     }
 
     /// The number of rows in all shards.
@@ -532,7 +420,7 @@ impl Loader {
     /// The number of batches in an epoch, the same on every rank.
     #[getter]
     fn batches_per_epoch(&self) -> u64 {
-        self.face.control().batches_per_epoch()
+        self.engine.control().batches_per_epoch()
     }
 
     /// The names of the sources of a mixture, by the numbers in a batch's `source`; None for a single one.
@@ -547,54 +435,6 @@ impl Loader {
         if self.config.dtype == "bfloat16" { vec!["spectrogram"] } else { Vec::new() }
     }
 
-    /// The number of the next batch: within the pass if finite, over all passes if infinite.
-    /// `batches_per_epoch` after the last batch.
-    #[getter]
-    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.face.with_engine(py, |engine| engine.batch())
-    }
-
-    /// The loader's position: a dict that JSON can hold, under 1 KB for any data. It covers the returned
-    /// batches, not the prefetched ones, and one rank's state serves all ranks. After the last batch of a
-    /// pass it is the start of the next pass.
-    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let position = self.face.with_engine(py, |engine| engine.position())?;
-        state::to_python(py, &self.identity.state(&position))
-    }
-
-    /// Resumes at the position of `state`, bit for bit, with any `n_workers`, buffer and channel sizes, and
-    /// with any rank and world size of the same global batch (order "window": a world size that divides its
-    /// `n_streams`).
-    ///
-    /// Reads no data; the next batch is made without the earlier ones. Raises `StateError` that names the
-    /// difference.
-    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        let position = state::from_python(state)?.and_then(|state| self.identity.position(&state));
-        let position = position.map_err(|error| to_python(py, &error))?;
-        self.face.ask(py, move |engine| engine.restore(position.clone()))
-    }
-
-    /// Makes batch number `batch` the next one (or, if it is to be skipped, the one after it): counted within
-    /// the pass if finite, over all passes if infinite. Raises `ConfigError` if there is no such batch.
-    fn seek(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
-        let batch = batch_number(py, batch)?;
-        self.face.ask(py, |engine| engine.seek(batch))
-    }
-
-    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
-    fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.take_back(py)
-    }
-
-    /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in
-    /// `seek`: for example those around a loss spike. They replace earlier ranges; an empty list removes
-    /// them. The state keeps them; the next pass of a finite loader has all batches again. Raises
-    /// `ConfigError` for more than 8, or beyond the end of the pass.
-    fn skip(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ranges = state::ranges(ranges)?.map_err(|error| to_python(py, &error))?;
-        self.face.ask(py, |engine| engine.skip(&ranges))
-    }
-
     /// Returns batch number `batch`, past or future, without a change of position. Takes as long as
     /// `batch_size` records on one thread. A batch in which all records are bad has no rows.
     fn replay<'py>(
@@ -603,8 +443,8 @@ impl Loader {
         #[pyo3(from_py_with = int64)] batch: i64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let batch = batch_number(py, batch)?;
-        let replay = self.face.ask(py, |engine| engine.replay(batch))?;
-        let control = self.face.control().clone();
+        let replay = self.engine.ask(py, |engine| engine.replay(batch))?;
+        let control = self.engine.control().clone();
         let made = run_interruptible(py, "forebay-replay", move |stop| {
             replay.run(|| !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
@@ -625,30 +465,12 @@ impl Loader {
             let message = format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32);
             to_python(py, &Error::new(ErrorKind::Config, message))
         })?;
-        let upcoming = self.face.ask(py, |engine| engine.upcoming())?;
-        let control = self.face.control().clone();
+        let upcoming = self.engine.ask(py, |engine| engine.upcoming())?;
+        let control = self.engine.control().clone();
         let rows = run_interruptible(py, "forebay-plan", move |stop| {
             upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
         Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
-    }
-
-    /// The pass of a finite loader, counted from 0: the current one until `iter()` begins the next. The
-    /// window of an infinite loader mixes adjacent epochs; its epoch is the number of examples drawn, divided
-    /// by the number of records.
-    #[getter]
-    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.face.with_engine(py, |engine| engine.epoch())
-    }
-
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is
-    /// infinite.
-    fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
-        let set = match u64::try_from(epoch) {
-            Ok(number) if epoch < i64::MAX => self.face.with_engine(py, |engine| engine.set_epoch(number))?,
-            _ => Err(epoch_out_of_range(shown(epoch))),
-        };
-        set.map_err(|error| to_python(py, &error))
     }
 
     /// The names of the classes, by label; None without a ClassLabel feature.
@@ -676,27 +498,47 @@ impl Loader {
         keywords.set_item("exclude", (!this.exclude.is_empty()).then_some(&*this.exclude))?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), PyTuple::empty(py), keywords);
-        (new, arguments, this.state_dict(py)?).into_bound_py_any(py)
+        (new, arguments, this.state(py)?).into_bound_py_any(py)
+    }
+}
+
+impl Loads for Loader {
+    fn engine(&self) -> &dyn AnyEngine {
+        &self.engine
     }
 
-    fn __setstate__(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.load_state_dict(py, state)
-    }
-
-    fn __repr__(&self) -> String {
-        let plural = |n: u64| if n == 1 { "" } else { "s" };
-        let (records, shards) = (self.source.n_rows(), self.source.shards().len());
-        let verdict = self.face.verdict();
+    fn describe(&self) -> String {
         format!(
-            "<forebay.Loader: {records} record{} in {shards} shard{}, batches of {} x {:?} {}, {}{}{verdict}>",
-            plural(records),
-            plural(shards as u64),
+            "{} in {}, batches of {} x {:?} {}, {}",
+            counted(self.source.n_rows(), "record"),
+            counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
             self.shape,
             self.config.dtype,
             if self.config.infinite { "infinite" } else { "finite" },
-            if self.closed() { ", closed" } else { "" },
         )
+    }
+
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.engine.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
+    }
+
+    fn length(&self, _py: Python<'_>) -> PyResult<usize> {
+        if self.config.infinite {
+            return Err(PyTypeError::new_err(
+                "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch. For PyTorch: \
+                 DataLoader(forebay.torch.IterableDataset(loader), batch_size=None)",
+            ));
+        }
+        Ok(self.batches_per_epoch() as usize)
+    }
+
+    fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
+        self.engine.headspace(py, seconds, |batch| batch.rows, |batch| self.to_dict(py, batch))
+    }
+
+    fn identity(&self, _py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
+        Ok(Cow::Borrowed(&self.identity))
     }
 }
 

@@ -14,12 +14,13 @@ mod check;
 mod data_loader;
 mod dataset;
 mod decode;
+mod engine_handle;
 mod errors;
 mod exclude;
-mod face;
 #[cfg(debug_assertions)]
 mod inject;
 mod loader;
+mod loader_base;
 mod logging;
 mod parameters;
 mod parquet;
@@ -111,6 +112,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::locks::is_forked();
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<loader_base::LoaderBase>()?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<token_loader::TokenLoader>()?;
     module.add_class::<check::_Check>()?;

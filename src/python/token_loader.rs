@@ -1,9 +1,9 @@
 //! `forebay.TokenLoader`.
 
 use std::{
+    borrow::Cow,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
 };
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
@@ -17,25 +17,24 @@ use serde_json::{Map, Value, json};
 
 use super::{
     arrays::array,
-    batches::Batches,
+    engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
     exclude::{self, Exclude},
     extract::{chosen, int64, int128, max_errors, n_workers, named, optional_int64, prefetch_batches},
-    face::{Face, shards},
     interruptible::run_interruptible,
+    loader_base::{LoaderBase, Loads},
     logging,
     parameters::set_policy,
     state,
     tokenizer::{id, ids_of},
-    torch_workers::check_share,
     vocabulary::{self, Given},
 };
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Packing, TokenBatch},
-    config::{PolicyConfig, TokenConfig, shown},
+    config::{PolicyConfig, TokenConfig},
     decode::tokenizer::TokenizerOptions,
-    engine::{Engine, Losses, MaxErrors, Position, epoch_out_of_range},
+    engine::{Engine, Losses, MaxErrors, Position},
     fields::Field,
     order::{Groups, Place, Stride},
     record::Standing,
@@ -43,8 +42,6 @@ use crate::{
     state::{Identity, Share, merge},
     tasks::TokenTask,
 };
-
-type TokenEngine = Engine<ParquetSource, TokenTask>;
 
 /// Packed batches of tokens from documents in Parquet shards.
 ///
@@ -137,9 +134,9 @@ type TokenEngine = Engine<ParquetSource, TokenTask>;
 ///
 /// A null, an empty text, text that is not UTF-8 and a damaged row group are left out, counted and listed by
 /// `errors()`.
-#[pyclass(module = "forebay", name = "TokenLoader", frozen, weakref)]
+#[pyclass(module = "forebay", name = "TokenLoader", extends = LoaderBase, frozen)]
 pub struct TokenLoader {
-    face: Face<ParquetSource, TokenTask>,
+    engine: EngineHandle<ParquetSource, TokenTask>,
     source: Arc<ParquetSource>,
     task: TokenTask,
     config: TokenConfig,
@@ -200,7 +197,7 @@ impl TokenLoader {
         #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
         exclude: Option<&Bound<'_, PyAny>>,
         stall_warning_s: Option<f64>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
             let config = TokenConfig {
@@ -276,8 +273,8 @@ impl TokenLoader {
                 exclude = (!exclude.is_empty()).then_some(&*exclude), stall_warning_s = stall_warning_s,
             }
             set_policy(&arguments, &config.policy)?;
-            Ok(Self {
-                face: Face::new(engine, config.stall_warning_s),
+            let loader = Self {
+                engine: EngineHandle::new(engine, config.stall_warning_s),
                 identity: identity(&config, text_column, fingerprint, &source, &exclude),
                 source,
                 task,
@@ -287,93 +284,15 @@ impl TokenLoader {
                 fields,
                 bos,
                 arguments: arguments.unbind(),
-            })
+            };
+            Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
-    }
-
-    /// Infinite: continues with the next batch. Finite: begins the next pass, or the same one again if it was
-    /// left early; after `load_state_dict` it continues there.
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
-        let TokenConfig { rank, world_size, .. } = slf.get().config;
-        check_share(slf.py(), rank, world_size)?;
-        slf.get().face.ask(slf.py(), TokenEngine::rewind)?;
-        Batches::of(slf)
-    }
-
-    /// The next batch. Raises `ForebayError` if the loader is closed, even if another thread closes it during
-    /// the wait.
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.face.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
-    }
-
-    /// Raises `TypeError`: the number of rows is known only after packing.
-    fn __len__(&self) -> PyResult<usize> {
-        Err(PyTypeError::new_err("how many batches packed documents make is known only once they are packed"))
-    }
-
-    /// Always True, also without `len()`, so that `if loader:` tests whether there is a loader.
-    fn __bool__(&self) -> bool {
-        true
-    }
-
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
-    }
-
-    /// Ends all threads within half a second; see `Loader.close`.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.close(py)
-    }
-
-    /// Whether `close()` was called.
-    #[getter]
-    fn closed(&self) -> bool {
-        self.face.control().is_closed()
     }
 
     /// The bad documents met so far, each once, in row order: dicts as those of `Loader.errors`, whose `path`
     /// is None.
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.face.errors(py, |_| None)
-    }
-
-    /// The figures of `Loader.stats`, and `packing`, as of the last batch made, which may not be returned
-    /// yet: `documents` and `tokens` that the packers of this rank hold, the `bytes` that they take, and
-    /// since construction the tokens `delivered` in rows and `dropped` where documents were cropped.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.face.stats(py)?;
-        let Packing { documents, tokens, bytes, delivered, dropped } = self.task.packing();
-        let packing = PyDict::new(py);
-        packing.set_item("documents", documents)?;
-        packing.set_item("tokens", tokens)?;
-        packing.set_item("bytes", bytes)?;
-        packing.set_item("delivered", delivered)?;
-        packing.set_item("dropped", dropped)?;
-        stats.set_item("packing", packing)?;
-        Ok(stats)
-    }
-
-    /// Measures the loader's speed with a loop that does nothing; see `Loader.headspace`. An example is a
-    /// row.
-    #[pyo3(signature = (seconds=2.0))]
-    fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
-        self.face.headspace(py, seconds, |batch| batch.columns.rows, |batch| self.to_dict(py, batch))
-    }
-
-    /// Records the activity of the threads for the next `seconds` and writes it to `path`; see
-    /// `Loader.trace`.
-    #[pyo3(signature = (path, seconds=5.0))]
-    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
-        if !(0.0..=3600.0).contains(&seconds) {
-            let message = format!("seconds is {seconds}, must be 0 to 3600");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        self.face.ask(py, |engine| engine.trace(&path, Duration::from_secs_f64(seconds)))
+        self.engine.errors(py, |_| None)
     }
 
     /// The number of documents in all shards of the split.
@@ -388,84 +307,6 @@ impl TokenLoader {
         self.bos
     }
 
-    /// The number of the next batch: within the pass if finite, since the first start if infinite.
-    #[getter]
-    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.face.with_engine(py, |engine| engine.batch())
-    }
-
-    /// The pass of a finite loader, counted from 0; for an infinite one, how often its slowest packer has
-    /// read all its documents.
-    #[getter]
-    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        let (epoch, places) = self.face.ask(py, |engine| Ok((engine.epoch(), engine.places()?)))?;
-        Ok(match self.config.infinite {
-            true => places.iter().map(|place| place.epoch).min().unwrap_or(epoch),
-            false => epoch,
-        })
-    }
-
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is
-    /// infinite.
-    fn set_epoch(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
-        match u64::try_from(epoch) {
-            Ok(number) if epoch < i64::MAX => self.face.ask(py, |engine| engine.set_epoch(number)),
-            _ => Err(to_python(py, &epoch_out_of_range(shown(epoch)))),
-        }
-    }
-
-    /// The loader's position: a dict that JSON can hold. It covers the returned batches, not the prefetched
-    /// ones.
-    ///
-    /// `reading` shows, for people, where the first packer of this rank reads: `shard`, `row_group`, `epoch`
-    /// (from 0). `packers` has the documents that each packer of this rank holds, for exact resume, some
-    /// kilobytes each. Every rank saves its own state. The call takes some tens of microseconds, so a state
-    /// may be taken with every batch.
-    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (position, places) = self.face.ask(py, |engine| Ok((engine.position(), engine.places()?)))?;
-        let mut state = self.identity.state(&position);
-        if let Some(&Place { epoch, row, .. }) = places.first() {
-            let group = self.source.row_groups()[self.source.row_group_of(row)];
-            let shard = self.source.shards()[group.shard].path.file_name().unwrap_or_default();
-            let epoch = if self.config.infinite { epoch } else { position.epoch };
-            state["reading"] =
-                json!({"shard": shard.to_string_lossy(), "row_group": group.index, "epoch": epoch});
-        }
-        state::to_python(py, &state)
-    }
-
-    /// Resumes at the position of `state`, bit for bit. A list of the states of all ranks, saved after the
-    /// same batch, serves any world size that divides their number of packers. Only the documents that
-    /// packers held are read again.
-    ///
-    /// A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) has the same meaning as in nanochat: every packer
-    /// continues at its first row group after that one, which must exist, with an empty buffer, so some
-    /// documents are lost. Raises `StateError` that names the difference.
-    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        let is_list = state.is_instance_of::<PyList>() || state.is_instance_of::<PyTuple>();
-        let found: Result<Value> = if is_list {
-            let states = state.try_iter()?.map(|state| state::from_python(&state?));
-            states.collect::<PyResult<Vec<_>>>()?.into_iter().collect::<Result<Vec<_>>>().and_then(merge)
-        } else {
-            state::from_python(state)?
-        };
-        let found = found.map_err(|error| to_python(py, &error))?;
-        if found.get("pq_idx").is_some() {
-            let engine_stands = self.face.with_engine(py, |engine| engine.position())?;
-            let position = self.like_the_reference(&found, &engine_stands);
-            let position = position.map_err(|error| to_python(py, &error))?;
-            return self.face.ask(py, move |engine| engine.restore(position.clone()));
-        }
-        let position = self.identity.position(&found).and_then(|position| self.check_held(position));
-        let position = position.map_err(|error| to_python(py, &error))?;
-        self.face.ask(py, move |engine| engine.restore(position.clone()))
-    }
-
-    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
-    fn _take_back(&self, py: Python<'_>) -> PyResult<()> {
-        self.face.take_back(py)
-    }
-
     /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows`,
     /// `num_bytes` and `damage`.
     #[getter]
@@ -478,26 +319,92 @@ impl TokenLoader {
         let (py, this) = (slf.py(), slf.get());
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), PyTuple::empty(py), this.arguments.bind(py));
-        (new, arguments, this.state_dict(py)?).into_bound_py_any(py)
+        (new, arguments, this.state(py)?).into_bound_py_any(py)
+    }
+}
+
+impl Loads for TokenLoader {
+    fn engine(&self) -> &dyn AnyEngine {
+        &self.engine
     }
 
-    fn __setstate__(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.load_state_dict(py, state)
-    }
-
-    fn __repr__(&self) -> String {
-        let plural = |n: u64| if n == 1 { "" } else { "s" };
-        let (documents, shards) = (self.source.n_rows(), self.source.shards().len());
+    fn describe(&self) -> String {
         format!(
-            "<forebay.TokenLoader: {documents} document{} in {shards} shard{}, batches of [{}, {}], {}{}{}>",
-            plural(documents),
-            plural(shards as u64),
+            "{} in {}, batches of [{}, {}], {}",
+            counted(self.source.n_rows(), "document"),
+            counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
             self.config.seq_len,
             if self.config.infinite { "infinite" } else { "finite" },
-            if self.closed() { ", closed" } else { "" },
-            self.face.verdict(),
         )
+    }
+
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.engine.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
+    }
+
+    fn length(&self, _py: Python<'_>) -> PyResult<usize> {
+        Err(PyTypeError::new_err("how many batches packed documents make is known only once they are packed"))
+    }
+
+    fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
+        self.engine.headspace(py, seconds, |batch| batch.columns.rows, |batch| self.to_dict(py, batch))
+    }
+
+    fn identity(&self, _py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
+        Ok(Cow::Borrowed(&self.identity))
+    }
+
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        let (epoch, places) = self.engine.ask(py, |engine| Ok((engine.epoch(), engine.places()?)))?;
+        Ok(match self.config.infinite {
+            true => places.iter().map(|place| place.epoch).min().unwrap_or(epoch),
+            false => epoch,
+        })
+    }
+
+    fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        let Packing { documents, tokens, bytes, delivered, dropped } = self.task.packing();
+        let packing = PyDict::new(stats.py());
+        packing.set_item("documents", documents)?;
+        packing.set_item("tokens", tokens)?;
+        packing.set_item("bytes", bytes)?;
+        packing.set_item("delivered", delivered)?;
+        packing.set_item("dropped", dropped)?;
+        stats.set_item("packing", packing)
+    }
+
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (position, places) = self.engine.ask(py, |engine| Ok((engine.position(), engine.places()?)))?;
+        let mut state = self.identity.state(&position);
+        if let Some(&Place { epoch, row, .. }) = places.first() {
+            let group = self.source.row_groups()[self.source.row_group_of(row)];
+            let shard = self.source.shards()[group.shard].path.file_name().unwrap_or_default();
+            let epoch = if self.config.infinite { epoch } else { position.epoch };
+            state["reading"] =
+                json!({"shard": shard.to_string_lossy(), "row_group": group.index, "epoch": epoch});
+        }
+        state::to_python(py, &state)
+    }
+
+    fn position_of(&self, state: &Bound<'_, PyAny>) -> PyResult<Position> {
+        let py = state.py();
+        let is_list = state.is_instance_of::<PyList>() || state.is_instance_of::<PyTuple>();
+        let found: Result<Value> = if is_list {
+            let states = state.try_iter()?.map(|state| state::from_python(&state?));
+            states.collect::<PyResult<Vec<_>>>()?.into_iter().collect::<Result<Vec<_>>>().and_then(merge)
+        } else {
+            state::from_python(state)?
+        };
+        let position = match found {
+            Ok(found) if found.get("pq_idx").is_some() => {
+                self.like_the_reference(&found, &self.engine.position(py)?)
+            }
+            found => found
+                .and_then(|found| self.identity.position(&found))
+                .and_then(|position| self.check_held(position)),
+        };
+        position.map_err(|error| to_python(py, &error))
     }
 }
 

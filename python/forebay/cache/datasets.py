@@ -428,8 +428,9 @@ class MixtureDataset(_CoreDataset):
     datasets : dict of str to AsyncDataset
         The sources; all have the same fields.
     weights : dict of str to float, or sequence of pairs (position, dict)
-        In any unit, 0 to leave a source out. Pairs give the position from which weights hold: 0 for the
-        first, the start of a block for the others. Sources continue where they were.
+        Pairs count positions, that is examples (those of `Loader` count batches): weights hold from 0 in the
+        first pair, from the start of a block in the others. Sources continue where they were. Weights are in
+        any unit, 0 to leave a source out.
     block_size : int, optional
         Positions in which the counts are exact, 1 to 65536. None: the global batch of the `DataLoader`.
     seed : int

@@ -138,13 +138,13 @@ def test_l14_a_last_batch_of_fewer_rows_than_ranks() -> None:
     assert parts[0][-1]["ids"].dtype == np.int32
 
 
-@pytest.mark.parametrize(("prefetch", "n_workers"), [(1, 1), (1, 8), (7, 3), ("auto", "auto")])
-def test_threads_change_nothing(prefetch: Any, n_workers: Any) -> None:
+@pytest.mark.parametrize(("prefetch_batches", "n_workers"), [(1, 1), (1, 8), (7, 3), ("auto", "auto")])
+def test_threads_change_nothing(prefetch_batches: Any, n_workers: Any) -> None:
     with DataLoader(tree(), 8) as loader:
         expected = [content(batch) for batch in loader]
     _core._inject_delays(0.0, 3.0)
     try:
-        with DataLoader(tree(), 8, prefetch=prefetch, n_workers=n_workers) as loader:
+        with DataLoader(tree(), 8, prefetch_batches=prefetch_batches, n_workers=n_workers) as loader:
             assert [content(batch) for batch in loader] == expected
     finally:
         _core._inject_delays()
@@ -159,7 +159,7 @@ def test_resume_at_every_step() -> None:
                 states.append(json.loads(json.dumps(loader.state_dict())))
     for step in range(len(states) - 1):
         # By other workers, and by two ranks.
-        with DataLoader(tree(), 8, n_workers=1 + step % 3, prefetch=1 + step % 2) as loader:
+        with DataLoader(tree(), 8, n_workers=1 + step % 3, prefetch_batches=1 + step % 2) as loader:
             loader.load_state_dict(states[step])
             left = len(loader) - loader.batch
             assert [content(batch) for batch in loader] == batches[step + 1 : step + 1 + left]
@@ -244,7 +244,7 @@ def test_l14_no_stall_at_a_boundary() -> None:
             fetched.append(np.asarray(indices).tolist())
             return super().get_batch(indices)
 
-    with DataLoader(Noted(2000), 10, prefetch=8, n_workers=4) as loader:
+    with DataLoader(Noted(2000), 10, prefetch_batches=8, n_workers=4) as loader:
         for taken in range(1, 101):
             next(loader)
             eventually(lambda taken=taken: len(fetched) >= taken + 8)
@@ -383,8 +383,8 @@ def test_what_would_end_a_loop_in_silence_does_not() -> None:
         ({"batch_size": 0}, "batch_size is 0"),
         ({"rank": 2, "world_size": 2}, "rank is 2, must be 0 to 1"),
         ({"start_step": -1}, "start_step is -1"),
-        ({"prefetch": 0}, "prefetch is 0"),
-        ({"prefetch": "many"}, "prefetch is 'many', must be a whole number or \"auto\""),
+        ({"prefetch_batches": 0}, "prefetch_batches is 0"),
+        ({"prefetch_batches": "many"}, "prefetch_batches is 'many', must be a whole number or \"auto\""),
         ({"n_workers": 0, "batch_size": -1}, "n_workers is 0.*batch_size is -1"),
     ],
 )

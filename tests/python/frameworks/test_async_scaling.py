@@ -57,15 +57,19 @@ def wait_for_ready(iterator: Any, n: int = 1) -> None:
 def test_stats_of_a_loop_that_starves() -> None:
     """A9: how long was waited for each batch."""
     batches = starving(40, num_workers=1)
-    assert set(batches.stats().values()) == {0}
+    assert set(batches.stats()["batch_times"].values()) == {0}
+    assert batches.stats()["delivered"] == {"batches": 0, "examples": 0}
     for _batch in batches:
         assert batches.stats()["n_workers"] == 1
     stats = batches.stats()
+    assert stats["delivered"] == {"batches": 10, "examples": 40}
     assert stats["batches"] == 10
     assert stats["n_workers"] == 0
-    assert stats["starved_s"] > stats["ready_s"] >= 0
-    assert 0 < stats["starved_p50_s"] <= stats["starved_p99_s"] <= stats["starved_s"]
-    assert stats["starved_p50_s"] > stats["ready_p50_s"]
+    assert stats["prefetch_batches"] == 3
+    times = stats["batch_times"]
+    assert times["starved_s"] > times["ready_s"] >= 0
+    assert 0 < times["starved_p50_s"] <= times["starved_p99_s"] <= times["starved_s"]
+    assert times["starved_p50_s"] > times["ready_p50_s"]
 
 
 @timed
@@ -77,7 +81,7 @@ def test_stats_of_a_loop_that_takes_its_time() -> None:
         wait_for_ready(iterator)
         time.sleep(0.011)
         next(iterator)
-    stats = batches.stats()
+    stats = batches.stats()["batch_times"]
     assert stats["ready_s"] > 0.06
     assert stats["ready_p99_s"] >= stats["ready_p50_s"] > 0.01
     claim(stats["starved_s"] < stats["ready_s"], stats)
@@ -88,7 +92,7 @@ def test_percentiles_are_those_of_the_last_batches() -> None:
     batches = starving(8000)
     for _ in islice(batches, 50):
         pass
-    before = batches.stats()["starved_p50_s"]
+    before = batches.stats()["batch_times"]["starved_p50_s"]
     assert_threads(0)
     batches._pipeline = Pipeline()
     iterator = iter(batches)
@@ -96,7 +100,7 @@ def test_percentiles_are_those_of_the_last_batches() -> None:
         wait_for_ready(iterator)
         next(iterator)
     assert batches.stats()["batches"] == 1050
-    assert batches.stats()["starved_p50_s"] < before / 2
+    assert batches.stats()["batch_times"]["starved_p50_s"] < before / 2
 
 
 # As many threads as are needed.

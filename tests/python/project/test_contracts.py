@@ -33,7 +33,7 @@ CACHE = """
     PermutationDataset(ds, seed=0)
     EraShufflingDataset(ds, era_length=8192, seed=0)
     MixtureDataset(datasets, weights, block_size=None, seed=0, stop="restart")
-    DataLoader(dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch=4)
+    DataLoader(dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch_batches=4)
     DataLoader.seek(batch)
     DataLoader.state_dict()
     DataLoader.load_state_dict(state)

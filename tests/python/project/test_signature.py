@@ -95,7 +95,13 @@ def test_readme() -> None:
 
 
 def test_everything_is_documented() -> None:
-    for cls in (forebay.Loader, forebay.SpectrogramTransform, forebay.TokenLoader, _core.DataLoader):
+    for cls in (
+        _core.DataLoader,
+        forebay.Loader,
+        forebay.LoaderBase,
+        forebay.SpectrogramTransform,
+        forebay.TokenLoader,
+    ):
         public = [name for name in vars(cls) if not name.startswith("_")]
         assert all(inspect.getdoc(getattr(cls, name)) for name in [*public, "__doc__"])
     assert forebay.__version__ == re.search(

@@ -1,14 +1,16 @@
-//! The part of the Python interface that all loaders share: it detaches, waits in slices, checks signals, and
-//! ends the threads.
+//! An engine owned by Python: calls detach, wait in slices and check signals; dropping it ends the threads.
 //!
-//! A pyclass owns one [`Face`] and adds its parameters, the dict of a batch, and the meaning of a state.
+//! [`EngineHandle`] has the calls that depend on the type of a batch, [`AnyEngine`] all others, so that the
+//! methods of all loaders are written once, in `loader_base.rs`.
 
 use std::{
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+use numpy::PyUntypedArray;
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList},
@@ -23,7 +25,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::{BatchOf, Control, Counters, Engine, ExampleOf, Queues, Step},
+    engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, Queues, Step},
     record::{Source, Task},
     source::Shard,
 };
@@ -33,17 +35,43 @@ const AGAIN: f64 = 10.0;
 /// The longest time that the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
+/// An engine owned by Python, whatever its batches are: the methods of [`Engine`]. They raise `ForebayError` in
+/// a fork, unless they say otherwise.
+pub trait AnyEngine: Send + Sync {
+    /// Also in a fork.
+    fn is_closed(&self) -> bool;
+    /// Ends all threads; does nothing in a fork.
+    fn close(&self, py: Python<'_>) -> PyResult<()>;
+    fn rewind(&self, py: Python<'_>) -> PyResult<()>;
+    fn batch(&self, py: Python<'_>) -> PyResult<u64>;
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64>;
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()>;
+    fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()>;
+    fn skip(&self, py: Python<'_>, ranges: &[Range<u64>]) -> PyResult<()>;
+    /// Puts back the batch that was taken last.
+    fn take_back(&self, py: Python<'_>) -> PyResult<()>;
+    fn position(&self, py: Python<'_>) -> PyResult<Position>;
+    fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()>;
+    /// Counts, times and verdict; in a fork those of its parent up to the fork, with empty queues.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
+    /// Traces the threads for `seconds` from now on.
+    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()>;
+    /// What limits the loader, with a separator in front, once there was a batch; and while a call waits,
+    /// why. Waits for no lock in a fork.
+    fn verdict(&self) -> String;
+}
+
 /// An engine owned by Python.
-pub struct Face<S: Source, K: Task> {
+pub struct EngineHandle<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
-    control: Arc<Control<ExampleOf<K>>>,
+    control: Arc<engine::Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     /// Seconds after which a call that waits says why.
     stall_warning_s: Option<f64>,
     process: u32,
 }
 
-impl<S: Source, K: Task> Face<S, K> {
+impl<S: Source, K: Task> EngineHandle<S, K> {
     /// Wraps `engine`, whose threads end with the interpreter at the latest.
     pub fn new(engine: Engine<S, K>, stall_warning_s: Option<f64>) -> Self {
         let control = engine.control();
@@ -58,7 +86,7 @@ impl<S: Source, K: Task> Face<S, K> {
     }
 
     /// The handle that ends the engine.
-    pub fn control(&self) -> &Arc<Control<ExampleOf<K>>> {
+    pub fn control(&self) -> &Arc<engine::Control<ExampleOf<K>>> {
         &self.control
     }
 
@@ -108,7 +136,7 @@ impl<S: Source, K: Task> Face<S, K> {
         }
     }
 
-    /// As [`Face::with_engine`], for work that can fail.
+    /// As [`EngineHandle::with_engine`], for work that can fail.
     pub fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -167,22 +195,6 @@ impl<S: Source, K: Task> Face<S, K> {
         })
     }
 
-    /// Puts back the batch that was taken last.
-    pub fn take_back(&self, py: Python<'_>) -> PyResult<()> {
-        self.with_engine(py, Engine::take_back)
-    }
-
-    /// Ends all threads.
-    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_forked() {
-            return Ok(());
-        }
-        // Before the engine is requested: this wakes a thread that has it.
-        py.detach(|| self.control.close());
-        self.with_engine(py, Engine::close)?;
-        logging::emit(py)
-    }
-
     /// The bad records as dicts; `path` finds a record's own path by its row number.
     pub fn errors<'py>(
         &self,
@@ -208,40 +220,6 @@ impl<S: Source, K: Task> Face<S, K> {
         Ok(list)
     }
 
-    /// Counts, times and verdict.
-    pub fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        // After a fork a lock may stay locked forever, and there are no threads.
-        let (queues, threads) = match self.is_forked() {
-            true => (Queues::default(), Vec::new()),
-            false => py.detach(|| (self.control.queues(), self.control.threads())),
-        };
-        stats::dict(py, &self.counters, queues, &threads)
-    }
-
-    /// What limits the loader, with a separator in front, once there was a batch; and while a call waits,
-    /// why. Waits for no lock in a fork.
-    pub fn verdict(&self) -> String {
-        let mut text = match self.counters.read().batches {
-            0 => String::new(),
-            _ => format!("; {}", self.counters.verdict()),
-        };
-        if !self.is_forked()
-            && let Some(stall) = Python::attach(|py| py.detach(|| self.control.stall()))
-        {
-            text += &format!("; {}", stall.in_short());
-        }
-        text
-    }
-
-    /// Traces the threads for `seconds` from now on.
-    pub fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
-        if !(0.0..=3600.0).contains(&seconds) {
-            let message = format!("seconds is {seconds}, must be 0 to 3600");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        self.ask(py, |engine| engine.trace(&path, Duration::from_secs_f64(seconds)))
-    }
-
     /// Measures the speed of an engine like this one with a loop that does nothing; `rows` counts the rows of
     /// a batch, `to_dict` makes the user's dict.
     pub fn headspace<'py>(
@@ -251,11 +229,7 @@ impl<S: Source, K: Task> Face<S, K> {
         rows: impl Fn(&BatchOf<K>) -> usize + Send + Copy + 'static,
         to_dict: impl FnOnce(BatchOf<K>) -> PyResult<Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        if !(0.0..=3600.0).contains(&seconds) {
-            let message = format!("seconds is {seconds}, must be 0 to 3600");
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        let length = Duration::from_secs_f64(seconds);
+        let length = length(py, seconds)?;
         let aside = self.ask(py, |engine| engine.aside())?;
         remember(&aside.control());
         let control = self.control.clone();
@@ -276,7 +250,8 @@ impl<S: Source, K: Task> Face<S, K> {
             logging::emit(py)?;
             let views = PyDict::new(py);
             for (field, values) in &cached {
-                views.set_item(field, values.call_method0("view")?)?;
+                let is_array = values.cast::<PyUntypedArray>().is_ok();
+                views.set_item(field, if is_array { values.call_method0("view")? } else { values })?;
             }
             handed_out += 1;
         }
@@ -290,7 +265,86 @@ impl<S: Source, K: Task> Face<S, K> {
     }
 }
 
-impl<S: Source, K: Task> Drop for Face<S, K> {
+impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
+    fn is_closed(&self) -> bool {
+        self.control.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_forked() {
+            return Ok(());
+        }
+        // Before the engine is requested: this wakes a thread that has it.
+        py.detach(|| self.control.close());
+        self.with_engine(py, Engine::close)?;
+        logging::emit(py)
+    }
+
+    fn rewind(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, Engine::rewind)
+    }
+
+    fn batch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_engine(py, |engine| engine.batch())
+    }
+
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with_engine(py, |engine| engine.epoch())
+    }
+
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        self.ask(py, |engine| engine.set_epoch(epoch))
+    }
+
+    fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()> {
+        self.ask(py, |engine| engine.seek(batch))
+    }
+
+    fn skip(&self, py: Python<'_>, ranges: &[Range<u64>]) -> PyResult<()> {
+        self.ask(py, |engine| engine.skip(ranges))
+    }
+
+    fn take_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_engine(py, Engine::take_back)
+    }
+
+    fn position(&self, py: Python<'_>) -> PyResult<Position> {
+        self.with_engine(py, |engine| engine.position())
+    }
+
+    fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()> {
+        self.ask(py, |engine| engine.restore(position.clone()))
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        // After a fork a lock may stay locked forever, and there are no threads.
+        let (queues, threads) = match self.is_forked() {
+            true => (Queues::default(), Vec::new()),
+            false => py.detach(|| (self.control.queues(), self.control.threads())),
+        };
+        stats::dict(py, &self.counters, queues, &threads)
+    }
+
+    fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
+        let length = length(py, seconds)?;
+        self.ask(py, |engine| engine.trace(&path, length))
+    }
+
+    fn verdict(&self) -> String {
+        let mut text = match self.counters.read().batches {
+            0 => String::new(),
+            _ => format!("; {}", self.counters.verdict()),
+        };
+        if !self.is_forked()
+            && let Some(stall) = Python::attach(|py| py.detach(|| self.control.stall()))
+        {
+            text += &format!("; {}", stall.in_short());
+        }
+        text
+    }
+}
+
+impl<S: Source, K: Task> Drop for EngineHandle<S, K> {
     fn drop(&mut self) {
         // After a fork nothing may be touched: locks that another thread held stay locked.
         if self.is_forked() {
@@ -307,6 +361,20 @@ impl<S: Source, K: Task> Drop for Face<S, K> {
             end();
         }
     }
+}
+
+/// A length of time that a user chose.
+fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    if (0.0..=3600.0).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    let message = format!("seconds is {seconds}, must be 0 to 3600");
+    Err(to_python(py, &Error::new(ErrorKind::Config, message)))
+}
+
+/// A number of things, as in "1 record" and "2 records".
+pub fn counted(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Shards as dicts.

@@ -1,0 +1,413 @@
+"""All loaders have the same methods, with the same errors, after `close()`, in a fork, for wrong arguments.
+
+Each test runs once per loader; `docs/loaders.md` names what one of them lacks.
+"""
+
+import contextlib
+import gc
+import inspect
+import json
+import pickle
+import re
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import documents
+import forebay
+import numbered
+from forebay import AsyncDataLoader, ConfigError, Loader, LoaderBase, StateError, TokenLoader
+from forebay.cache import DataLoader, ListAsyncDataset, PermutationDataset
+from recordings import SMALL
+from scenes import play
+
+ENGINES = [Loader, TokenLoader, DataLoader]
+COUNTED = [Loader, DataLoader]
+"""Whose batches can be made without the earlier ones."""
+
+EVERY = [*ENGINES, AsyncDataLoader]
+
+CLOSED = "the loader is closed; make a new one to go on"
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make(tiny_shards: list[Path], parquets: Path) -> Iterator[Make]:
+    """Makes a finite loader of a class, with at least six batches a pass, and closes it."""
+    rows = ListAsyncDataset([{"x": i, "ids": np.arange(1 + i % 4)} for i in range(103)])
+    makers: dict[type, Make] = {
+        Loader: lambda **options: Loader(tiny_shards, **SMALL | {"infinite": False} | options),
+        TokenLoader: lambda **options: documents.loader(parquets, **{"infinite": False} | options),
+        DataLoader: lambda **options: DataLoader(PermutationDataset(rows, 1), **{"batch_size": 16} | options),
+        AsyncDataLoader: numbered.loader,
+    }
+    with contextlib.ExitStack() as stack:
+        yield lambda cls, **options: stack.enter_context(makers[cls](**options))
+
+
+def first(batch: Any) -> list[Any]:
+    """What tells batches from each other."""
+    is_asynchronous = isinstance(batch, forebay.BatchResult)
+    rows = batch.indices if is_asynchronous else next(batch[name] for name in ("index", "inputs", "x") if name in batch)
+    found: list[Any] = rows.tolist()
+    return found
+
+
+def firsts(batches: Any, n: int | None = None) -> list[list[Any]]:
+    return [first(batch) for batch in islice(batches, n)]
+
+
+def outcome(call: Callable[[], object]) -> str:
+    """The error that `call` raises, or nothing."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def test_the_base_has_what_they_share() -> None:
+    own = [public(cls) - public(LoaderBase) for cls in ENGINES]
+    assert set.intersection(*own) == set()
+    for cls in ENGINES:
+        assert cls.__bases__ == (LoaderBase,)
+        assert public(LoaderBase) & set(vars(cls)) == set()
+        assert all(inspect.getdoc(getattr(cls, name)) for name in public(cls))
+        assert (cls.__iter__, cls.__next__, cls.__len__) == (  # type: ignore[attr-defined]
+            LoaderBase.__iter__,
+            LoaderBase.__next__,
+            LoaderBase.__len__,
+        )
+
+
+def test_the_base_has_no_objects() -> None:
+    with pytest.raises(TypeError, match="cannot create 'forebay\\.LoaderBase' instances"):
+        LoaderBase()
+
+    class Derived(LoaderBase):
+        pass
+
+    for new in (Derived, lambda: object.__new__(Derived), lambda: Loader.__new__(Derived, [])):  # type: ignore[type-var]
+        with pytest.raises(TypeError):
+            new()
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_is_one_and_no_subclass_is(make: Make, cls: type) -> None:
+    assert isinstance(make(cls), LoaderBase)
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Derived", (cls,), {})
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_context_manager(make: Make, cls: type) -> None:
+    loader = make(cls)
+    with loader as entered:
+        assert entered is loader
+        assert not loader.closed
+        assert len(firsts(loader, 2)) == 2
+    assert loader.closed
+    loader.close()
+    with pytest.raises(ZeroDivisionError), make(cls) as other:
+        assert 1 / 0
+    assert other.closed
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_after_close(make: Make, cls: type) -> None:
+    """The position, the figures and the errors are still there; all that needs threads says that they ended."""
+    loader = make(cls)
+    next(loader)
+    state = loader.state_dict()
+    loader.close()
+    refused = {
+        "next": lambda: next(loader),
+        "iter": lambda: next(iter(loader)),
+        "headspace": lambda: loader.headspace(0),
+    }
+    assert {name: outcome(call) for name, call in refused.items()} == dict.fromkeys(refused, f"ForebayError: {CLOSED}")
+    assert loader.state_dict() == state
+    assert (loader.batch, loader.epoch) == (1, 0)
+    assert loader.stats()["delivered"]["batches"] == 1
+    assert ", closed" in repr(loader)
+    assert loader
+
+
+def test_after_close_of_the_asynchronous_one(make: Make) -> None:
+    loader = make(AsyncDataLoader)
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.close()
+    assert outcome(lambda: iter(loader)) == f"ForebayError: {CLOSED}"
+    assert loader.state_dict() == state
+    assert loader.stats()["delivered"]["batches"] == 1
+    assert ", closed" in repr(loader)
+
+
+@pytest.mark.parametrize("which", ["audio()", "tokens()", "data()"])
+def test_in_a_fork(which: str, mixed_folder: Path) -> None:
+    """Every call is refused with the same words, but for those that need no thread and no lock."""
+    scene = f"""
+    from forebay.cache import DataLoader, ListAsyncDataset
+    def data():
+        return DataLoader(ListAsyncDataset([{{"x": i}} for i in range(100)]), 8)
+    loader = {which}
+    next(loader)
+    state = loader.state_dict()
+    calls = dict(
+        next=lambda: next(loader), iter=lambda: iter(loader), batch=lambda: loader.batch, epoch=lambda: loader.epoch,
+        set_epoch=lambda: loader.set_epoch(1), seek=lambda: loader.seek(0), skip=lambda: loader.skip([]),
+        headspace=loader.headspace, trace=lambda: loader.trace("/dev/null"),
+        state_dict=loader.state_dict, load_state_dict=lambda: loader.load_state_dict(state),
+        pickle=lambda: pickle.dumps(loader), take_back=loader._take_back, closed=lambda: loader.closed,
+        batch_size=lambda: loader.batch_size, stats=loader.stats, repr=lambda: repr(loader), bool=lambda: bool(loader),
+        close=loader.close, exit=lambda: loader.__exit__(None, None, None),
+    )
+    end, begin = os.pipe()
+    if not os.fork():
+        allowed = []
+        for name, call in calls.items():
+            try:
+                call()
+                allowed.append(name)
+            except forebay.ForebayError as error:
+                assert "made before a fork" in str(error), error
+        os.write(begin, json.dumps(allowed).encode())
+        os._exit(0)
+    os.wait()
+    allowed = json.loads(os.read(end, 10000))
+    loader.close()
+    report(allowed=allowed)
+    """
+    allowed = ["closed", "batch_size", "stats", "repr", "bool", "close", "exit"]
+    assert play(scene, mixed_folder) == {"allowed": allowed}
+
+
+WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
+    "seek(-1)": (lambda loader: loader.seek(-1), "ConfigError: batch is -1, must be 0 or more"),
+    "seek('1')": (lambda loader: loader.seek("1"), "TypeError: "),
+    "set_epoch(-1)": (
+        lambda loader: loader.set_epoch(-1),
+        "ConfigError: epoch is -1, must be 0 to 46",
+    ),
+    "set_epoch(2**63)": (lambda loader: loader.set_epoch(2**63), "ConfigError: epoch is "),
+    "set_epoch(1.5)": (lambda loader: loader.set_epoch(1.5), "TypeError: "),
+    "skip(3)": (lambda loader: loader.skip(3), "TypeError: ranges are pairs"),
+    "skip([(2, 1)])": (lambda loader: loader.skip([(2, 1)]), "ConfigError: the range (2, 1) is none of batches"),
+    "trace(-1)": (lambda loader: loader.trace("/dev/null", -1), "ConfigError: seconds is -1, must be 0 to 3600"),
+    "headspace(nan)": (lambda loader: loader.headspace(float("nan")), "ConfigError: seconds is NaN, must be 0 to 3600"),
+    "load_state_dict(3)": (lambda loader: loader.load_state_dict(3), "StateError: "),
+    "load_state_dict({1j})": (lambda loader: loader.load_state_dict({1j}), "TypeError: a state is a dict"),
+    "load_state_dict({})": (lambda loader: loader.load_state_dict({}), "StateError: "),
+}
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_wrong_arguments(make: Make, cls: type) -> None:
+    loader = make(cls)
+    found = {name: outcome(partial(call, loader)) for name, (call, _) in WRONG.items()}
+    assert {name: text for name, text in found.items() if not text.startswith(WRONG[name][1])} == {}
+    assert len(firsts(loader, 2)) == 2  # and nothing is broken
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_a_state_of_another_loader(make: Make, cls: type) -> None:
+    for other in set(EVERY) - {cls}:
+        with pytest.raises(StateError):
+            make(cls).load_state_dict(make(other).state_dict())
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_keys_of_stats(make: Make, cls: type) -> None:
+    loader, plain = make(cls), make(Loader)
+    assert (
+        keys(loader.stats()) - keys(plain.stats())
+        == {
+            Loader: set(),
+            TokenLoader: {f"packing{key}" for key in ("", ".documents", ".tokens", ".bytes", ".delivered", ".dropped")},
+            DataLoader: {"rows", "bytes"},
+        }[cls]
+    )
+    firsts(loader, 3)
+    stats = loader.stats()
+    assert keys(plain.stats()) <= keys(stats)
+    assert stats["delivered"]["batches"] == 3
+    assert set(loader.headspace(0)) == {"examples_per_s", "decoded_per_s", "handover_per_s", "seconds", "verdict"}
+
+
+def keys(stats: dict[str, Any], at: str = "") -> set[str]:
+    """Names with those that lead to them, without the reasons of waits, which differ."""
+    found = set()
+    for name, value in stats.items():
+        found.add(at + name)
+        if isinstance(value, dict) and name != "blocked_on":
+            found |= keys(value, f"{at}{name}.")
+    return found
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_batch_size_is_that_of_the_constructor(make: Make, cls: type) -> None:
+    loader = make(cls, batch_size=5)
+    assert loader.batch_size == 5
+    with pytest.raises(AttributeError):
+        loader.batch_size = 6
+
+
+@pytest.mark.parametrize("cls", [*COUNTED, AsyncDataLoader])
+def test_seek(make: Make, cls: type) -> None:
+    loader, n = make(cls), len(make(cls))
+    batches = firsts(make(cls))
+    for batch in (4, 0, n - 1, 2):
+        loader.seek(batch)
+        assert loader.batch == batch
+        assert firsts(loader) == batches[batch:]
+        loader.set_epoch(0)
+    for beyond in (-1, n + 1):
+        with pytest.raises(ConfigError, match=rf"\bbatch (is )?{beyond}\b"):
+            loader.seek(beyond)
+
+
+@pytest.mark.parametrize("cls", COUNTED)
+def test_skip(make: Make, cls: type) -> None:
+    loader, batches = make(cls), firsts(make(cls))
+    loader.skip([(1, 3), (4, 5)])
+    assert firsts(loader, 2) == [batches[0], batches[3]]
+    assert loader.batch == 5
+    copy = make(cls)
+    copy.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert firsts(copy) == batches[5:]
+    copy.set_epoch(0)
+    assert firsts(copy) == batches
+    with pytest.raises(ConfigError, match="to be skipped, but there are"):
+        loader.skip([(0, len(batches) + 1)])
+
+
+def test_no_seek_and_no_skip_of_packed_batches(make: Make) -> None:
+    loader = make(TokenLoader)
+    batches = firsts(loader, 3)
+    for text in (outcome(lambda: loader.seek(1)), outcome(lambda: loader.skip([(1, 2)]))):
+        assert re.match("ConfigError: .*keep states", text)
+    loader.seek(0)
+    assert firsts(loader, 3) == batches
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_state_json_and_pickle(make: Make, cls: type) -> None:
+    loader, batches = make(cls), firsts(make(cls), 6)
+    assert firsts(loader, 3) == batches[:3]
+    state = json.loads(json.dumps(loader.state_dict()))
+    copy, other = pickle.loads(pickle.dumps(loader)), make(cls)
+    other.load_state_dict(state)
+    assert (other.epoch, other.batch) == (copy.epoch, copy.batch) == (0, 3)
+    assert firsts(other, 3) == firsts(copy, 3) == batches[3:]
+    copy.close()
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_passes(make: Make, cls: type) -> None:
+    """One that was left early begins again; after a whole one comes the next."""
+    loader = make(cls)
+    assert firsts(loader, 2) == firsts(loader, 2)
+    whole = firsts(loader)
+    assert firsts(loader, 1) != []
+    assert loader.epoch == 1
+    loader.set_epoch(0)
+    assert firsts(loader) == whole
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_headspace_and_trace_leave_the_position(make: Make, cls: type, tmp_path: Path) -> None:
+    loader, batches = make(cls), firsts(make(cls), 3)
+    assert firsts(iter(loader), 1) == batches[:1]
+    loader.trace(tmp_path / "trace.json")
+    with pytest.raises(StateError):
+        loader.trace(tmp_path / "other.json")
+    measured = loader.headspace(0.05)
+    assert measured["handover_per_s"] > 0
+    assert [first(next(loader)) for _ in range(2)] == batches[1:]
+    loader.close()
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_a_batch_that_did_not_arrive(make: Make, cls: type) -> None:
+    loader = make(cls)
+    found = first(next(loader))
+    loader._take_back()
+    assert loader.batch == 0
+    assert first(next(loader)) == found
+
+
+def test_errors_have_the_same_keys_and_stay_after_close(make: Make, tmp_path: Path) -> None:
+    for name in ["0.parquet", "val.parquet"]:
+        pq.write_table(pa.table({"text": ["", "a document", None] * 20}), tmp_path / name)
+    loaders = [make(Loader), documents.loader(tmp_path, infinite=False)]
+    for loader, n in zip(loaders, [15, 40], strict=True):
+        firsts(loader)
+        errors = loader.errors()
+        assert {tuple(error) for error in errors} == {("index", "shard", "row", "path", "kind", "reason")}
+        assert len(errors) == n
+        loader.close()
+        assert loader.errors() == errors
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_weak_references_truth_and_text(make: Make, cls: type) -> None:
+    loader = make(cls)
+    assert weakref.ref(loader)() is loader
+    assert loader
+    assert re.match(rf"<forebay\.(cache\.)?{cls.__name__}: .*>$", repr(loader))
+    assert iter(loader) is not loader
+    del loader
+    gc.collect()
+
+
+# The table in docs/loaders.md.
+
+PAGE = (Path(__file__).parents[2] / "docs" / "loaders.md").read_text()
+COLUMNS = ["Loader", "TokenLoader", "DataLoader", "AsyncDataLoader"]
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading, without its head."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows[0][1:5] == COLUMNS
+    return rows[2:]
+
+
+def test_the_page_has_every_method_of_every_loader() -> None:
+    rows = {row[0].strip("`"): row[1:] for row in table("Methods")}
+    assert set(rows) == {"next(loader)", "len(loader)"}.union(*map(public, EVERY))
+    for name, (*cells, why) in rows.items():
+        dunder = {"next(loader)": "__next__", "len(loader)": "__len__"}.get(name)
+        for cls, cell in zip(EVERY, cells, strict=True):
+            # Methods of the base are there, and say that they cannot.
+            refuses = cls is TokenLoader and name in ("len(loader)", "skip")
+            assert hasattr(cls, dunder or name) == (cell != "no" or refuses), (cls, name)
+        assert all(cells)
+        assert why or set(cells) == {"yes"}
+
+
+def test_the_page_has_the_parameters_that_they_share() -> None:
+    rows = [[cell.strip("`") for cell in row[1:]] for row in table("Parameters")]
+    signatures = [set(inspect.signature(cls).parameters) for cls in EVERY]
+    for row in rows:
+        for name, parameters in zip(row, signatures, strict=True):
+            assert (name in parameters) or (name == "no" and row[0] not in parameters), row
+    named = {name for row in rows for name in row}
+    assert set.intersection(*signatures[:3]) <= named
