@@ -16,6 +16,7 @@ mod failures;
 mod flow;
 mod headspace;
 mod observe;
+mod plan;
 mod position;
 mod replay;
 mod threads;
@@ -37,13 +38,14 @@ pub use failures::list::{LISTED, Losses, Lost};
 pub(crate) use failures::policy::Tally;
 pub use failures::policy::{MaxErrors, Policy};
 pub use flow::assembler::{SUBSTITUTES, Step};
-pub use flow::plan::{MOST_READERS, MixturePlan, Plan};
 pub use headspace::Headspace;
 pub(crate) use observe::activity::during;
 pub use observe::activity::{Role, State, ThreadState};
 pub use observe::meter::{Times, meter_examples};
+pub use observe::queues::Queues;
 pub use observe::stall::Stall;
-pub use observe::stats::{Counters, Delivered, Queues, Report, StageTimes, Stats, cores};
+pub use observe::stats::{Counters, Delivered, Report, StageTimes, Stats, cores};
+pub use plan::{MOST_READERS, MixturePlan, Plan};
 pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
@@ -65,13 +67,13 @@ use crate::{
     seed::{Purpose, hash},
 };
 use flow::assembler::Complete;
-#[cfg(feature = "python")]
-pub(crate) use flow::assembler::closed;
-#[cfg(not(feature = "python"))]
-use flow::assembler::closed;
 use flow::collator::{Pass, Start};
 use flow::reader::Reading;
-use flow::run::Shared;
+use flow::shared::Shared;
+#[cfg(feature = "python")]
+pub(crate) use flow::shared::closed;
+#[cfg(not(feature = "python"))]
+use flow::shared::closed;
 use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;
@@ -236,7 +238,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             Arc::new(Counters::new(&plan, Reading::new(&plan, &source).steady(), source.retries()));
         let mut engine = Self {
             canon,
-            tracing: Tracing::of(&counters),
+            tracing: Tracing::of(&counters.trace),
             counters,
             plan,
             shard_rows,

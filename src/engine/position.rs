@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Engine, Losses, MAX_EPOCH, Replay, flow::assembler::closed, flow::run::located};
+use super::{Engine, Losses, MAX_EPOCH, Replay, flow::shared::closed, flow::shared::located};
 use crate::{
     Error, ErrorKind, Result,
     order::{Place, Schedule},

@@ -8,7 +8,7 @@ use super::{
     BatchOf,
     failures::policy::Policy,
     flow::assembler::{SUBSTITUTES, exhausted},
-    flow::run::located,
+    flow::shared::located,
 };
 use crate::{
     Result,

@@ -93,7 +93,7 @@ impl<'a> Demuxed<'a> {
     /// # Errors
     /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
     pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let bytes = &bytes[super::sniff::skip_id3v2(bytes)..];
+        let bytes = &bytes[super::id3::skip_id3v2(bytes)..];
         let mut packets = kept.shelves::<Shelves>().packets.lend();
         let setup = aac::adts(bytes, &mut packets)?;
         Self::new(kept, bytes, Codec::Aac, &setup, packets, None, Edit::default())

@@ -31,7 +31,7 @@ use super::{
     decoder_cache::{Lent, Shelf},
     flac_frame::{Frame, Header, Stream, crc16, end_of, follower, linked, next_header},
     flac_plain,
-    sniff::skip_id3v2,
+    id3::skip_id3v2,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};

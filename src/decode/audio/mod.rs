@@ -28,6 +28,7 @@ mod flac_plain;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod decoder_cache;
+mod id3;
 mod mp4;
 mod mpeg;
 mod ogg;

@@ -41,7 +41,7 @@ use symphonia::{
 use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
     decoder_cache::{Lent, Shelf},
-    sniff::id3v2_len,
+    id3::id3v2_len,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};

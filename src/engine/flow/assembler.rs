@@ -16,7 +16,8 @@ use crate::{
         failures::list::LISTED,
         failures::policy::{Policy, Tally},
         flow::demand::{Aside, Substitute},
-        flow::run::{FromAside, Shared},
+        flow::shared::closed,
+        flow::shared::{FromAside, Shared},
         observe::activity::State,
         observe::meter::Stopwatch,
         observe::stats::{Counters, Delivered},
@@ -464,9 +465,4 @@ fn lost(error: Error) -> Error {
     let message =
         "a record that the state holds is bad now; the shards are not those that the state was saved with";
     Error { place: error.place.clone(), ..Error::new(ErrorKind::State, message) }.because(error)
-}
-
-/// The error of a loader that was closed.
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the loader is closed; make a new one to go on")
 }

@@ -17,8 +17,10 @@ use crate::{
     engine::{
         Plan,
         failures::policy::Tally,
-        flow::assembler::{Assembler, Begin, Complete, Step, closed},
-        flow::run::{Run, Shared},
+        flow::assembler::{Assembler, Begin, Complete, Step},
+        flow::run::Run,
+        flow::shared::Shared,
+        flow::shared::closed,
         observe::activity::State,
         observe::stats::{Counters, Delivered, cores},
         observe::trace::Track,

@@ -19,9 +19,9 @@ use std::{
 use crate::{
     Result,
     engine::{
-        flow::assembler::closed,
         flow::channel_limit,
-        flow::run::Shared,
+        flow::shared::Shared,
+        flow::shared::closed,
         observe::activity::{Activity, State},
         observe::meter::Stopwatch,
     },

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, TryRecvError, select};
 
 use crate::engine::{
     ExampleOf,
-    flow::run::{Admitted, Shared, located, panicked},
+    flow::shared::{Admitted, Shared, located, panicked},
     observe::activity::{Activity, State},
     observe::meter::Stopwatch,
     observe::stats::Counters,

@@ -27,10 +27,7 @@ use std::{
 
 use crate::{
     Error, ErrorKind, Result,
-    engine::{
-        observe::stats::{Counters, Queues},
-        threads::owned::Threads,
-    },
+    engine::{observe::queues::Queues, threads::owned::Threads},
 };
 
 /// How many spans and samples are kept at most; 16 MB. What comes later is left out, and the file says so.
@@ -205,14 +202,14 @@ impl Trace {
 /// The trace of an engine with the thread that writes it; ends it when dropped.
 #[derive(Debug)]
 pub(crate) struct Tracing {
-    counters: Arc<Counters>,
+    trace: Arc<Trace>,
     threads: Threads,
 }
 
 impl Tracing {
-    /// Of the engine with these counters.
-    pub(crate) fn of(counters: &Arc<Counters>) -> Self {
-        Self { counters: counters.clone(), threads: Threads::default() }
+    /// Of an engine, with a thread to come.
+    pub(crate) fn of(trace: &Arc<Trace>) -> Self {
+        Self { trace: trace.clone(), threads: Threads::default() }
     }
 
     /// As [`Trace::start`].
@@ -220,12 +217,12 @@ impl Tracing {
         if self.threads.have_ended() {
             self.threads = Threads::default();
         }
-        self.counters.trace.start(path, length, &mut self.threads)
+        self.trace.start(path, length, &mut self.threads)
     }
 
     /// Ends a trace before its time, and waits for its file.
     pub(crate) fn finish(&mut self) {
-        self.counters.trace.finish();
+        self.trace.finish();
         self.threads.end(Instant::now(), WRITE_TIMEOUT);
     }
 }

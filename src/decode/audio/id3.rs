@@ -1,0 +1,23 @@
+//! ID3v2 tags in front of a recording.
+
+/// The offset behind any ID3v2 tags at the start.
+pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..)
+        && rest.get(3) != Some(&0xff)
+        && let Some(len) = id3v2_len(rest)
+    {
+        at += len;
+    }
+    at.min(bytes.len())
+}
+
+/// Length of the ID3v2 tag that `bytes` start with, which may be more than there are. Source: ID3v2.4.0 main structure, section 3.
+pub(super) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
+    let &[b'I', b'D', b'3', _, _, flags, ref size @ ..] = bytes.first_chunk::<10>()? else { return None };
+    if size.iter().any(|&byte| byte >= 0x80) {
+        return None;
+    }
+    let size = size.iter().fold(0, |size, &byte| size << 7 | usize::from(byte));
+    Some(10 + size + if flags & 0x10 != 0 { 10 } else { 0 })
+}

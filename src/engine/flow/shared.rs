@@ -1,0 +1,242 @@
+//! What the threads of a run share, and the duty to answer for every admitted record.
+//!
+//! Every admitted ticket is answered exactly once ([`Answer`] answers for a thread that panics). All waits end
+//! with [`Shared::stop`].
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use crossbeam_channel::Sender;
+
+use crate::{
+    Error, ErrorKind, Result,
+    engine::{
+        flow::channel_limit::ChannelLimit,
+        flow::demand::{Aside, Demand},
+        flow::sequencer::Sequencer,
+        observe::activity::{Activities, Role, State, ThreadState},
+        observe::queues::Queues,
+        observe::stall::Snapshot,
+        observe::stats::Counters,
+        threads::parking::Parking,
+    },
+    order::Schedule,
+    record::{Record, Source},
+    shuffle::ConcurrentShuffleBuffer,
+};
+
+/// What all threads of a run share.
+pub(crate) struct Shared<E> {
+    /// One for each stream.
+    pub(crate) buffers: Vec<ConcurrentShuffleBuffer<E>>,
+    pub(crate) demand: Demand,
+    pub(crate) counters: Arc<Counters>,
+    /// Batches that are complete and were not taken.
+    pub(crate) ready: AtomicUsize,
+    pub(crate) parking: Parking,
+    pub(crate) bytes: Arc<ChannelLimit>,
+    pub(crate) sequencer: Sequencer,
+    /// Bytes that records and reads under way hold.
+    pub(super) bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
+    pub(super) stopped: AtomicBool,
+    /// Dropped to end a wait for the channel.
+    pub(super) open: Mutex<Option<Sender<()>>>,
+    pub(super) fatal: OnceLock<Error>,
+    pub(crate) activities: Arc<Activities>,
+    /// For what the collator waits for.
+    pub(super) schedule: Schedule,
+    /// The shard of a row, and the row in it; None where items are no rows.
+    pub(super) place: Box<dyn Fn(u64) -> Option<(Arc<Path>, u64)> + Send + Sync>,
+}
+
+impl<E> Shared<E> {
+    /// Ends every thread of the run and wakes the consumer.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.demand.stop();
+        self.bytes.close();
+        self.parking.end();
+        self.sequencer.close();
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.buffers.iter().for_each(ConcurrentShuffleBuffer::close);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// What lies between the threads.
+    pub(crate) fn queues(&self) -> Queues {
+        let (records, record_bytes) = self.bytes.held();
+        let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
+        let batches = self.ready.load(Ordering::Relaxed);
+        Queues { records, record_bytes, read_bytes: (self.bytes_in_use)(), examples, batches }
+    }
+
+    /// What the threads are doing, and what decides who waits for whom.
+    pub(crate) fn look(&self) -> Snapshot {
+        let mut threads = self.activities.look();
+        for thread in &mut threads {
+            let ThreadState { role, state, detail, item, place, .. } = thread;
+            if let (State::Example, Some(stream)) = (*state, *detail) {
+                let ticket = self.buffers.get(stream as usize).and_then(ConcurrentShuffleBuffer::wanted);
+                *item = ticket.map(|ticket| self.schedule.clone().assign(stream as usize, ticket).row);
+            }
+            if matches!(role, Role::Reader | Role::Worker) || *state == State::Example {
+                *place = item.and_then(&self.place);
+            }
+        }
+        let words = self.activities.words;
+        Snapshot { threads, n_queued: self.bytes.held().0, turn: self.sequencer.errand(), words }
+    }
+
+    /// What ended the run, if it was not the user.
+    pub(crate) fn fatal(&self) -> Option<&Error> {
+        self.fatal.get()
+    }
+
+    /// Why a channel of the run is closed: the error that ended the run, or that it was stopped.
+    ///
+    /// A thread that panics closes its channels while it unwinds, before its panic is the run's error
+    /// ([`guard`]). Nothing else closes them without a stop, so that error is waited for.
+    pub(crate) fn ended(&self) -> Error {
+        if !self.is_stopped() {
+            self.fatal.wait();
+        }
+        self.fatal().cloned().unwrap_or_else(closed)
+    }
+
+    /// Ends the run with an error that belongs to no record.
+    fn fail(&self, error: Error) {
+        // Of several errors, the first is reported.
+        let _ = self.fatal.set(error);
+        self.stop();
+    }
+}
+
+impl<E> Shared<E> {
+    /// Leaves every lock of the run poisoned: for tests.
+    #[cfg(debug_assertions)]
+    #[allow(clippy::panic, reason = "what was asked for")]
+    pub(crate) fn panic_with_locks(&self) -> ! {
+        // None of them is ever taken while another one is held, so no thread waits here for long.
+        let _locks = (
+            self.demand.lock(),
+            self.bytes.lock(),
+            self.parking.lock(),
+            self.sequencer.lock(),
+            self.open.lock(),
+        );
+        let _buffers: Vec<_> = self.buffers.iter().map(ConcurrentShuffleBuffer::lock).collect();
+        panic!("a test asked for it");
+    }
+}
+
+/// Where an outcome goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slot {
+    Ticket { stream: usize, ticket: u64 },
+    Aside(Aside),
+}
+
+/// The outcome of what was asked for beside the tickets.
+pub(crate) type FromAside<E> = (Aside, Result<E>);
+
+/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if it gets lost. A thread that unwinds
+/// ends the run instead ([`guard`]).
+pub(crate) struct Answer<E> {
+    pub(crate) slot: Option<Slot>,
+    pub(crate) shared: Arc<Shared<E>>,
+    pub(crate) asides: Sender<FromAside<E>>,
+}
+
+impl<E> Answer<E> {
+    pub(crate) fn give(mut self, outcome: Result<E>) {
+        if let Some(slot) = self.slot.take() {
+            self.send(slot, outcome);
+        }
+    }
+
+    fn send(&self, slot: Slot, outcome: Result<E>) {
+        match slot {
+            // A closed buffer drops the outcome: the run is over.
+            Slot::Ticket { stream, ticket } => drop(self.shared.buffers[stream].push(ticket, outcome)),
+            // So does a consumer that is gone.
+            Slot::Aside(aside) => drop(self.asides.send((aside, outcome))),
+        }
+    }
+}
+
+impl<E> Drop for Answer<E> {
+    fn drop(&mut self) {
+        // A stopped run drops records everywhere, and its buffers may not be closed yet: no thread waits for
+        // these answers. A thread that unwinds needs no answer either: its guard is about to report the
+        // panic, and an answer would come before it.
+        if self.shared.is_stopped() || std::thread::panicking() {
+            return;
+        }
+        if let Some(slot) = self.slot.take() {
+            let lost = Error::new(
+                ErrorKind::Panic,
+                "a record was lost on its way: a bug of forebay, please report it",
+            );
+            self.send(slot, Err(lost));
+        }
+    }
+}
+
+/// A record in the channel, with the duty to answer for it.
+pub(crate) struct Admitted<E> {
+    pub(crate) record: Record,
+    /// Bytes taken when it was sent.
+    pub(crate) bytes: usize,
+    pub(crate) answer: Answer<E>,
+}
+
+/// Turns a panic of a thread into the run's end.
+pub(crate) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
+        shared.fail(panicked(&*panic));
+    }
+}
+
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+    let what = panic_message(panic);
+    Error::new(
+        ErrorKind::Panic,
+        format!("a thread of the pipeline panicked ({what}): a bug of forebay, please report it"),
+    )
+}
+
+/// The text of a panic.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// Completes an error with the place of its record.
+pub(crate) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
+    // One that knows its place keeps it.
+    if error.place.index.is_some() {
+        return error;
+    }
+    let (shard, row_in_shard) = source.locate(row);
+    error.place.index = Some(row);
+    error.place.shard = Some(shard);
+    error.place.row = Some(row_in_shard);
+    error
+}
+
+/// The error of a loader that was closed.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the loader is closed; make a new one to go on")
+}
