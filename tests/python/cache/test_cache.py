@@ -6,6 +6,8 @@ import gzip
 import inspect
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import tensorstore
 import zarr
 
 from caches import Number, expected, files, ids, same, unequal
-from forebay import ConfigError, ForebayError, SpectrogramTransform, StateError, cache, decode
+from forebay import ConfigError, ForebayError, SpectrogramTransform, StateError, _core, cache, decode
 from forebay.cache import building
 from forebay.cli import main
 from forebay.tokens import Tokenizer
@@ -401,6 +403,25 @@ def test_every_option_is_in_both_overloads() -> None:
     parameters = inspect.signature(cache.build).parameters
     keywords = {name for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
     assert keywords == {"wait", *building._Options.__annotations__}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a set of cores to choose")
+def test_workers_are_as_many_as_the_cores_that_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from forebay import _core; "
+    ran = subprocess.run([sys.executable, "-c", code + "print(_core._cores())"], capture_output=True, check=True)
+    assert int(ran.stdout) == 1
+    assert 1 <= _core._cores() <= len(os.sched_getaffinity(0))
+
+    class Recorder:
+        identity = _core._CacheBuild.identity
+
+        def __init__(self, *_arguments: object, n_workers: int, **_more: object) -> None:
+            raise InterruptedError(n_workers)
+
+    monkeypatch.setattr(building, "_CacheBuild", Recorder)
+    monkeypatch.setattr(building, "_cores", lambda: 37)
+    with pytest.raises(InterruptedError, match=r"^37$"):
+        cache.build({"a": [{"x": [1]}]}, None, tmp_path)
 
 
 def foreign(folder: Path) -> Path:
