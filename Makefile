@@ -44,6 +44,7 @@ rust:
 	cargo fmt --check
 	cargo clippy $(CARGO_PROFILE) --all-targets -- -D warnings
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
+	cargo clippy $(CARGO_PROFILE) --no-default-features --features python -- -D warnings
 	cargo test $(CARGO_PROFILE) --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml
@@ -78,7 +79,7 @@ examples:
 # has torch for Linux with CUDA only, and of its 5.4 GB all but the 1 GB of triton are linked by `import torch`.
 test-torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
-	$(OFFLINE) $(BIN)/python -m pytest tests/python/test_torch*.py tests/python/test_docs.py tests/python/test_queue_*.py
+	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks/test_torch*.py tests/python/project/test_docs.py tests/python/queue
 	$(OFFLINE) $(BIN)/python examples/train_torch.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::batch::{ArenaPool, FieldPool};
+use forebay::fields::{ArenaPool, BufferPool};
 
 fn fill(batch: &mut [f32], example: &[f32]) {
     batch.chunks_exact_mut(example.len()).for_each(|row| row.copy_from_slice(example));
@@ -30,19 +30,19 @@ fn memory(criterion: &mut Criterion) {
             });
         });
         // Nothing rests in this pool.
-        let new = FieldPool::<f32>::new(n, 0);
+        let new = BufferPool::new(4 * n, 0);
         group.bench_function(format!("{name}/new_arena"), |bench| {
             bench.iter(|| {
                 let mut batch = new.acquire().unwrap();
-                fill(&mut batch, &example);
+                fill(batch.values_mut(), &example);
                 black_box(batch)
             });
         });
-        let recycled = FieldPool::<f32>::new(n, 1);
+        let recycled = BufferPool::new(4 * n, 1);
         group.bench_function(format!("{name}/recycled"), |bench| {
             bench.iter(|| {
                 let mut batch = recycled.acquire().unwrap();
-                fill(&mut batch, &example);
+                fill(batch.values_mut(), &example);
                 black_box(batch)
             });
         });
@@ -85,7 +85,7 @@ fn copy(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(4 * len as u64));
         for (heat, n) in [("hot", 4), ("cold", (512 << 20) / (4 * len))] {
             let examples: Vec<Vec<f32>> = (0..n).map(|i| vec![i as f32; len]).collect();
-            let pool = FieldPool::<f32>::new(ROWS * len, 7);
+            let pool = BufferPool::new(4 * ROWS * len, 7);
             let mut batches: Vec<_> = (0..7).map(|_| pool.acquire().unwrap()).collect();
             let (mut row, mut example) = (0, 0);
             let mut place = || {
@@ -96,7 +96,8 @@ fn copy(criterion: &mut Criterion) {
             group.bench_function(format!("{name}/{heat}/memcpy"), |bench| {
                 bench.iter(|| {
                     let (batch, row, example) = place();
-                    batches[batch].row_mut(row, len).copy_from_slice(&examples[example]);
+                    let place = &mut batches[batch].values_mut()[row * len..(row + 1) * len];
+                    place.copy_from_slice(&examples[example]);
                 });
             });
             #[cfg(target_arch = "x86_64")]
@@ -104,8 +105,9 @@ fn copy(criterion: &mut Criterion) {
                 group.bench_function(format!("{name}/{heat}/stream"), |bench| {
                     bench.iter(|| {
                         let (batch, row, example) = place();
+                        let place = &mut batches[batch].values_mut()[row * len..(row + 1) * len];
                         // SAFETY: the CPU has it.
-                        unsafe { stream(batches[batch].row_mut(row, len), &examples[example]) };
+                        unsafe { stream(place, &examples[example]) };
                     });
                 });
             }

@@ -9,10 +9,11 @@ use std::{fs, hint::black_box, path::Path, sync::Arc, time::Duration};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
     Result,
-    cache::{CacheWriter, Column, DataType, Processed, WriterOptions},
+    cache::{CacheWriter, Column, Processed, WriterOptions},
     config::RowConfig,
-    dataset::{CacheStore, Dataset, Field, Leaf, Length, MixtureRules, Selection, TokenLeaf},
+    dataset::{CacheStore, Dataset, Leaf, Length, MixtureRules, Selection, TokenLeaf},
     engine::{Engine, Step},
+    fields::{DataType, Field},
     order::{Stop, WeightStage},
     seed::{below, mix},
     tasks::{DatasetSource, DatasetTask, SharedTask},

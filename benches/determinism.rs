@@ -105,8 +105,8 @@ fn unordered() -> f64 {
         let mut reader = Source::reader(&source);
         move || {
             for row in 0.. {
-                let RawRecord { bytes, label } = reader.read(row % ROWS, 1, &|_, _| None).unwrap();
-                if to_workers.send(Record { bytes, label, index: row % ROWS, seed: 0, epoch: 0 }).is_err() {
+                let RawRecord { bytes, values } = reader.read(row % ROWS, 1, &|_, _| None).unwrap();
+                if to_workers.send(Record { bytes, values, index: row % ROWS, seed: 0, epoch: 0 }).is_err() {
                     return;
                 }
             }

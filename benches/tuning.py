@@ -86,6 +86,8 @@ def open_loader(shard: str, parameters: dict[str, Any]) -> Any:
     from forebay import _core
 
     if parameters.pop("asleep"):
+        if not hasattr(_core, "_inject_delays"):
+            raise SystemExit("--asleep needs a wheel that makes workers sleep: maturin build --locked --profile ci")
         _core._inject_delays(fixed_ms=SLEEP_MS)
         parameters["clip_seconds"] = 0.05
         if parameters["n_workers"] == "auto":

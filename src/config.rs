@@ -19,11 +19,12 @@ pub use rows::RowConfig;
 #[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;
 
+pub(crate) use crate::error::shown;
 use crate::{
     Error, ErrorKind, Result,
     dtype::Dtype,
-    engine::{AUTO_PREFETCH, Auto, MixturePlan, Plan, cores},
-    memory::{self, MOST_READERS, RAW_CHANNEL_BYTES},
+    engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
+    memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
     tasks::AudioPlan,
     transform::{CropMode, Form, Layout, SpectrogramConfig},
@@ -448,11 +449,6 @@ impl LoaderConfig {
             )
         })
     }
-}
-
-/// A whole number for a message; the two ends of the range stand for all numbers beyond it.
-pub(crate) fn shown(value: i64) -> String {
-    if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }
 }
 
 /// Seconds after which a call that waits for a batch says why.

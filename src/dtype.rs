@@ -48,7 +48,7 @@ impl Dtype {
 }
 
 /// Something that has values of one of the types.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Typed<F32, F16, Bf16> {
     /// Of [`Dtype::Float32`].
     Float32(F32),

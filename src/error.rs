@@ -249,6 +249,12 @@ impl Error {
     }
 }
 
+/// A whole number for a message; the two ends of the range stand for all numbers beyond it.
+#[cfg(any(feature = "audio", feature = "tokens"))]
+pub(crate) fn shown(value: i64) -> String {
+    if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

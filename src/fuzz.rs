@@ -156,7 +156,7 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 /// A whole shard, Arrow or Parquet, opened as by the Python classes.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let (storage, _, stop) = in_memory(bytes);
-    let name = if bytes.starts_with(b"PAR1") { "a.parquet" } else { "a.arrow" };
+    let name = if bytes.starts_with(&crate::magic::PARQUET) { "a.parquet" } else { "a.arrow" };
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }
@@ -212,9 +212,9 @@ fn loader(bytes: &[u8]) {
         };
         let planned = config.check().and_then(|(plan, audio)| Ok((plan, AudioTask::new(audio)?)));
         match planned {
-            Ok((plan, task)) => {
-                take(&source, task, plan, |batch| batch.index.iter().map(|&row| row as u64).collect())
-            }
+            Ok((plan, task)) => take(&source, task, plan, |batch| {
+                batch.columns[1].values.values::<i64>().iter().map(|&row| row as u64).collect()
+            }),
             Err(error) => panic!("{error}"),
         };
     }

@@ -26,8 +26,11 @@ mod float_mode;
 mod guard;
 #[cfg(any(feature = "cache", feature = "tokens", feature = "audio"))]
 mod locks;
+#[cfg(any(feature = "arrow", feature = "audio"))]
+mod magic;
 pub mod memory;
 pub mod order;
+pub mod fields;
 pub mod record;
 #[cfg(any(feature = "arrow", feature = "audio", feature = "tokens"))]
 mod fallible_alloc;

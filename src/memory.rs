@@ -10,16 +10,13 @@
 use crate::{
     Error, ErrorKind, Result,
     engine::{AUTO_PREFETCH, Plan},
+    record::BLOCKS_AHEAD,
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.
 pub const THREAD_BYTES: u64 = 30 << 20;
 /// What is read at once, by each thread that reads, and what the thread takes.
 const READ_BYTES: u64 = 5 << 20;
-/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50 ms.
-pub const BLOCKS_AHEAD: usize = 16;
-/// The most threads that read.
-pub const MOST_READERS: usize = 256;
 /// Bytes in the channel unless something else was said.
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
 /// The least that the loader makes of it by itself.
@@ -29,10 +26,11 @@ const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
 const BLOCK_FACTOR: u64 = 2;
 /// Blocks at rest (`source/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;
-/// Examples that are gone of which the memory is kept.
+/// Examples that are gone of which the memory is kept at most; a fraction of what the shuffle buffer holds.
 pub const SPARE_EXAMPLES: u64 = 256;
-/// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller does.
-pub const SPARE_BATCHES: u64 = 4;
+/// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller
+/// does. The memory of all of them is kept, so a consumer that was slow maps nothing anew when it is fast again.
+const SPARE_BATCHES: usize = 4;
 /// Window, reading ahead and demand keep a ticket each for a slot of the window.
 const SLOT_BYTES: u64 = 24;
 
@@ -55,6 +53,11 @@ struct Part {
     lower: &'static str,
 }
 
+/// Batches whose memory a loader keeps at most, if it makes `ahead` of them: these, and those that users have released.
+pub fn batch_slots(ahead: usize) -> usize {
+    ahead.saturating_add(SPARE_BATCHES)
+}
+
 /// What a plan may hold, the largest first.
 fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
@@ -64,7 +67,7 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let credit = plan.buffer_size.max(window + 8 * n_workers as u64 * n_streams);
     // A finite pass has no more than its rows.
     let examples = if plan.infinite { credit } else { credit.min(sizes.rows) };
-    let batches = prefetch_batches as u64 + SPARE_BATCHES;
+    let batches = batch_slots(prefetch_batches) as u64;
     let threads = n_workers + 1;
     let part =
         |bytes: Option<u64>, what: String, lower| Part { bytes: bytes.unwrap_or(u64::MAX), what, lower };

@@ -11,7 +11,10 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{Row, Value},
+};
 
 /// What the threads of a task work on, in the user's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +54,15 @@ pub struct RawRecord {
     /// The encoded recording, or the document in UTF-8, never empty; a slice of a larger block where rows
     /// were read together. If only an [`Excerpt`] was read, bytes outside of it are unspecified.
     pub bytes: Bytes,
-    /// The class, or [`NO_LABEL`].
-    pub label: i64,
+    /// Its other columns, as the source lists them.
+    pub values: Row,
+}
+
+impl RawRecord {
+    /// The class; [`NO_LABEL`] if it is null, or its source has no labels.
+    pub fn label(&self) -> i64 {
+        self.values.first().and_then(Value::as_int).unwrap_or(NO_LABEL)
+    }
 }
 
 /// How many bytes of a record a source reads before it calls an [`Excerpt`].
@@ -65,6 +75,9 @@ pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 /// Reads of at most this many bytes need no permit: each thread has one in flight, and a block of recordings
 /// is no larger.
 pub const SMALL_READ: u64 = 4 << 20;
+
+/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50 ms.
+pub const BLOCKS_AHEAD: usize = 16;
 
 /// Memory that was granted before it was allocated. It is counted until the last share is dropped.
 pub trait Granted: Debug + Send + Sync {
@@ -111,8 +124,8 @@ pub trait Gate: Send + Sync {
 pub struct Record {
     /// The encoded recording.
     pub bytes: Bytes,
-    /// The class, or [`NO_LABEL`].
-    pub label: i64,
+    /// Its other columns, as the source lists them.
+    pub values: Row,
     /// The row number over the files as given.
     pub index: u64,
     /// 64 random bits that belong to this record in this epoch: they place the crop.
@@ -194,7 +207,7 @@ pub trait ExampleMaker {
     /// A model-ready item.
     type Example: Send + 'static;
 
-    /// Makes the example of `record`.
+    /// Makes the example of `record`, whose values it may take.
     ///
     /// # Errors
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the record, any other the run.
@@ -329,3 +342,8 @@ pub trait Task: Send + Sync + 'static {
     /// A collator of such batches.
     fn collate(&self, batches: Batches) -> Self::Collate;
 }
+
+/// What a task's workers make.
+pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
+/// What a task's collator makes.
+pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;

@@ -124,7 +124,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |(name, most): (&'static str, usize)| {
         let bytes = Bytes::from(fs::read(folder.join(name)).unwrap());
-        (name, most, Record { bytes, label: 0, index: 0, seed: 1, epoch: 0 })
+        (name, most, Record { bytes, values: Default::default(), index: 0, seed: 1, epoch: 0 })
     };
     let mut records: Vec<_> = FILES.map(read).into();
     // A round with any one format in it more than once would keep more than its share of decoders.

@@ -14,12 +14,14 @@ use forebay::{
         Build, Order, Plan, Process, Processor, Skips,
         inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
     },
-    cache::{CacheReader, CacheWriter, Column, Compression, DataType, Ledger, Processed, WriterOptions},
+    cache::{CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions},
     engine::Policy,
+    fields::DataType,
 };
 use proptest::prelude::*;
 use serde_json::json;
 use tempfile::TempDir;
+#[cfg(feature = "zarr")]
 use zarrs::{
     array::{Array, ArraySubset},
     filesystem::FilesystemStore,
@@ -223,6 +225,7 @@ fn many_small_documents() {
     assert_eq!((some.data, some.shapes), (vec![254, 0, 0], vec![]));
 }
 
+#[cfg(feature = "zarr")]
 #[test]
 fn zarrs_reads_the_same() {
     for compression in [Compression::None, Compression::Zstd(3)] {
@@ -244,6 +247,7 @@ fn zarrs_reads_the_same() {
 }
 
 /// A layout that we don't write, as the program has it whose convention this is.
+#[cfg(feature = "zarr")]
 #[test]
 fn caches_of_others_are_read() {
     use zarrs::array::{ArrayBuilder, codec, data_type};

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use forebay::{
     ErrorKind, LoaderConfig,
     dtype::Typed,
+    fields::Value,
     record::{ExampleMaker, Record, Task},
     tasks::{AudioTask, ClipMaker},
 };
@@ -53,7 +54,9 @@ fn outcome(stage: &mut ClipMaker, record: &Record) -> Result<Vec<u32>, ErrorKind
         assert!(!error.message.is_empty());
         error.kind
     })?;
-    let Typed::Float32(values) = example.spectrogram else { panic!("float32 was asked for") };
+    let Some(Value::Array(Typed::Float32(values))) = example.into_iter().next() else {
+        panic!("float32 was asked for")
+    };
     assert!(values.iter().all(|value| value.is_finite()));
     Ok(values.iter().map(|value| value.to_bits()).collect())
 }
@@ -63,7 +66,7 @@ fn name(outcome: &Result<Vec<u32>, ErrorKind>) -> &'static str {
 }
 
 fn record(bytes: Vec<u8>, seed: u64) -> Record {
-    Record { bytes: Bytes::from(bytes), label: 0, index: 0, seed, epoch: 0 }
+    Record { bytes: Bytes::from(bytes), values: Default::default(), index: 0, seed, epoch: 0 }
 }
 
 /// Damaged copies of `files`, one after the other through one worker's stage.

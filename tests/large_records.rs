@@ -158,7 +158,7 @@ impl ReadRecords for LargeReader {
         if is_bad(row) {
             return Err(Error::new(ErrorKind::Corrupt, "cannot be read"));
         }
-        Ok(RawRecord { bytes: Bytes::from_owner(Held(bytes, permit)), label: 0 })
+        Ok(RawRecord { bytes: Bytes::from_owner(Held(bytes, permit)), values: Default::default() })
     }
 }
 

@@ -133,7 +133,7 @@ impl ExampleMaker for Sum {
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
         self.begun.lock().unwrap().push(record.index);
         thread::sleep(self.slow);
-        assert_eq!(record.label as u64, record.index % 1000);
+        assert_eq!(record.values[0].as_int(), Some((record.index % 1000) as i64));
         let sum = record
             .bytes
             .iter()
@@ -491,7 +491,7 @@ fn a_record_alone_costs_one_read() {
         let mut reader = source.reader();
         let before = far.n_reads.load(Relaxed);
         let record = reader.read_excerpt(row, 1, &|_, _| part.clone()).unwrap();
-        assert_eq!(record.label, row as i64);
+        assert_eq!(record.label(), row as i64);
         far.n_reads.load(Relaxed) - before
     };
     assert_eq!(reads(5, None), 3, "offsets, labels, and the record");

@@ -191,7 +191,7 @@ fn labels_and_class_names_as_in_arrow() {
     let source = open_parquet(&[path]).unwrap();
     assert_eq!(source.class_names().unwrap(), ["owl", "wren"]);
     let mut reader = source.reader();
-    let labels = [0, 1].map(|row| reader.read(row, 1).unwrap().label);
+    let labels = [0, 1].map(|row| reader.read(row, 1).unwrap().label());
     assert_eq!(labels, [1, -1]);
 }
 

@@ -35,12 +35,12 @@ fn check_pyarrow(reader: &mut ArrowReader, at: u64, row: &Value, place: &str) {
                 (len, row[1].as_str().unwrap()),
                 "{place}"
             );
-            assert_eq!(record.label, row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
+            assert_eq!(record.label(), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
         }
         (Err(error), Some(0)) => assert_eq!(error.kind, ErrorKind::Empty, "{place}"),
         (Ok(record), None) => {
             assert_eq!(record.bytes, fs::read(data(path.unwrap())).unwrap(), "{place}");
-            assert_eq!(record.label, row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
+            assert_eq!(record.label(), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
         }
         (Err(error), None) => {
             assert_eq!(error.kind, ErrorKind::Unreadable, "{place}");

@@ -123,7 +123,7 @@ fn counting_reads_headers_and_reading_reads_rows() {
     // One row alone: its bytes and a little of the small buffers.
     disk.0.reset();
     let mut reader = source.reader();
-    assert_eq!(reader.read(555, 1).unwrap().label, 55);
+    assert_eq!(reader.read(555, 1).unwrap().label(), 55);
     let (n_bytes, n_reads, _) = disk.0.counts();
     assert!(n_bytes < 200_000 + 5000 && n_reads <= 6, "{n_bytes} bytes, {n_reads} reads");
 

@@ -1,12 +1,16 @@
-"""Whether batches can be copied to a device."""
+"""Copies to a device: whether one can be had, and the pinned memory that they go through."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from forebay._core import ConfigError
 
-__all__ = ["checked"]
+__all__ = ["PinnedSlot", "checked"]
+
+ALIGNMENT = 64
+"""Bytes; where the fields of a pinned batch begin."""
 
 
 def checked(device: Any) -> torch.device:
@@ -17,3 +21,30 @@ def checked(device: Any) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device is {device}, and no CUDA device is available; pass device='cpu'")
     return found
+
+
+class PinnedSlot:
+    """Pinned memory that successive copies to the device use.
+
+    `copied` is the event of the last copy, set by the caller; memory is written again only after it.
+    """
+
+    def __init__(self, pin: bool = True) -> None:
+        self.copied: Any = None
+        self._pin = pin
+        self._block: Any = None
+
+    def stage(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Copies the tensors into this slot, one after the other, once its last copy is done."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        starts, size = {}, 0
+        for name, tensor in tensors.items():
+            starts[name] = size
+            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        if self._block is None or self._block.nbytes < size:
+            self._block = torch.empty(size, dtype=torch.uint8, pin_memory=self._pin)
+        return {name: self._place(starts[name], tensor).copy_(tensor) for name, tensor in tensors.items()}
+
+    def _place(self, start: int, tensor: Any) -> Any:
+        return self._block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)

@@ -8,7 +8,7 @@ import torch
 
 from forebay._converted import Converted, check_loader, side_by_side
 from forebay._core import TokenLoader
-from forebay._device import checked
+from forebay._device import PinnedSlot, checked
 
 SLOTS = 2
 """Batches that may be on their way at once."""
@@ -41,41 +41,37 @@ def _tensors(batch: Mapping[str, Any]) -> Pair:
     return torch.from_numpy(batch["inputs"]), torch.from_numpy(batch["targets"])
 
 
-class _Slot:
-    """Memory of one batch on host and device, and the event after which the host's memory may be written."""
+class _Ring:
+    """Slots that batches use in turn, each with memory on the device that is allocated once."""
 
-    def __init__(self, both: Any, device: Any) -> None:
-        on_gpu = device.type == "cuda"
-        self.host = torch.empty(both.shape, dtype=both.dtype, pin_memory=on_gpu)
-        self.there = torch.empty(both.shape, dtype=both.dtype, device=device)
-        self.copied: Any = torch.cuda.Event() if on_gpu else None
+    def __init__(self, device: Any) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._slots = cycle([(PinnedSlot(self._on_gpu), _DeviceMemory(device)) for _ in range(SLOTS)])
 
-    def copy(self, both: Any) -> Any:
-        """Copies the batch to the device; `both` may have fewer rows."""
-        if self.copied is not None:
-            self.copied.synchronize()
-        host, there = (memory.view(-1)[: both.numel()].view(both.shape) for memory in (self.host, self.there))
-        host.copy_(both)
+    def copy(self, batch: Mapping[str, Any]) -> Pair:
+        slot, memory = next(self._slots)
+        both = torch.from_numpy(side_by_side(batch["inputs"], batch["targets"]))
+        host = slot.stage({"both": both})["both"]
+        there = memory.like(both)
         try:
             there.copy_(host, non_blocking=True)
         finally:
             # Also after Ctrl-C: the copy may be running.
-            if self.copied is not None:
-                self.copied.record(torch.cuda.current_stream(there.device))
-        return there
+            if self._on_gpu:
+                slot.copied = torch.cuda.current_stream(there.device).record_event()
+        inputs, targets = there
+        return inputs, targets
 
 
-class _Ring:
-    """Slots that batches use in turn."""
+class _DeviceMemory:
+    """Memory of one batch on the device."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._slots: list[_Slot] = []
-        self._turn = cycle(range(SLOTS))
+        self._memory: Any = None
 
-    def copy(self, batch: Mapping[str, Any]) -> Pair:
-        both = torch.from_numpy(side_by_side(batch["inputs"], batch["targets"]))
-        if not self._slots or self._slots[0].host.numel() < both.numel():
-            self._slots = [_Slot(both, self._device) for _ in range(SLOTS)]
-        inputs, targets = self._slots[next(self._turn)].copy(both)
-        return inputs, targets
+    def like(self, both: Any) -> Any:
+        """A tensor of this shape in it; batches may have fewer rows."""
+        if self._memory is None or self._memory.numel() < both.numel():
+            self._memory = torch.empty(both.numel(), dtype=both.dtype, device=self._device)
+        return self._memory[: both.numel()].view(both.shape)

@@ -23,7 +23,7 @@ import torch.utils.data
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, DataLoader, Loader, TokenLoader
-from forebay._device import checked
+from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
@@ -31,9 +31,6 @@ __all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size"
 
 Batch = dict[str, Any]
 """Tensors by field, and whatever is no array as it was."""
-
-ALIGNMENT = 64
-"""Bytes; where the fields of a pinned batch begin."""
 
 
 def to_tensors(batch: Mapping[str, Any], loader: Any = None) -> Batch:
@@ -128,43 +125,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         self.loader.load_state_dict(state)
 
 
-def _block_size(tensors: Mapping[str, Any]) -> int:
-    """Bytes that hold the tensors, each at a multiple of the alignment."""
-    return sum(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors.values())
-
-
-def _copied_into(block: Any, tensors: Mapping[str, Any]) -> Batch:
-    """Copies of the tensors, one after the other in a block of bytes."""
-    copies, start = {}, 0
-    for name, tensor in tensors.items():
-        place = block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        copies[name] = place.copy_(tensor)
-        start += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
-    return copies
-
-
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
     """The batch in pinned memory: one allocation."""
     fields = to_tensors(batch, loader)
     tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
-    block = torch.empty(_block_size(tensors), dtype=torch.uint8, pin_memory=True)
-    return fields | _copied_into(block, tensors)
-
-
-class _Slot:
-    """Pinned memory that successive copies to the device use."""
-
-    def __init__(self) -> None:
-        self.block = torch.empty(0, dtype=torch.uint8, pin_memory=True)
-        self.copied: Any = None
-
-    def stage(self, tensors: Mapping[str, Any]) -> Batch:
-        """Puts the tensors into this slot, once its last copy is done."""
-        if self.copied is not None:
-            self.copied.synchronize()
-        if self.block.nbytes < (size := _block_size(tensors)):
-            self.block = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        return _copied_into(self.block, tensors)
+    return fields | PinnedSlot().stage(tensors)
 
 
 class DevicePrefetcher:
@@ -202,7 +167,7 @@ class DevicePrefetcher:
             self._depth = depth
             self._stream = torch.cuda.Stream(self._device)
             self._device = self._stream.device  # with its number
-            self._slots = deque(_Slot() for _ in range(depth + 1))
+            self._slots = deque(PinnedSlot() for _ in range(depth + 1))
         self._reset()
 
     def _reset(self) -> None:

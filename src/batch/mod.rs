@@ -1,22 +1,14 @@
-//! Examples become batches: memory of its own per field, each example written once into its row.
+//! Examples become batches: each example is written once, into the memory of its batch.
 //!
-//! [`ArenaPool`] and [`FieldPool`] have the memory and know nothing of what is in it; what belongs together in a batch, and which
-//! row of it an example fills, is the business of [`AudioCollate`] and [`TokenCollate`].
+//! The memory is that of [`fields`](crate::fields). Which row an example fills is decided here: the order
+//! says so for [`RowCollate`], and [`TokenCollate`] packs several documents into a row.
 
-mod arena;
+mod packed;
+mod packed_fields;
 #[cfg(feature = "audio")]
-mod clips;
-mod field;
-mod free_list;
-mod token_ids;
-mod tokens;
+mod rows;
 
-pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
+pub use packed::{PackMeter, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample};
+pub use packed_fields::{Extras, PackPlan, token_fields};
 #[cfg(feature = "audio")]
-pub use clips::{AudioBatch, AudioCollate, AudioExample, AudioPool, Features, SpareBuffers};
-pub use field::{Field, FieldPool, Memory, SMALL};
-pub use free_list::FreeList;
-pub use token_ids::{IdType, Ids, TokenPool};
-pub use tokens::{
-    Extras, PackMeter, PackPlan, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample,
-};
+pub use rows::{Example, RowCollate, SpareBuffers};

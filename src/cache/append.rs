@@ -12,9 +12,8 @@ use std::{
 
 use super::{
     chunk::{self, Index},
+    files::{self, replace, sync_folder},
     layout::Layout,
-    ledger::{replace, sync_folder},
-    owned,
     stored::Stored,
 };
 use crate::{Error, Result, fallible_alloc};
@@ -118,16 +117,16 @@ impl ArrayWriter {
         let list = fs::read_dir(&names).map_err(|error| Error::io(&names, "list", error))?;
         for entry in list {
             let path = entry.map_err(|error| Error::io(&names, "list", error))?.path();
-            let shard = path.file_name().and_then(|name| name.to_str()).and_then(owned::number_of);
+            let shard = path.file_name().and_then(|name| name.to_str()).and_then(files::number_of);
             let is_empty = self.chunks.is_empty();
             if shard.is_none_or(|shard| shard < self.shard || (shard == self.shard && !is_empty)) {
                 continue;
             }
             if self.layout.columns.is_some() {
-                owned::remove(&path.join("0"))?;
-                owned::remove_folder(&path)?;
+                files::remove(&path.join("0"))?;
+                files::remove_folder(&path)?;
             } else {
-                owned::remove(&path)?;
+                files::remove(&path)?;
             }
         }
         self.is_dirty = !self.chunks.is_empty();

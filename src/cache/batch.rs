@@ -1,11 +1,10 @@
 //! What a processor makes of a batch: documents, field by field.
 
-use super::{
-    datatype::{self, DataType},
-    layout::MAX_RANK,
-    reader::Field,
+use super::{cast, layout::MAX_RANK};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::{DataType, Field},
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl Column {
         if self.data.is_empty() {
             self.dtype = dtype;
         } else if self.dtype != dtype {
-            self.data = datatype::cast(&self.data, self.dtype, dtype).map_err(|error| Error {
+            self.data = cast::cast(&self.data, self.dtype, dtype).map_err(|error| Error {
                 message: format!("field {:?}: {}", self.name, error.message),
                 ..error
             })?;
@@ -161,11 +160,7 @@ impl Processed {
 
     /// The fields.
     pub fn fields(&self) -> impl Iterator<Item = Field> + '_ {
-        self.columns.iter().map(|column| Field {
-            name: column.name.clone(),
-            dtype: column.dtype,
-            rank: column.rank,
-        })
+        self.columns.iter().map(|column| Field::of_rank(&column.name, column.dtype, column.rank))
     }
 }
 

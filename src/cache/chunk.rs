@@ -176,7 +176,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::datatype::DataType;
+    use crate::fields::DataType;
 
     fn small(compression: Compression) -> Layout {
         Layout { dtype: DataType::Uint16, columns: None, chunk_rows: 4, shard_rows: 12, compression }

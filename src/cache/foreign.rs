@@ -24,11 +24,8 @@ use zarrs::{
     filesystem::FilesystemStore,
 };
 
-use super::{
-    datatype::DataType,
-    layout::{MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RANK},
-};
-use crate::{Error, ErrorKind, Result, guard::guarded, locks};
+use super::layout::{MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RANK};
+use crate::{Error, ErrorKind, Result, fields::DataType, guard::guarded, locks};
 
 /// An array that `zarrs` reads.
 pub struct Foreign {

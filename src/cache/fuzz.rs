@@ -2,10 +2,10 @@
 
 use super::{
     chunk::{self, Index},
-    datatype::DataType,
     layout::{Compression, Layout, MAX_CHUNK_BYTES},
     ledger::Ledger,
 };
+use crate::fields::DataType;
 
 /// `shard_ledger.json`: what is understood is written as it was meant.
 pub(crate) fn ledger(bytes: &[u8]) {

@@ -17,13 +17,10 @@ use serde_json::json;
 use super::{
     append::{ArrayWriter, write_json},
     batch::Column,
-    datatype::DataType,
-    layout::{Compression, Layout, MAX_RANK},
-    ledger::MAX_COUNT,
-    reader::Documents,
+    layout::{Compression, Layout, MAX_COUNT, MAX_RANK},
     stored::Stored,
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc, locks};
+use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, locks};
 
 /// Bytes of decoded ends that are kept for each field.
 const KEPT_BYTES: u64 = 32 << 20;
@@ -33,6 +30,17 @@ const MOST_ENDS: u64 = KEPT_BYTES / 8;
 const GAP_BYTES: u64 = 16 << 10;
 /// Documents are read together up to so many bytes.
 const TOGETHER_BYTES: u64 = 4 << 20;
+
+/// Some documents of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Documents {
+    /// The values of all, one document behind the other, little-endian.
+    pub data: Vec<u8>,
+    /// Where each ends in it, in values.
+    pub ends: Vec<u64>,
+    /// The shape of each: as many numbers as the field has axes.
+    pub shapes: Vec<u64>,
+}
 
 /// Reads one field.
 #[derive(Debug)]

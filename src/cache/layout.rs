@@ -13,8 +13,7 @@
 
 use serde_json::{Value, json};
 
-use super::datatype::DataType;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, fields::DataType};
 
 /// Bytes of a chunk before it is compressed.
 const CHUNK_BYTES: u64 = 16 << 10;
@@ -22,6 +21,8 @@ const CHUNK_BYTES: u64 = 16 << 10;
 pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
 /// The most chunks in a shard: its index has 16 bytes for each.
 pub(super) const MAX_CHUNKS: u64 = 1 << 24;
+/// More documents or values than this are not believed: offsets are int64, and sums of some stay within it.
+pub(super) const MAX_COUNT: u64 = 1 << 48;
 /// The most axes of a document: as many as numpy's arrays have.
 pub const MAX_RANK: usize = 64;
 /// Bytes of a shard before it is compressed: what a commit may have to write again.

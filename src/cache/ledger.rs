@@ -9,20 +9,24 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    io::{self, Write},
     path::{Component, Path},
 };
 
 use serde_json::{Map, Value, json};
 
-use super::{datatype::DataType, json::read_metadata, layout::MAX_RANK, owned, reader::Field};
-use crate::{Error, ErrorKind, Result, engine::LISTED};
+use super::{
+    files::replace,
+    json::read_metadata,
+    layout::{MAX_COUNT, MAX_RANK},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    engine::LISTED,
+    fields::{DataType, Field},
+};
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";
-/// More documents or values than this are not believed: offsets are int64, and sums of some stay within it.
-pub(super) const MAX_COUNT: u64 = 1 << 48;
 /// The version of what is under `forebay`.
 const VERSION: u64 = 1;
 
@@ -156,11 +160,11 @@ impl Ledger {
             (name, Standing { documents, batches, is_finished })
         };
         let field = |field: &Value| {
-            Some(Field {
-                name: field["name"].as_str().filter(|name| is_inside(name))?.into(),
-                dtype: DataType::from_name(field["dtype"].as_str()?)?,
-                rank: usize::try_from(field["rank"].as_u64()?).ok().filter(|&rank| rank <= MAX_RANK)?,
-            })
+            Some(Field::of_rank(
+                field["name"].as_str().filter(|name| is_inside(name))?,
+                DataType::from_name(field["dtype"].as_str()?)?,
+                usize::try_from(field["rank"].as_u64()?).ok().filter(|&rank| rank <= MAX_RANK)?,
+            ))
         };
         let left_out = |one: &Value| {
             let text = |key: &str| Some(one[key].as_str()?.to_owned());
@@ -266,44 +270,6 @@ fn is_inside(name: &str) -> bool {
     !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Writes a file under a temporary name, syncs it and gives it its name, so that it is the old one or the new one at any moment.
-///
-/// # Errors
-/// [`ErrorKind::Io`]; then the old one is still there.
-pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
-    let partial = owned::partial(path);
-    let write = || {
-        // What another writer left there, or a link, which is not to be followed.
-        match fs::remove_file(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = fs::File::create_new(&partial)?;
-        parts.iter().try_for_each(|part| file.write_all(part))?;
-        file.sync_data()?;
-        fs::rename(&partial, path)
-    };
-    write().map_err(|error| {
-        // What is left of it would only take space that may be short.
-        let _ = fs::remove_file(&partial);
-        Error::io(path, "write", error)
-    })
-}
-
-/// Syncs a folder, so that the names in it last.
-///
-/// # Errors
-/// [`ErrorKind::Io`].
-pub fn sync_folder(folder: &Path) -> Result<()> {
-    #[cfg(unix)]
-    fs::File::open(folder)
-        .and_then(|file| file.sync_all())
-        .map_err(|error| Error::io(folder, "sync", error))?;
-    #[cfg(not(unix))]
-    let _ = folder;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,7 +283,7 @@ mod tests {
             documents: 7,
             shards: [("b".into(), standing), ("a".into(), Standing::default())].into(),
             values: [("x/y".into(), 70)].into(),
-            fields: vec![Field { name: "x/y".into(), dtype: DataType::Uint16, rank: 2 }],
+            fields: vec![Field::jagged("x/y", DataType::Uint16, 2)],
             made_by: json!({"processor": "p"}).as_object().unwrap().clone(),
             failure: Some("why".into()),
             skipped: Skipped {
@@ -333,7 +299,7 @@ mod tests {
         };
         ledger.write(folder.path()).unwrap();
         assert_eq!(Ledger::read(folder.path()).unwrap(), Some(ledger));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

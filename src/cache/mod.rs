@@ -18,7 +18,9 @@ mod append;
 mod batch;
 pub mod build;
 mod chunk;
-mod datatype;
+mod cast;
+mod files;
+#[cfg(feature = "zarr")]
 mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -33,9 +35,9 @@ mod writer;
 
 pub use self::{
     batch::{Column, Processed},
-    datatype::DataType,
+    jagged::Documents,
     layout::{Compression, MAX_RANK},
     ledger::{Ledger, LeftOut, Skipped, Standing},
-    reader::{CacheReader, Documents, Field, Length},
+    reader::{CacheReader, Length},
     writer::{CacheWriter, WriterOptions},
 };

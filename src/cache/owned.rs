@@ -9,16 +9,14 @@ use std::{
 };
 
 use super::{
+    files::{number_of, partial, partial_of, remove, remove_folder},
     json::read_metadata,
     ledger::{self, Ledger},
-    reader::Field,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, fields::Field};
 
 /// The file that a writer locks.
 pub const LOCK: &str = ".writer";
-/// How the name of a file ends that is not complete; it begins with a dot.
-const PARTIAL: &str = ".forebay-part";
 /// How many foreign files an error names.
 const NAMED: usize = 3;
 
@@ -257,47 +255,6 @@ fn is_array(name: &str) -> bool {
 
 fn is_number(name: &str) -> bool {
     number_of(name).is_some()
-}
-
-/// The number of a shard, by the name of its file.
-pub fn number_of(name: &str) -> Option<u64> {
-    name.parse::<u64>().ok().filter(|number| number.to_string() == name)
-}
-
-/// The name of a file until it is complete.
-pub fn partial(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(PARTIAL);
-    path.with_file_name(name)
-}
-
-/// The name that a file gets once it is complete, if this is the name of a partial one.
-pub fn partial_of(name: &str) -> Option<&str> {
-    name.strip_prefix('.')?.strip_suffix(PARTIAL)
-}
-
-/// Removes a file that may be there.
-///
-/// # Errors
-/// [`ErrorKind::Io`].
-pub fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(path, "remove", error)),
-        _ => Ok(()),
-    }
-}
-
-/// Removes a folder that may be there, if it is empty.
-///
-/// # Errors
-/// [`ErrorKind::Io`].
-pub fn remove_folder(path: &Path) -> Result<()> {
-    let is_left = |kind| matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty);
-    match fs::remove_dir(path) {
-        Err(error) if !is_left(error.kind()) => Err(Error::io(path, "remove", error)),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

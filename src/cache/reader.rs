@@ -14,25 +14,14 @@ use std::{
 };
 
 use super::{
-    datatype::DataType,
-    jagged::JaggedReader,
-    ledger::{self, Ledger, MAX_COUNT, Skipped},
+    jagged::{Documents, JaggedReader},
+    layout::MAX_COUNT,
+    ledger::{self, Ledger, Skipped},
 };
-use crate::{Error, ErrorKind, Result, locks};
+use crate::{Error, ErrorKind, Result, fields::Field, locks};
 
 /// The pauses between looks at a cache that grows: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-
-/// One array of a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// Its path in the document, `prompt/input_ids`.
-    pub name: String,
-    /// The type of its values.
-    pub dtype: DataType,
-    /// The number of its axes.
-    pub rank: usize,
-}
 
 /// How many documents there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,17 +30,6 @@ pub struct Length {
     pub documents: u64,
     /// Whether there will be no more.
     pub is_final: bool,
-}
-
-/// Some documents of one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Documents {
-    /// The values of all, one document behind the other, little-endian.
-    pub data: Vec<u8>,
-    /// Where each ends in it, in values.
-    pub ends: Vec<u64>,
-    /// The shape of each: as many numbers as the field has axes.
-    pub shapes: Vec<u64>,
 }
 
 /// An open cache; a clone is the same one.
@@ -374,7 +352,7 @@ fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<Jagged
     let mut opened = (Vec::new(), Vec::new());
     for name in names {
         let array = JaggedReader::open(&folder.join(&name), None)?;
-        opened.0.push(Field { name, dtype: array.dtype(), rank: array.rank() });
+        opened.0.push(Field::of_rank(name, array.dtype(), array.rank()));
         opened.1.push(array);
     }
     Ok(opened)

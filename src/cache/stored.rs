@@ -15,15 +15,17 @@ use std::{
     sync::{Arc, RwLock},
 };
 
+#[cfg(feature = "zarr")]
+use super::foreign::Foreign;
 use super::{
     chunk::{self, Index},
-    datatype::DataType,
-    foreign::Foreign,
     json::read_metadata,
     layout::Layout,
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc, locks,
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::DataType,
+    locks,
     source::{LocalFiles, Storage, StoredFile},
 };
 
@@ -38,6 +40,7 @@ pub enum Stored {
     /// Of a layout that we write.
     Own(Own),
     /// Of any other.
+    #[cfg(feature = "zarr")]
     Foreign(Foreign),
 }
 
@@ -62,7 +65,8 @@ impl Stored {
     /// Opens the array in `folder`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it.
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it, or if another
+    /// program wrote it and forebay was built without the feature `zarr`.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("zarr.json");
         let json =
@@ -77,7 +81,10 @@ impl Stored {
                 storage: Arc::new(LocalFiles),
                 shards: RwLock::default(),
             })),
+            #[cfg(feature = "zarr")]
             None => Foreign::open(folder, &json).map(Self::Foreign),
+            #[cfg(not(feature = "zarr"))]
+            None => Err(not_ours(folder, &json)),
         }
     }
 
@@ -85,6 +92,7 @@ impl Stored {
     pub fn dtype(&self) -> DataType {
         match self {
             Self::Own(own) => own.layout.dtype,
+            #[cfg(feature = "zarr")]
             Self::Foreign(foreign) => foreign.dtype(),
         }
     }
@@ -93,6 +101,7 @@ impl Stored {
     pub fn width(&self) -> u64 {
         match self {
             Self::Own(own) => own.layout.width(),
+            #[cfg(feature = "zarr")]
             Self::Foreign(foreign) => foreign.width(),
         }
     }
@@ -101,6 +110,7 @@ impl Stored {
     pub fn chunk_rows(&self) -> u64 {
         match self {
             Self::Own(own) => own.layout.chunk_rows,
+            #[cfg(feature = "zarr")]
             Self::Foreign(foreign) => foreign.chunk_rows(),
         }
     }
@@ -123,9 +133,25 @@ impl Stored {
         }
         match self {
             Self::Own(own) => own.read(start, out, committed),
+            #[cfg(feature = "zarr")]
             Self::Foreign(foreign) => foreign.read(start, out, committed),
         }
     }
+}
+
+/// The error for an array of a layout that forebay does not write, where nothing else reads it.
+#[cfg(any(test, not(feature = "zarr")))]
+fn not_ours(folder: &Path, json: &serde_json::Value) -> Error {
+    let codecs = json["codecs"].as_array().into_iter().flatten();
+    let codecs: Vec<&str> = codecs.filter_map(|codec| codec["name"].as_str()).collect();
+    let message = format!(
+        "another program wrote the Zarr array {} (shape {}, codecs {codecs:?}); this build of forebay reads only the \
+         layout that it writes: read the array with zarr-python and pass its documents to forebay.cache.build, or build \
+         forebay from source with `maturin build --release --features python,zarr`",
+        folder.display(),
+        json["shape"],
+    );
+    Error::new(ErrorKind::Format, message)
 }
 
 impl Own {
@@ -252,4 +278,23 @@ fn located(index: &Index, chunk: u64) -> Result<(u64, u64)> {
             format!("chunk {chunk} of the shard is missing; build the cache again with overwrite=True");
         Error::new(ErrorKind::Corrupt, message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_array_of_another_program_is_named_with_what_to_do() {
+        let json = json!({"shape": [1u64 << 54], "codecs": [{"name": "bytes"}, {"name": "blosc"}]});
+        let error = not_ours(Path::new("cache/train/ids/data"), &json);
+        assert_eq!(error.kind, ErrorKind::Format);
+        let found = "another program wrote the Zarr array cache/train/ids/data \
+                     (shape [18014398509481984], codecs [\"bytes\", \"blosc\"])";
+        assert!(error.message.starts_with(found), "{error}");
+        assert!(error.message.contains("with zarr-python and pass its documents to forebay.cache.build"));
+        assert!(not_ours(Path::new("x"), &serde_json::Value::Null).message.contains("shape null, codecs []"));
+    }
 }

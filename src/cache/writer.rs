@@ -22,14 +22,13 @@ use serde_json::{Map, Value};
 use super::{
     append::write_json,
     batch::{Column, Processed},
-    datatype::{self, DataType},
+    cast,
     jagged::{JaggedWriter, group},
     layout::Compression,
     ledger::{Ledger, Standing},
     owned::{self, Owned},
-    reader::Field,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, fields::DataType, fields::Field};
 
 /// How a cache is to be written.
 #[derive(Debug, Clone, Default)]
@@ -277,7 +276,7 @@ fn converted(column: &Column, to: DataType) -> Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     if column.dtype.is_integer() && to.is_integer() {
-        return datatype::cast(&column.data, column.dtype, to).map_err(in_field);
+        return cast::cast(&column.data, column.dtype, to).map_err(in_field);
     }
     let message = format!(
         "field {:?} has values of {} now and had {} before; name its type in fields=, or convert in the processor",

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{Count, PolicyConfig, STALL_WARNING_S, check_stall_warning, shown, workers};
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Extras, IdType, PackPlan},
+    batch::{Extras, PackPlan},
     engine::{AUTO_PREFETCH, Auto, Plan},
+    fields::DataType,
     memory::RAW_CHANNEL_BYTES,
     order::{Groups, Order, Stride},
     transform::CropRule,
@@ -140,7 +141,7 @@ impl TokenConfig {
             found.unwrap_or_default()
         };
         let crop = [CropRule::Drop, CropRule::Carry][one_of("crop", &self.crop, &["drop", "carry"])];
-        let id_type = [IdType::Int64, IdType::Int32, IdType::Uint16]
+        let id_type = [DataType::Int64, DataType::Int32, DataType::Uint16]
             [one_of("dtype", &self.dtype, &["int64", "int32", "uint16"])];
         let stride = self
             .stride
@@ -163,11 +164,11 @@ impl TokenConfig {
                 ));
             }
         }
-        if let (IdType::Uint16, Some(n)) = (id_type, n_vocab.filter(|&n| n > 1 << 16)) {
+        if let (DataType::Uint16, Some(n)) = (id_type, n_vocab.filter(|&n| n > 1 << 16)) {
             problems
                 .push(format!("dtype is \"uint16\", which holds ids below 65536, but the tokenizer has {n}"));
         }
-        let bytes = [8u64, 4, 2][id_type as usize];
+        let bytes = id_type.bytes() as u64;
         let batch = (self.batch_size.max(0) as u64)
             .saturating_mul(self.seq_len.max(0) as u64)
             .saturating_mul(2 * bytes);

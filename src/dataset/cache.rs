@@ -6,10 +6,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Field, Length, Store};
+use super::{Length, Store};
 use crate::{
     Error, ErrorKind, Result,
     cache::{self, CacheReader},
+    fields::Field,
 };
 
 /// One split of a cache.
@@ -41,13 +42,6 @@ impl Store for CacheStore {
         if let Some(fields) = self.fields.get() {
             return Ok(fields.clone());
         }
-        let field = |field: &cache::Field| Field {
-            name: field.name.clone(),
-            dtype: field.dtype,
-            rank: field.rank,
-            // A number alone has the one shape that there is.
-            shape: (field.rank == 0).then(Vec::new),
-        };
         let found = self.reader.fields();
         if found.is_empty() {
             return Err(Error::new(
@@ -55,7 +49,7 @@ impl Store for CacheStore {
                 "the cache has no document yet, so nobody knows its fields",
             ));
         }
-        Ok(self.fields.get_or_init(|| found.iter().map(field).collect()).clone())
+        Ok(self.fields.get_or_init(|| found.into()).clone())
     }
 
     fn length(&self) -> Result<Length> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{Result, cache::DataType};
+use crate::{Result, fields::Field};
 
 /// How many rows there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,45 +20,6 @@ impl Length {
     /// Whether there is no end.
     pub fn is_endless(self) -> bool {
         self == Self::ENDLESS
-    }
-}
-
-/// What every document has under one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// The name; a path, if documents are nested.
-    pub name: String,
-    /// The type of its numbers.
-    pub dtype: DataType,
-    /// Its dimensions.
-    pub rank: usize,
-    /// The shape, if every row has the same: then rows are stacked.
-    pub shape: Option<Vec<u64>>,
-}
-
-impl Field {
-    /// Whether another one is the same but for its shape.
-    pub fn is_like(&self, other: &Self) -> bool {
-        (&self.name, self.dtype, self.rank) == (&other.name, other.dtype, other.rank)
-    }
-
-    /// Bytes of a row, if all have as many.
-    pub fn row_bytes(&self) -> Option<usize> {
-        // A size beyond a word is beyond any memory.
-        let numbers =
-            self.shape.as_ref()?.iter().fold(1, |numbers, &axis| u64::saturating_mul(numbers, axis));
-        Some((numbers as usize).saturating_mul(self.dtype.bytes()))
-    }
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape = match &self.shape {
-            Some(shape) => shape.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            // bounded: a field has at most 64 axes.
-            None => vec!["?".to_owned(); self.rank],
-        };
-        write!(f, "{:?} of {} [{}]", self.name, self.dtype.name(), shape.join(", "))
     }
 }
 

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Field, Length, Store};
-use crate::{Error, ErrorKind, Result, cache::DataType, fallible_alloc, locks};
+use super::{Length, Store};
+use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field, locks};
 
 /// The longest time of a wait between checks whether the caller gave up.
 const SLICE: Duration = Duration::from_millis(20);
@@ -186,8 +186,7 @@ impl ListStore {
     /// # Errors
     /// None that can happen.
     pub fn of_tokens(name: &str, documents: &[Vec<i32>]) -> Result<Self> {
-        let list =
-            Self::new(vec![Field { name: name.to_owned(), dtype: DataType::Int32, rank: 1, shape: None }]);
+        let list = Self::new(vec![Field::jagged(name, DataType::Int32, 1)]);
         for document in documents {
             let bytes: Vec<u8> = document.iter().flat_map(|id| id.to_ne_bytes()).collect();
             list.append(&[(vec![document.len() as u64], &bytes)])?;

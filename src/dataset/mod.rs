@@ -9,9 +9,9 @@
 //! moves, and [`Dataset::wait`] waits for those to come.
 
 mod cache;
-mod columns;
 mod leaf;
 mod list;
+mod read;
 mod store;
 mod tokens;
 mod view;
@@ -19,14 +19,17 @@ mod view;
 use std::sync::Arc;
 
 pub use cache::CacheStore;
-pub use columns::{Column, ColumnPool, Columns, bytes_of, bytes_of_mut};
-pub use leaf::{Field, Leaf, Length, Selection};
+pub use leaf::{Leaf, Length, Selection};
 pub use list::ListStore;
 pub use store::{DocumentLeaf, Store};
 pub use tokens::TokenLeaf;
 pub use view::{MixtureRules, View};
 
-use crate::{Error, ErrorKind, Result, order::Bijection};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{ColumnPool, Columns, Field},
+    order::Bijection,
+};
 
 /// A row of a leaf; on its way there, a position of a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -239,7 +242,7 @@ impl Dataset {
     /// # Errors
     /// Those of leaves, [`ErrorKind::Memory`].
     pub fn read(&self, picks: &[Pick], pool: &ColumnPool) -> Result<Columns> {
-        columns::read(&self.leaves, picks, pool)
+        read::read(&self.leaves, picks, pool)
     }
 }
 

@@ -5,8 +5,8 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use super::{Field, Leaf, Length, Selection};
-use crate::Result;
+use super::{Leaf, Length, Selection};
+use crate::{Result, fields::Field};
 
 /// Documents, field by field, one behind the other.
 pub trait Store: fmt::Debug + Send + Sync {

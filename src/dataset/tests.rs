@@ -9,13 +9,11 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{
-    CacheStore, ColumnPool, Columns, Dataset, DocumentLeaf, Field, Length, ListStore, MixtureRules, Pick,
-    Store, TokenLeaf, bytes_of, columns,
-};
+use super::{CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Pick, Store, TokenLeaf};
 use crate::{
     ErrorKind,
-    cache::{CacheWriter, Column, DataType, Processed, WriterOptions},
+    cache::{CacheWriter, Column, Processed, WriterOptions},
+    fields::{self, ColumnPool, Columns, DataType, Field},
     order::{Mixture, Stop, WeightStage},
 };
 
@@ -33,7 +31,7 @@ fn list(base: i32, n: usize) -> Dataset {
 }
 
 fn growing() -> (Arc<ListStore>, Dataset) {
-    let field = Field { name: "ids".into(), dtype: DataType::Int32, rank: 1, shape: None };
+    let field = Field::jagged("ids", DataType::Int32, 1);
     let store = Arc::new(ListStore::new(vec![field]));
     (store.clone(), Dataset::of(Arc::new(DocumentLeaf(store))))
 }
@@ -57,8 +55,8 @@ fn rows(dataset: &Dataset, epoch: u64) -> Vec<u64> {
     dataset.locate(epoch, 0..length.rows).unwrap().iter().map(|pick| pick.row).collect()
 }
 
-fn values(column: &columns::Column) -> Vec<i32> {
-    let bytes = &bytes_of(&column.values)[..column.bytes];
+fn values(column: &fields::Column) -> Vec<i32> {
+    let bytes = column.values.values::<u8>();
     bytes.chunks_exact(4).map(|id| i32::from_ne_bytes(id.try_into().unwrap())).collect()
 }
 
@@ -401,7 +399,7 @@ fn sources_must_have_the_same_fields() {
 
 #[test]
 fn fields_are_stacked_where_sources_agree() {
-    let with_shape = |shape| Field { name: "ids".into(), dtype: DataType::Int32, rank: 1, shape };
+    let with_shape = |shape| Field { shape, ..Field::jagged("ids", DataType::Int32, 1) };
     let fixed = Arc::new(ListStore::new(vec![with_shape(Some(vec![2]))]));
     fixed.append(&[(vec![2], &[1, 0, 0, 0, 2, 0, 0, 0])]).unwrap();
     fixed.finish().unwrap();
@@ -460,7 +458,7 @@ fn a_cache_is_the_list_of_its_documents() {
     assert_eq!(cache.fields().unwrap()[1].shape, Some(Vec::new()));
     assert_eq!(found.columns[1].offsets, None);
     let rows: Vec<i64> = rows(&oracle, 0).iter().map(|&row| row as i64).collect();
-    assert_eq!(found.columns[1].values[..500], rows);
+    assert_eq!(found.columns[1].values.values::<i64>()[..500], rows);
 
     let windows =
         |store: Arc<dyn Store>| Dataset::of(Arc::new(TokenLeaf::new(store, "ids", 16, true).unwrap()));

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::{Field, Leaf, Length, Selection, Store, store::read_spans};
-use crate::{Error, ErrorKind, Result, cache::DataType, fallible_alloc};
+use super::{Leaf, Length, Selection, Store, store::read_spans};
+use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field};
 
 /// Windows over a field of a store.
 #[derive(Debug)]
@@ -60,12 +60,7 @@ impl TokenLeaf {
 
 impl Leaf for TokenLeaf {
     fn fields(&self) -> Result<Arc<[Field]>> {
-        let field = |name: &str, dtype| Field {
-            name: name.to_owned(),
-            dtype,
-            rank: 1,
-            shape: Some(vec![self.length]),
-        };
+        let field = |name: &str, dtype| Field::stacked(name, dtype, [self.length]);
         let mut fields = vec![field(&self.field, self.number()?.1)];
         if self.has_doc_ids {
             fields.push(field("doc_ids", DataType::Int32));

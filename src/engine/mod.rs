@@ -37,7 +37,7 @@ pub use failures::list::{LISTED, Losses, Lost};
 pub(crate) use failures::policy::Tally;
 pub use failures::policy::{MaxErrors, Policy};
 pub use flow::assembler::{SUBSTITUTES, Step};
-pub use flow::plan::{MixturePlan, Plan};
+pub use flow::plan::{MOST_READERS, MixturePlan, Plan};
 pub use headspace::Headspace;
 pub(crate) use observe::activity::during;
 pub use observe::activity::{Role, State, ThreadState};
@@ -48,6 +48,7 @@ pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
+#[cfg(debug_assertions)]
 pub use threads::inject::{delays as inject_delays, panic_at as inject_panic_at};
 pub use threads::owned::JOIN_TIMEOUT;
 pub(crate) use threads::owned::Threads;
@@ -60,7 +61,7 @@ pub use {
 use crate::{
     Error, ErrorKind, Result,
     order::{Layout, Mixture, Rules, Schedule, Sources},
-    record::{Collate, ExampleMaker, Source, Standings, Task},
+    record::{Source, Standings, Task},
     seed::{Purpose, hash},
 };
 use flow::assembler::Complete;
@@ -75,10 +76,7 @@ use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;
 
-/// What a task's workers make.
-pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
-/// What a task's collator makes.
-pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;
+pub use crate::record::{BatchOf, ExampleOf};
 
 /// Loads batches: order, run, batches under way and the account of bad records.
 pub struct Engine<S: Source, K: Task> {

@@ -41,7 +41,7 @@ impl<S: Source, K: Task> Replay<S, K> {
             let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
             let record = policy.check(row).and_then(|()| reader.read(row, 1, &excerpt));
             let record =
-                record.map(|RawRecord { bytes, label }| Record { bytes, label, index: row, seed, epoch });
+                record.map(|RawRecord { bytes, values }| Record { bytes, values, index: row, seed, epoch });
             match record.and_then(|record| stage.run(&record)) {
                 Ok(example) => Ok(ControlFlow::Break(example)),
                 Err(error) if policy.skips(error.kind) => Ok(ControlFlow::Continue(error)),

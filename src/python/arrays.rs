@@ -1,17 +1,47 @@
-//! Arrays over the memory of batches.
+//! Batches as dicts of arrays.
 //!
-//! Values are never copied on their way out. The base object of a large array is a `_Slot`, which owns the
+//! Large fields are never copied on their way out. The base object of their array is a `_Slot`, which owns the
 //! array's memory and nothing else: numpy keeps it alive as long as the array or a view of it. Dropping the
 //! last reference returns the slot to its pool, on any thread, without a lock and without a call of the
-//! interpreter.
+//! interpreter. Fields of less than 64 KiB are copied into ordinary arrays.
 
+use std::sync::Arc;
+
+use half::f16;
 use numpy::{
-    PyArray, PyArray1, PyArrayMethods,
-    ndarray::{ArrayView, Dimension, IntoDimension},
+    IxDyn, PyArray, PyArray1, PyArrayMethods,
+    ndarray::{ArrayView, Dimension},
 };
-use pyo3::prelude::*;
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyList},
+};
 
-use crate::batch::{Element, Field, Memory, Slot};
+use crate::{
+    cache::MAX_RANK,
+    fields::{Buffer, Column, Columns, DataType, Element, Field, Memory, Slot},
+};
+
+/// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
+pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
+
+/// The field of a tuple.
+pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
+    let Some(found) = DataType::from_name(&dtype) else {
+        let message = format!(
+            "field {name:?} has values of {dtype}, which is no type of numbers that batches can have"
+        );
+        return Err(PyTypeError::new_err(message));
+    };
+    if rank > MAX_RANK {
+        let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
+        return Err(PyTypeError::new_err(message));
+    }
+    // A scalar has only one shape.
+    let shape = if rank == 0 { Some(Vec::new()) } else { shape };
+    Ok(Field { name, dtype: found, rank, shape, is_text: false })
+}
 
 /// The memory of one field of a batch, as the base of the array over it.
 #[pyclass(module = "forebay._core", name = "_Slot", frozen)]
@@ -20,26 +50,93 @@ struct ArraySlot {
     slot: Slot,
 }
 
-/// The values of `field`, in the number given by `shape`: C-contiguous, aligned and writable.
-pub fn array<T, D>(py: Python<'_>, field: Field<T>, shape: D) -> PyResult<Bound<'_, PyArray<T, D::Dim>>>
+/// The values of `buffer`, which are of type `dtype` and fill `shape`: C-contiguous, aligned and writable.
+pub fn array<'py>(
+    py: Python<'py>,
+    buffer: Buffer,
+    dtype: DataType,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    match dtype {
+        // Any byte may be in memory, and not any is a `bool` of Rust.
+        DataType::Bool => typed::<u8>(py, buffer, shape)?.call_method1("view", ("bool",)),
+        DataType::Int8 => typed::<i8>(py, buffer, shape),
+        DataType::Int16 => typed::<i16>(py, buffer, shape),
+        DataType::Int32 => typed::<i32>(py, buffer, shape),
+        DataType::Int64 => typed::<i64>(py, buffer, shape),
+        DataType::Uint8 => typed::<u8>(py, buffer, shape),
+        DataType::Uint16 => typed::<u16>(py, buffer, shape),
+        DataType::Uint32 => typed::<u32>(py, buffer, shape),
+        DataType::Uint64 => typed::<u64>(py, buffer, shape),
+        DataType::Float16 => typed::<f16>(py, buffer, shape),
+        DataType::Float32 => typed::<f32>(py, buffer, shape),
+        DataType::Float64 => typed::<f64>(py, buffer, shape),
+    }
+}
+
+fn typed<'py, T>(py: Python<'py>, buffer: Buffer, shape: &[usize]) -> PyResult<Bound<'py, PyAny>>
 where
     T: Element + numpy::Element,
-    D: IntoDimension,
 {
-    let shape = shape.into_dimension();
-    assert_eq!(field.len(), shape.size(), "a field and its shape");
-    match field.into_memory() {
-        Memory::Vector(values) => PyArray1::from_vec(py, values).reshape(shape),
-        Memory::Slot(slot) => {
-            let values = slot.as_ptr().cast::<T>().as_ptr();
-            let base = Bound::new(py, ArraySlot { slot })?;
-            // SAFETY: the slot has at least as many values, aligned and initialised; its memory does not move
-            // until `base` is dropped, and `base` gives no access to it. The view ends before anything is
-            // written through the array.
+    let shape = IxDyn(shape);
+    assert_eq!(buffer.values::<T>().len(), shape.size(), "a field and its shape");
+    let slot = match buffer.into_memory() {
+        Memory::Slot(slot) => slot,
+        Memory::Vector(words) => {
+            let array = PyArray::<T, _>::zeros(py, shape, false);
+            // SAFETY: the array is new, and nobody else has it.
+            let values = unsafe { array.as_slice_mut()? };
+            let bytes = size_of_val(values);
+            // SAFETY: the words are at least as many bytes, as the buffer had that many values, and any bytes are a `T`.
             unsafe {
-                let view = ArrayView::from_shape_ptr(shape, values);
-                Ok(PyArray::borrow_from_array(&view, base.into_any()))
-            }
+                std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), values.as_mut_ptr().cast(), bytes)
+            };
+            return Ok(array.into_any());
+        }
+    };
+    let values = slot.as_ptr().cast::<T>().as_ptr();
+    let base = Bound::new(py, ArraySlot { slot })?;
+    // SAFETY: the slot has at least as many values, aligned and initialised; its memory does not move
+    // until `base` is dropped, and `base` gives no access to it. The view ends before anything is
+    // written through the array.
+    unsafe {
+        let view = ArrayView::from_shape_ptr(shape, values);
+        Ok(PyArray::borrow_from_array(&view, base.into_any()).into_any())
+    }
+}
+
+/// A batch by the names of its fields: arrays `[rows, *shape]`, `JaggedArray`s, and lists of str.
+pub fn to_dict<'py>(
+    py: Python<'py>,
+    columns: Columns,
+    fields: &Arc<[Field]>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let Columns { rows, columns } = columns;
+    let dict = PyDict::new(py);
+    for (field, column) in fields.iter().zip(columns) {
+        dict.set_item(&field.name, value(py, field, column, rows)?)?;
+    }
+    Ok(dict)
+}
+
+fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> PyResult<Bound<'py, PyAny>> {
+    let Column { values, offsets, shapes, texts } = column;
+    if field.is_text {
+        return Ok(PyList::new(py, texts.iter().map(|text| &**text))?.into_any());
+    }
+    if let Some(shape) = &field.shape {
+        let shape: Vec<usize> = [rows].into_iter().chain(shape.iter().map(|&n| n as usize)).collect();
+        return array(py, values, field.dtype, &shape);
+    }
+    let n = values.len() / field.dtype.bytes();
+    let flat = array(py, values, field.dtype, &[n])?;
+    let offsets = PyArray1::from_vec(py, offsets.unwrap_or_else(|| vec![0]));
+    let class = py.import("forebay._jagged")?.getattr("JaggedArray")?;
+    match field.rank {
+        1 => class.call1((flat, offsets)),
+        rank => {
+            let shapes = PyArray1::from_iter(py, shapes.iter().map(|&n| n as i64));
+            class.call1((flat, offsets, shapes.reshape([rows, rank])?))
         }
     }
 }

@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 
 use super::{
     SLICE,
+    arrays::to_dict,
     batches::Batches,
-    dataset::{_Dataset, to_dict},
+    dataset::_Dataset,
     errors::to_python,
     extract::{chosen, int64, n_workers, prefetch},
     face::Face,

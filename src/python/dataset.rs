@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -14,39 +14,20 @@ use pyo3::{
 };
 
 use super::{
-    SLICE, arrays::array, errors::to_python, extract::int64, interruptible::run_interruptible,
+    SLICE,
+    arrays::{FieldTuple, field_of, to_dict},
+    errors::to_python,
+    extract::int64,
+    interruptible::run_interruptible,
     python_leaf::PythonLeaf,
 };
 use crate::{
     Error, ErrorKind, Result,
-    cache::{DataType, MAX_RANK},
-    dataset::{
-        CacheStore, Column, ColumnPool, Columns, Dataset, DocumentLeaf, Field, Length, ListStore,
-        MixtureRules, Store, TokenLeaf,
-    },
+    dataset::{CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf},
+    fields::{ColumnPool, Field},
     locks,
     order::{Stop, WeightStage},
 };
-
-/// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
-pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
-
-/// The field of a tuple.
-pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
-    let Some(found) = DataType::from_name(&dtype) else {
-        let message = format!(
-            "field {name:?} has values of {dtype}, which is no type of numbers that batches can have"
-        );
-        return Err(PyTypeError::new_err(message));
-    };
-    if rank > MAX_RANK {
-        let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
-        return Err(PyTypeError::new_err(message));
-    }
-    // A scalar has only one shape.
-    let shape = if rank == 0 { Some(Vec::new()) } else { shape };
-    Ok(Field { name, dtype: found, rank, shape })
-}
 
 /// Leaves, and rows in them.
 type Located<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
@@ -333,41 +314,4 @@ impl _Dataset {
     fn leaves(&self, py: Python<'_>) -> Vec<Option<Py<PyAny>>> {
         self.objects(py)
     }
-}
-
-/// Rows as arrays by field: `[rows, *shape]`, or a `JaggedArray`.
-pub fn to_dict<'py>(py: Python<'py>, columns: Columns, fields: &[Field]) -> PyResult<Bound<'py, PyDict>> {
-    let Columns { rows, columns } = columns;
-    let dict = PyDict::new(py);
-    for (field, column) in fields.iter().zip(columns) {
-        let Column { values, bytes, offsets, shapes } = column;
-        let words = values.len();
-        let mut flat = array(py, values, words)?.into_any();
-        if bytes != words * size_of::<i64>() {
-            let all = flat.call_method1("view", ("uint8",))?;
-            flat = all.get_item(pyo3::types::PySlice::new(py, 0, bytes as isize, 1))?;
-        }
-        if field.dtype != DataType::Int64 {
-            flat = flat.call_method1("view", (field.dtype.name(),))?;
-        }
-        let value = match (&field.shape, offsets) {
-            (Some(shape), _) => {
-                let whole: Vec<u64> = std::iter::once(rows as u64).chain(shape.iter().copied()).collect();
-                flat.call_method1("reshape", (whole,))?
-            }
-            (None, offsets) => {
-                let offsets = PyArray1::from_vec(py, offsets.unwrap_or_else(|| vec![0]));
-                let class = py.import("forebay._jagged")?.getattr("JaggedArray")?;
-                match field.rank {
-                    1 => class.call1((flat, offsets))?,
-                    rank => {
-                        let shapes = PyArray1::from_iter(py, shapes.iter().map(|&n| n as i64));
-                        class.call1((flat, offsets, shapes.reshape([rows, rank])?))?
-                    }
-                }
-            }
-        };
-        dict.set_item(&field.name, value)?;
-    }
-    Ok(dict)
 }

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    config::shown,
     decode::{AudioDecoder, Planes},
+    error::shown,
     float_mode,
 };
 

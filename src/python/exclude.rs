@@ -6,7 +6,7 @@ use pyo3::{exceptions::PyTypeError, prelude::*};
 use serde_json::{Value, json};
 
 use super::extract::int64;
-use crate::{Error, ErrorKind, Result, config::shown, report, seed::mix, source::Shard};
+use crate::{Error, ErrorKind, Result, error::shown, report, seed::mix, source::Shard};
 
 /// Rows to leave out, as given by the user.
 pub enum Exclude {

@@ -3,7 +3,7 @@
 //!
 //! For use as `from_py_with`. Accepts any object with `__index__`, except bool, which is a mistake where a
 //! number is expected; any other object is a TypeError. A number that does not fit becomes the nearest one
-//! that does, which [`crate::config::shown`] marks in messages.
+//! that does, which [`crate::error::shown`] marks in messages.
 
 use pyo3::{
     IntoPyObjectExt,

@@ -15,7 +15,7 @@ use pyo3::{
 
 use super::{
     allow_paths,
-    arrays::array,
+    arrays::to_dict as batch_dict,
     batches::Batches,
     errors::to_python,
     exclude::Exclude,
@@ -30,13 +30,12 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    batch::AudioBatch,
     config::{MixtureConfig, PolicyConfig, shown},
-    dtype::Typed,
     engine::{Engine, MaxErrors, closed, epoch_out_of_range},
+    fields::{Columns, Field},
     source::{ArrowOptions, Recordings},
     state::Identity,
-    tasks::{AudioPlan, AudioTask},
+    tasks::{AudioPlan, AudioTask, Outputs},
 };
 
 type AudioEngine = Engine<Recordings, AudioTask>;
@@ -192,6 +191,7 @@ pub struct Loader {
     config: LoaderConfig,
     identity: Identity,
     shape: [usize; 2],
+    fields: Arc<[Field]>,
     sources: Sources,
     columns: [Option<String>; 2],
     exclude: Arc<[u64]>,
@@ -343,7 +343,10 @@ impl Loader {
             config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
             plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
             let exclude = plan.policy.exclude.clone();
-            let (shape, source) = (task.shape(), Arc::new(source));
+            let starts = source.group_starts();
+            let starts = sources.names.is_some().then_some(&*starts);
+            let task = task.with_outputs(Outputs::new(&source.fields(), starts));
+            let (shape, fields, source) = (task.shape(), task.fields().clone(), Arc::new(source));
             if let Some(mixture) = &mut plan.mixture {
                 mixture.over(source.group_starts());
             }
@@ -366,6 +369,7 @@ impl Loader {
                 exclude,
                 config,
                 shape,
+                fields,
                 sources,
                 columns,
                 source,
@@ -516,7 +520,7 @@ impl Loader {
     /// `decoded_per_s` waits for the loader; one far below it does not.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
-        self.face.headspace(py, seconds, |batch| batch.index.len(), |batch| self.to_dict(py, batch))
+        self.face.headspace(py, seconds, |batch| batch.rows, |batch| self.to_dict(py, batch))
     }
 
     /// The number of rows in all shards.
@@ -697,24 +701,8 @@ impl Loader {
 }
 
 impl Loader {
-    fn to_dict<'py>(&self, py: Python<'py>, batch: AudioBatch) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        let rows = batch.index.len();
-        let shape = [rows, self.shape[0], self.shape[1]];
-        let spectrogram = match batch.spectrogram {
-            Typed::Float32(values) => array(py, values, shape)?.into_any(),
-            Typed::Float16(values) => array(py, values, shape)?.into_any(),
-            Typed::Bfloat16(values) => array(py, values.into_bits(), shape)?.into_any(),
-        };
-        dict.set_item("spectrogram", spectrogram)?;
-        if self.source.has_labels() {
-            dict.set_item("label", array(py, batch.label, [rows])?)?;
-        }
-        if self.sources.names.is_some() {
-            dict.set_item("source", PyArray1::from_vec(py, self.source.group_of(&batch.index)))?;
-        }
-        dict.set_item("index", array(py, batch.index, [rows])?)?;
-        Ok(dict)
+    fn to_dict<'py>(&self, py: Python<'py>, batch: Columns) -> PyResult<Bound<'py, PyDict>> {
+        batch_dict(py, batch, &self.fields)
     }
 }
 

@@ -17,6 +17,8 @@ mod decode;
 mod errors;
 mod exclude;
 mod face;
+#[cfg(debug_assertions)]
+mod inject;
 mod loader;
 mod logging;
 mod parameters;
@@ -81,27 +83,10 @@ fn _close_all(py: Python<'_>) {
     });
 }
 
-/// Makes every worker of passes that start from now on sleep per record: `fixed_ms` plus a random part of
-/// `random_ms`. For tests that timing changes nothing.
+/// The cores that this process may use: its affinity and the quota of its control group.
 #[pyfunction]
-#[pyo3(signature = (fixed_ms=0.0, random_ms=0.0))]
-fn _inject_delays(fixed_ms: f64, random_ms: f64) {
-    let ms = |value: f64| Duration::from_secs_f64(value.clamp(0.0, 60_000.0) / 1e3);
-    engine::inject_delays(ms(fixed_ms), ms(random_ms));
-}
-
-/// For tests: a worker of a loader that starts from now on panics when it gets `row`, while it holds all
-/// locks of the loader.
-#[pyfunction]
-#[pyo3(signature = (row=None))]
-fn _inject_panic(row: Option<u64>) {
-    engine::inject_panic_at(row);
-}
-
-/// For tests: logs `n` records without the GIL, as forebay's threads do.
-#[pyfunction]
-fn _inject_records(py: Python<'_>, n: u64) {
-    py.detach(|| (0..n).for_each(|number| log::debug!("record {number} of a test")));
+fn _cores() -> usize {
+    engine::cores()
 }
 
 /// The defaults of `Loader` and of its eval preset in the core: a test compares them with the signature.
@@ -138,9 +123,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
     module.add_function(wrap_pyfunction!(decode::decode, module)?)?;
     module.add_function(wrap_pyfunction!(_close_all, module)?)?;
-    module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
-    module.add_function(wrap_pyfunction!(_inject_panic, module)?)?;
-    module.add_function(wrap_pyfunction!(_inject_records, module)?)?;
+    #[cfg(debug_assertions)]
+    inject::add(module)?;
+    module.add_function(wrap_pyfunction!(_cores, module)?)?;
     module.add_function(wrap_pyfunction!(_presets, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;

@@ -10,12 +10,13 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
 use super::{
+    arrays::{FieldTuple, field_of},
     calls::{call, expect_calls},
-    dataset::{FieldTuple, field_of},
 };
 use crate::{
     Error, ErrorKind, Result,
-    dataset::{Field, Leaf, Length, Selection},
+    dataset::{Leaf, Length, Selection},
+    fields::Field,
 };
 
 /// Time between checks of a growing length, at first and at most.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
-    config::shown,
+    error::shown,
     fallible_alloc, float_mode,
     transform::{self, SpectrogramConfig},
 };

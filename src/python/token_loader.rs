@@ -32,10 +32,11 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Extras, Ids, Packing, TokenBatch},
+    batch::{Extras, Packing, TokenBatch},
     config::{PolicyConfig, TokenConfig, shown},
     decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, MaxErrors, Position, epoch_out_of_range},
+    fields::Field,
     order::{Groups, Place, Stride},
     record::Standing,
     source::parquet::{ParquetOptions, ParquetSource, Split, list_files, split},
@@ -145,6 +146,7 @@ pub struct TokenLoader {
     identity: Identity,
     groups: Arc<Groups>,
     extras: Extras,
+    fields: Arc<[Field]>,
     bos: u32,
     /// The loader's arguments, for pickling.
     arguments: Py<PyDict>,
@@ -257,6 +259,7 @@ impl TokenLoader {
                 plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
             let extras = pack.extras;
             let task = TokenTask::new(pack, vocabulary);
+            let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let arguments = PyDict::new(py);
             macro_rules! set {
@@ -281,6 +284,7 @@ impl TokenLoader {
                 config,
                 groups,
                 extras,
+                fields,
                 bos,
                 arguments: arguments.unbind(),
             })
@@ -358,7 +362,7 @@ impl TokenLoader {
     /// row.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
-        self.face.headspace(py, seconds, |batch| batch.rows, |batch| self.to_dict(py, batch))
+        self.face.headspace(py, seconds, |batch| batch.columns.rows, |batch| self.to_dict(py, batch))
     }
 
     /// Records the activity of the threads for the next `seconds` and writes it to `path`; see
@@ -499,21 +503,18 @@ impl TokenLoader {
 
 impl TokenLoader {
     fn to_dict<'py>(&self, py: Python<'py>, batch: TokenBatch) -> PyResult<Bound<'py, PyDict>> {
-        let TokenBatch { ids, rows, parts, doc_ids, position_ids } = batch;
-        let seq_len = self.config.seq_len as usize;
-        let shape = [2, rows, seq_len];
-        let both = match ids {
-            Ids::Int64(field) => array(py, field, shape)?.into_any(),
-            Ids::Int32(field) => array(py, field, shape)?.into_any(),
-            Ids::Uint16(field) => array(py, field, shape)?.into_any(),
-        };
+        let TokenBatch { columns, parts } = batch;
+        let (rows, seq_len) = (columns.rows, self.config.seq_len as usize);
         let dict = PyDict::new(py);
-        dict.set_item("inputs", both.get_item(0)?)?;
-        dict.set_item("targets", both.get_item(1)?)?;
-        for (name, field) in [("doc_ids", doc_ids), ("position_ids", position_ids)] {
-            if let Some(field) = field {
-                dict.set_item(name, array(py, field, [rows, seq_len])?)?;
+        for (number, (field, column)) in self.fields.iter().zip(columns.columns).enumerate() {
+            if number > 0 {
+                dict.set_item(&field.name, array(py, column.values, field.dtype, &[rows, seq_len])?)?;
+                continue;
             }
+            // All inputs precede all targets.
+            let both = array(py, column.values, field.dtype, &[2, rows, seq_len])?;
+            dict.set_item("inputs", both.get_item(0)?)?;
+            dict.set_item("targets", both.get_item(1)?)?;
         }
         if self.extras.cu_seqlens {
             let begins = parts.iter().filter(|part| part.column < seq_len);

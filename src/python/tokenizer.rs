@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
-    config::shown,
     decode::tokenizer::{self, TokenizerOptions},
+    error::shown,
 };
 
 /// Threads of one call, at most.

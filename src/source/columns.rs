@@ -16,7 +16,7 @@ use std::{
 use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, fields};
 
 /// What the records of a source are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,33 @@ pub(crate) enum Layout {
     Dictionary { id: i64, width: usize, signed: bool, values: Box<Layout>, value_type: DataType },
     /// A struct, of which only the validity is read.
     Struct,
+}
+
+/// A value of each row that is read beside its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// The class, [`NO_LABEL`](crate::record::NO_LABEL) if it is null.
+    Label,
+    /// The recording's own path, empty if it is null.
+    Path,
+}
+
+impl Beside {
+    /// What a source reads: labels where it has any, paths on request.
+    pub fn of(has_labels: bool, paths: bool) -> Vec<Self> {
+        [(Self::Label, has_labels), (Self::Path, paths)]
+            .into_iter()
+            .filter_map(|(value, is_read)| is_read.then_some(value))
+            .collect()
+    }
+
+    /// The field of the value.
+    pub fn field(self) -> fields::Field {
+        match self {
+            Self::Label => fields::Field::number("label", fields::DataType::Int64),
+            Self::Path => fields::Field::text("path"),
+        }
+    }
 }
 
 /// One array to find in every batch.

@@ -13,7 +13,6 @@ pub(crate) mod arrow;
 mod block;
 mod columns;
 mod folder;
-mod format;
 mod leave;
 mod linked;
 mod mapped;

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    fields::Field,
     record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
 };
 
@@ -106,12 +107,6 @@ impl Recordings {
         std::iter::once(0).chain(self.groups.iter().map(start)).collect()
     }
 
-    /// The group of files that each row is of.
-    pub fn group_of(&self, rows: &[i64]) -> Vec<i64> {
-        let starts = self.group_starts();
-        rows.iter().map(|&row| starts.partition_point(|&start| start <= row as u64) as i64 - 1).collect()
-    }
-
     /// The names of the classes, if the schema's metadata has them.
     pub fn class_names(&self) -> Option<&[String]> {
         either!(&self.files, Files, source => source.class_names())
@@ -120,6 +115,11 @@ impl Recordings {
     /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
         either!(&self.files, Files, source => source.has_labels())
+    }
+
+    /// The fields of a record's values: `label`, if any shard has one; `path`, if requested.
+    pub fn fields(&self) -> Vec<Field> {
+        either!(&self.files, Files, source => source.fields())
     }
 
     /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't

@@ -202,8 +202,13 @@ mod tests {
 
     #[test]
     fn what_is_heard() {
-        let record =
-            Record { bytes: bytes::Bytes::from_static(b"no"), label: 0, index: 3, seed: 0, epoch: 0 };
+        let record = Record {
+            bytes: bytes::Bytes::from_static(b"no"),
+            values: Default::default(),
+            index: 3,
+            seed: 0,
+            epoch: 0,
+        };
         let mut finding = Finding::new(&record);
         let samples: Vec<f32> = (0..200_000)
             .map(|n| match n % 4 {
@@ -223,7 +228,7 @@ mod tests {
     fn a_bad_one_is_a_finding() {
         let record = Record {
             bytes: bytes::Bytes::from_static(b"no recording"),
-            label: 0,
+            values: Default::default(),
             index: 3,
             seed: 0,
             epoch: 0,

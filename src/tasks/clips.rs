@@ -3,30 +3,22 @@
 //! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span that it needs is
 //! decoded. What a worker keeps from record to record (decoders, resamplers, scratch) changes no value.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{ops::Range, sync::Arc};
 
 use crate::{
-    Error, ErrorKind, Result,
-    batch::{AudioCollate, AudioExample, AudioPool, SpareBuffers},
-    decode::{AudioDecoder, Info, KEPT_SAMPLES, Planes, layout},
+    Result,
+    batch::{Example, RowCollate, SpareBuffers},
+    decode::{AudioDecoder, Info, Planes, layout},
     dtype::Dtype,
     fallible_alloc,
+    fields::{ColumnPool, DataType, Field, SharedPool, Value},
+    memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
     transform::{
         Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
         SpectrogramTransform, crop, target_len,
     },
 };
-
-/// Spare example buffers that are kept at most; a fraction of what the shuffle buffer holds.
-const SPARE_BUFFERS: usize = 256;
-
-/// Batches of which memory is kept, beside those that are made ahead: one that the engine holds, and three that the user had in use
-/// and let go. So all that circulate come to rest, and a consumer that was slow maps nothing anew when it is fast again.
-const SPARE_BATCHES: usize = 4;
 
 /// What an audio example is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,12 +54,63 @@ impl AudioPlan {
 
     /// Bytes of address space, and once used of memory, that a batch takes: its fields, rounded up as the system hands memory out.
     pub fn batch_bytes(&self, batch_size: usize) -> usize {
-        AudioPool::new(batch_size, self.form.dtype, self.shape().iter().product(), 0).batch_bytes()
+        let fields = Outputs::default().fields(self);
+        ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
+    }
+}
+
+/// What a field of an example is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Output {
+    /// The log-mel spectrogram of the clip.
+    Spectrogram,
+    /// A value of the record, by its place.
+    Column(usize),
+    /// The source of a mixture: the first row of each, and the number of all rows.
+    Source(Arc<[u64]>),
+    /// The row number.
+    Index,
+}
+
+/// The fields of an example, in their order.
+#[derive(Debug, Clone)]
+pub struct Outputs(Vec<(Output, Option<Field>)>);
+
+impl Default for Outputs {
+    /// Spectrogram and row number.
+    fn default() -> Self {
+        Self::new(&[], None)
+    }
+}
+
+impl Outputs {
+    /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at `group_starts`; `index`.
+    pub fn new(columns: &[Field], group_starts: Option<&[u64]>) -> Self {
+        let number = |name: &str| Some(Field::number(name, DataType::Int64));
+        let columns = columns.iter().enumerate();
+        let columns = columns.map(|(at, field)| (Output::Column(at), Some(field.clone())));
+        let source = group_starts.map(|starts| (Output::Source(starts.into()), number("source")));
+        let first = (Output::Spectrogram, None);
+        Self(
+            [first]
+                .into_iter()
+                .chain(columns)
+                .chain(source)
+                .chain([(Output::Index, number("index"))])
+                .collect(),
+        )
     }
 
-    /// How many batches' memory is kept at most: of those made ahead and those that users let go of.
-    pub fn batches_kept(prefetch_batches: usize) -> usize {
-        prefetch_batches.saturating_add(SPARE_BATCHES)
+    /// The fields, with the spectrogram's shape as planned.
+    fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
+        let spectrogram =
+            || Field::stacked("spectrogram", plan.form.dtype.into(), plan.shape().map(|n| n as u64));
+        self.0.iter().map(|(_, field)| field.clone().unwrap_or_else(spectrogram)).collect()
+    }
+
+    fn planned(self, plan: &AudioPlan) -> (Arc<[Output]>, Arc<SharedPool>) {
+        let pool = SharedPool::new(self.fields(plan));
+        (self.0.into_iter().map(|(output, _)| output).collect(), Arc::new(pool))
     }
 }
 
@@ -78,8 +121,8 @@ pub struct AudioTask {
     transform: Arc<SpectrogramTransform>,
     resamplers: Arc<Resamplers>,
     spare: Arc<SpareBuffers>,
-    /// For the largest batches that were asked for, kept from pass to pass.
-    pool: Arc<Mutex<Option<Arc<AudioPool>>>>,
+    outputs: Arc<[Output]>,
+    pool: Arc<SharedPool>,
 }
 
 impl AudioTask {
@@ -91,8 +134,15 @@ impl AudioTask {
         let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
         transform.warn_of_empty_bands();
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        let spare = Arc::new(SpareBuffers::new(SPARE_BUFFERS));
-        Ok(Self { plan, transform, resamplers, spare, pool: Arc::default() })
+        let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
+        let (outputs, pool) = Outputs::default().planned(&plan);
+        Ok(Self { plan, transform, resamplers, spare, outputs, pool })
+    }
+
+    /// The same with other fields.
+    pub fn with_outputs(mut self, outputs: Outputs) -> Self {
+        (self.outputs, self.pool) = outputs.planned(&self.plan);
+        self
     }
 
     /// The crop of a recording, the samples of it that the crop needs, and how they are resampled.
@@ -110,7 +160,12 @@ impl AudioTask {
         self.plan.shape()
     }
 
-    /// The type of an example's values.
+    /// The fields of a batch's columns.
+    pub fn fields(&self) -> &Arc<[Field]> {
+        self.pool.fields()
+    }
+
+    /// The type of a spectrogram's values.
     pub fn dtype(&self) -> Dtype {
         self.plan.form.dtype
     }
@@ -122,7 +177,7 @@ impl AudioTask {
 
 impl Task for AudioTask {
     type Maker = ClipMaker;
-    type Collate = AudioCollate;
+    type Collate = RowCollate;
 
     fn maker(&self) -> ClipMaker {
         ClipMaker {
@@ -144,17 +199,9 @@ impl Task for AudioTask {
         Some(byte(span.start)..byte(span.end))
     }
 
-    fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> AudioCollate {
-        let slots = AudioPlan::batches_kept(ahead);
-        let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        // One made on the side, maybe the shorter last one of a pass, fits.
-        let fits = |pool: &Arc<AudioPool>| pool.batch_size() >= batch_size && pool.slots() >= slots;
-        let pool = kept
-            .take()
-            .filter(fits)
-            .unwrap_or_else(|| Arc::new(AudioPool::new(batch_size, self.dtype(), self.example_len(), slots)));
-        let pool = kept.insert(pool).clone();
-        AudioCollate::new(pool, self.spare.clone())
+    fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
+        let pool = self.pool.serving(batch_size, batch_slots(ahead));
+        RowCollate::new(pool, self.spare.clone())
     }
 }
 
@@ -176,9 +223,9 @@ struct Cutter {
 }
 
 impl ExampleMaker for ClipMaker {
-    type Example = AudioExample;
+    type Example = Example;
 
-    fn run(&mut self, record: &Record) -> Result<AudioExample> {
+    fn run(&mut self, record: &Record) -> Result<Example> {
         let clip = self.cutter.cut(&self.task, record)?;
         let mut spectrogram = match self.task.spare.take() {
             Some(spectrogram) => spectrogram,
@@ -186,7 +233,16 @@ impl ExampleMaker for ClipMaker {
         };
         let form = &self.task.plan.form;
         self.task.transform.transform_to(form, clip, &mut self.scratch, spectrogram.as_mut())?;
-        Ok(AudioExample { spectrogram, label: record.label, index: record.index as i64 })
+        let mut spectrogram = Some(spectrogram);
+        let value = |output: &Output| match output {
+            Output::Spectrogram => spectrogram.take().map(Value::Array),
+            Output::Column(at) => record.values.get(*at).cloned(),
+            Output::Source(starts) => {
+                Some(Value::Int(starts.partition_point(|&start| start <= record.index) as i64 - 1))
+            }
+            Output::Index => Some(Value::Int(record.index as i64)),
+        };
+        Ok(self.task.outputs.iter().filter_map(value).collect())
     }
 }
 
@@ -195,10 +251,10 @@ impl Cutter {
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
-        check_seconds(info, task.plan.max_decoded_seconds)?;
+        info.check_seconds(task.plan.max_decoded_seconds)?;
         let (Crop { start, len, pad_front }, span, resampler) = task.span(info, record.seed)?;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
-        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
+        let mono = self.planes.mean(&mut self.mono)?;
         let n = task.plan.clip_samples;
         if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == n {
             return Ok(mono);
@@ -210,66 +266,5 @@ impl Cutter {
         behind.fill(0.0);
         resampler.resample(mono, span.start, start, middle)?;
         Ok(&self.clip)
-    }
-}
-
-/// Checks the length of a recording before its samples are decoded.
-///
-/// # Errors
-/// [`ErrorKind::TooLarge`] for more than `limit` seconds.
-pub(crate) fn check_seconds(info: Info, limit: f64) -> Result<()> {
-    let seconds = info.n_samples as f64 / f64::from(info.sample_rate);
-    if seconds <= limit {
-        return Ok(());
-    }
-    let message = format!("the recording has {seconds:.1} s, max_decoded_seconds allows {limit}");
-    Err(Error::new(ErrorKind::TooLarge, message))
-}
-
-/// One channel as it is, several averaged.
-pub(crate) fn mean_of_channels<'a>(planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
-    let channels = planes.channels();
-    if channels == 1 {
-        return Ok(planes.channel(0));
-    }
-    mono.clear();
-    if mono.capacity() > KEPT_SAMPLES && planes.len() <= KEPT_SAMPLES {
-        *mono = Vec::new();
-    }
-    fallible_alloc::reserve(mono, planes.len())?;
-    if channels == 2 {
-        // The usual case in one pass; the values are those of the loops below.
-        mono.extend(
-            planes.channel(0).iter().zip(planes.channel(1)).map(|(left, right)| (left + right) * 0.5),
-        );
-        return Ok(mono);
-    }
-    mono.extend_from_slice(planes.channel(0));
-    for channel in 1..usize::from(channels) {
-        mono.iter_mut().zip(planes.channel(channel)).for_each(|(sum, value)| *sum += value);
-    }
-    let scale = 1.0 / f32::from(channels);
-    mono.iter_mut().for_each(|sum| *sum *= scale);
-    Ok(mono)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::LoaderConfig;
-
-    #[test]
-    fn passes_share_their_memory() {
-        let task = AudioTask::new(LoaderConfig::default().check().unwrap().1).unwrap();
-        let pool_after = |size, ahead| {
-            task.collate(Batches { size, n_streams: 1, ahead });
-            task.pool.lock().unwrap().clone().unwrap()
-        };
-        assert_eq!(pool_after(3, 1).batch_size(), 3);
-        let pool = pool_after(64, 3);
-        assert_eq!((pool.batch_size(), pool.slots()), (64, 3 + SPARE_BATCHES));
-        assert!(Arc::ptr_eq(&pool, &pool_after(3, 1)));
-        assert!(Arc::ptr_eq(&pool, &pool_after(64, 3)));
-        assert_eq!(pool_after(64, 8).slots(), 8 + SPARE_BATCHES);
     }
 }

@@ -21,9 +21,10 @@ use bytes::Bytes;
 
 use crate::{
     Error, ErrorKind, Result,
-    dataset::{ColumnPool, Columns, Dataset, Length},
+    dataset::{Dataset, Length},
     engine::{State, during},
-    memory::SPARE_BATCHES,
+    fields::{ColumnPool, Columns, Row},
+    memory::batch_slots,
     record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task, Words},
 };
 
@@ -203,7 +204,7 @@ pub struct Numbers;
 
 impl ReadRecords for Numbers {
     fn read(&mut self, _row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
-        Ok(RawRecord { bytes: Bytes::new(), label: 0 })
+        Ok(RawRecord { bytes: Bytes::new(), values: Row::new() })
     }
 }
 
@@ -232,7 +233,7 @@ pub struct DatasetTask {
 impl DatasetTask {
     /// Batches of `dataset`; as many as `ahead` are made before they are asked for.
     pub fn new(dataset: Dataset, share: RowShare, ahead: usize) -> Self {
-        let slots = ahead.saturating_add(SPARE_BATCHES as usize);
+        let slots = batch_slots(ahead);
         Self { dataset, share, slots, pool: OnceLock::new(), made: Default::default() }
     }
 
@@ -304,7 +305,7 @@ impl RowMaker {
             Error { message: format!("{}, rows [{}{more}]", error.message, rows.join(", ")), ..error }
         })?;
         task.made[0].fetch_add(columns.rows as u64, Ordering::Relaxed);
-        let bytes = columns.columns.iter().map(|column| column.bytes as u64).sum();
+        let bytes = columns.bytes() as u64;
         task.made[1].fetch_add(bytes, Ordering::Relaxed);
         Ok(Rows { columns, is_past_end })
     }
@@ -357,7 +358,7 @@ impl Collate for Handover {
     }
 
     fn take(&mut self, _rows: usize) -> Rows {
-        self.0.take().unwrap_or(Rows { columns: Columns { rows: 0, columns: Vec::new() }, is_past_end: true })
+        self.0.take().unwrap_or(Rows { columns: Columns::default(), is_past_end: true })
     }
 
     fn examples(batch: &Rows, _rows: usize) -> usize {

@@ -12,9 +12,7 @@ mod tokens;
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 #[cfg(feature = "audio")]
-pub use clips::{AudioPlan, AudioTask, ClipMaker};
-#[cfg(feature = "cache")]
-pub(crate) use clips::{check_seconds, mean_of_channels};
+pub use clips::{AudioPlan, AudioTask, ClipMaker, Outputs};
 #[cfg(feature = "cache")]
 pub use documents::{
     COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, Rows, SharedTask, Steps,

@@ -3,18 +3,16 @@
 //! A worker turns one document at a time into ids with an encoder of its own; packing is the collator's. What begins each
 //! document (BOS) is put there here, so that an encoder knows nothing of rows.
 
-use std::{
-    fmt, str,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, str, sync::Arc};
 
 use crossbeam::queue::ArrayQueue;
 
 use crate::{
     Error, ErrorKind, Result,
-    batch::{IdType, PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, TokenPool},
+    batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
     decode::tokenizer::{Encoder, Tokenizer},
-    memory::SPARE_BATCHES,
+    fields::{DataType, Field, SharedPool},
+    memory::batch_slots,
     record::{Batches, ExampleMaker, Record, Task, Words},
 };
 
@@ -56,15 +54,20 @@ pub struct TokenTask {
     vocabulary: Arc<dyn Vocabulary>,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
-    /// For the batches that were asked for last, kept from pass to pass.
-    pool: Arc<Mutex<Option<Arc<TokenPool>>>>,
+    pool: Arc<SharedPool>,
 }
 
 impl TokenTask {
     /// Documents of `vocabulary`, packed as planned.
     pub fn new(plan: PackPlan, vocabulary: Arc<dyn Vocabulary>) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
-        Self { plan, vocabulary, spare, meter: Arc::default(), pool: Arc::default() }
+        let pool = Arc::new(SharedPool::new(token_fields(&plan)));
+        Self { plan, vocabulary, spare, meter: Arc::default(), pool }
+    }
+
+    /// The fields of a batch's columns.
+    pub fn fields(&self) -> &Arc<[Field]> {
+        self.pool.fields()
     }
 
     /// What the packers hold and lost.
@@ -90,7 +93,7 @@ impl Task for TokenTask {
             encoder: self.vocabulary.encoder(),
             bos: self.plan.bos,
             most: match self.plan.id_type {
-                IdType::Uint16 => u32::from(u16::MAX),
+                DataType::Uint16 => u32::from(u16::MAX),
                 _ => i32::MAX as u32,
             },
             spare: self.spare.clone(),
@@ -98,13 +101,7 @@ impl Task for TokenTask {
     }
 
     fn collate(&self, batches: Batches) -> TokenCollate {
-        let slots = batches.ahead.saturating_add(SPARE_BATCHES as usize);
-        let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let pool = kept
-            .take()
-            .filter(|pool| pool.fits(batches.size, slots))
-            .unwrap_or_else(|| Arc::new(TokenPool::new(&self.plan, batches.size, slots)));
-        let pool = kept.insert(pool).clone();
+        let pool = self.pool.serving(batches.size, batch_slots(batches.ahead));
         TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), self.meter.clone())
     }
 }

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    config::shown,
     dtype::{Typed, ValuesMut},
+    error::shown,
     fallible_alloc,
 };
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};

@@ -17,11 +17,14 @@ import numbered
 from forebay import _core
 from recordings import SMALL, Row, read_rows, tiny_rows, write_shard
 
+if not hasattr(_core, "_inject_delays"):
+    pytest.exit("the tests need a wheel with debug assertions: make wheel", returncode=4)
+
 # In what a shell runs in the background Ctrl-C is ignored, and so it would be in all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without torch there is nothing to import there; `make test-torch` runs them, and fails if it cannot.
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_queue_*.py"]
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["queue/*"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -145,7 +145,7 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     match (row, read) {
         ((Some(bytes), _, label), Ok(record)) if !bytes.is_empty() => {
             assert!(record.bytes == bytes, "bytes of row {at}");
-            assert_eq!(record.label, *label, "label of row {at}");
+            assert_eq!(record.label(), *label, "label of row {at}");
         }
         ((Some(bytes), ..), Err(error)) if bytes.is_empty() => {
             assert_eq!(error.kind, ErrorKind::Empty, "row {at}")

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
     engine::{Auto, Engine, Plan, Policy, Step},
+    fields::Value,
     order::Order,
     record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
     seed,
@@ -60,7 +61,10 @@ impl ReadRecords for ToyReader {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         match (self.0.unreadable)(row) {
             Some(kind) => Err(Error::new(kind, "cannot be read")),
-            None => Ok(RawRecord { bytes: Bytes::copy_from_slice(&row.to_le_bytes()), label: row as i64 }),
+            None => Ok(RawRecord {
+                bytes: Bytes::copy_from_slice(&row.to_le_bytes()),
+                values: [Value::Int(row as i64)].into_iter().collect(),
+            }),
         }
     }
 }

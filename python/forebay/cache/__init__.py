@@ -17,7 +17,7 @@
 
 from forebay._core import DataLoader
 from forebay._jagged import JaggedArray
-from forebay.cache.building import CacheBuild, Features, Progress, Tokenize, build
+from forebay.cache.building import Features, Tokenize, build
 from forebay.cache.datasets import (
     AsyncDataset,
     CacheDataset,
@@ -28,6 +28,7 @@ from forebay.cache.datasets import (
     PermutationDataset,
     TokenSeqDataset,
 )
+from forebay.cache.running import CacheBuild, Progress
 from forebay.cache.store import TreeStore
 
 TreeCache = CacheDataset

@@ -1,6 +1,6 @@
 """Conversion of users' documents to the form of the core: field by field, the concatenated values of all documents."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,6 +45,19 @@ def leaves(document: object, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(value, f"{path}{name}/")
         else:
             yield f"{path}{name}", value
+
+
+def nested(n: int, fields: Iterable[tuple[str, Iterable[NDArray[Any]]]]) -> list[dict[str, Any]]:
+    """`n` documents as nested dicts, from the values of each path, one for each document; the inverse of `leaves`."""
+    documents: list[dict[str, Any]] = [{} for _ in range(n)]
+    for path, values in fields:
+        *parents, name = path.split("/")
+        for document, value in zip(documents, values, strict=True):
+            inner = document
+            for parent in parents:
+                inner = inner.setdefault(parent, {})
+            inner[name] = np.asarray(value)
+    return documents
 
 
 def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:

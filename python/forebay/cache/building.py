@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -20,8 +19,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 import numpy as np
 
 from forebay._checks import in_order, problems
-from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild
+from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores
 from forebay.cache._documents import columns
+from forebay.cache.running import CacheBuild, watch
 from forebay.cache.store import TreeStore
 from forebay.tokens import Tokenizer
 
@@ -31,11 +31,6 @@ Shards: TypeAlias = _Path | Sequence[_Path] | Mapping[str, Iterable[Any]]
 Order: TypeAlias = Literal["round_robin", "concat"]
 Engine: TypeAlias = Literal["threads", "ray"]
 OnError: TypeAlias = Literal["raise", "skip"]
-
-SLICE_S = 0.05
-"""A wait goes no longer without looking at signals."""
-INTERRUPT_S = 2.0
-"""How long an interrupted build may take to commit what it has."""
 
 
 @dataclass(frozen=True)
@@ -65,96 +60,6 @@ class Features:
 
 
 Processor: TypeAlias = Tokenizer | SpectrogramTransform | Tokenize | Features | Callable[[list[Any]], Any] | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a build."""
-
-    documents: int
-    """Documents that are written, those of earlier runs too; not all are committed."""
-    skipped: int
-    """Documents that were left out, in earlier runs too."""
-    values: int
-    """Values of all fields; of tokens, how many there are."""
-    finished_shards: int
-    n_shards: int
-    part: float
-    """The part of the shards that is read, from 0 to 1, as far as it is known."""
-    seconds: float
-    documents_per_s: float
-    """Of this run."""
-    values_per_s: float
-    """Of this run."""
-    remaining_s: float | None
-    """None while nothing can be said."""
-
-
-class CacheBuild:
-    """A running build, on its own threads."""
-
-    def __init__(self, core: _CacheBuild, path: Path, split: str, release: Callable[[], None] | None = None) -> None:
-        self._core = core
-        self._path = path
-        self._split = split
-        self._release = release
-
-    def progress(self) -> Progress:
-        """The progress of the build."""
-        found = self._core.progress()
-        seconds = max(found["seconds"], 1e-9)
-        read = found["part"] - found["part_before"]
-        return Progress(
-            documents=found["documents"],
-            skipped=found["skipped"],
-            values=found["values"],
-            finished_shards=found["finished_shards"],
-            n_shards=found["n_shards"],
-            part=found["part"],
-            seconds=found["seconds"],
-            documents_per_s=(found["documents"] - found["documents_before"]) / seconds,
-            values_per_s=(found["values"] - found["values_before"]) / seconds,
-            remaining_s=(1 - found["part"]) / read * seconds if read > 0 else None,
-        )
-
-    def wait(self, timeout_s: float | None = None) -> TreeStore | None:
-        """Returns the finished cache; None if the build still runs after `timeout_s`.
-
-        Raises the error that ended the build: the exception of a processor, with a note that says where, or
-        the error of a shard or the file system. Committed documents stay, and the same call to `build`
-        resumes after them. `KeyboardInterrupt` cancels the build, and so does an exception of a log handler.
-        """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        try:
-            while self._core.wait(SLICE_S) is None:
-                if deadline is not None and time.monotonic() >= deadline:
-                    return None
-        except BaseException:
-            self.cancel()
-            raise
-        self._end()
-        return TreeStore(self._path, self._split)
-
-    def cancel(self) -> None:
-        """Ends the build after the current batches, and commits the documents written by then; waits up to 2 s."""
-        self._core.cancel()
-        deadline = time.monotonic() + INTERRUPT_S
-        try:
-            # It ends with the error of the cancellation, or with its own one, which `wait` raises each time.
-            with contextlib.suppress(Exception):
-                while self._core.wait(SLICE_S) is None and time.monotonic() < deadline:
-                    pass
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        if self._release is not None:
-            self._release()
-            self._release = None
-
-    def __repr__(self) -> str:
-        progress = self.progress()
-        return f"<forebay.cache.CacheBuild: {progress.documents} documents, {100 * progress.part:.0f} % read>"
 
 
 class _Options(TypedDict, total=False):
@@ -249,7 +154,7 @@ def build(
     None: only if stderr is a terminal.
     """
     folder = Path(path)
-    workers = cores() if n_workers is None else n_workers
+    workers = _cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
     kind = {**described(processor, shards, columns), **limits, "allow_paths": listed(allow_paths)}
@@ -291,8 +196,6 @@ def build(
         return handle
     shown = sys.stderr.isatty() if progress is None else progress
     if shown:
-        from forebay.cli.build import watch
-
         watch(handle)
     store = handle.wait()
     assert store is not None
@@ -305,11 +208,6 @@ def listed(allow_paths: bool | _Path | Sequence[_Path] | None) -> bool | list[st
         return allow_paths
     folders = [allow_paths] if isinstance(allow_paths, (str, PathLike)) else allow_paths
     return [str(Path(folder).absolute()) if os.fspath(folder) else "" for folder in folders]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from forebay._checks import check
 from forebay._core import ConfigError, _Dataset, _List
-from forebay._jagged import JaggedArray
-from forebay.cache._documents import leaves
+from forebay.cache._documents import leaves, nested
 
 __all__ = [
     "AsyncDataset",
@@ -245,7 +244,7 @@ class _CoreDataset(AsyncDataset):
             return []
         own = self._core.leaves()
         if any(leaf is None for leaf in own):
-            return _split(self._core.read(rows, self._epoch), len(rows))
+            return nested(len(rows), self._core.read(rows, self._epoch).items())
         # The user's documents need not be arrays, as long as no batch is made of them.
         leaves, numbers = self._core.locate(rows, self._epoch)
         documents: list[Any] = [None] * len(rows)
@@ -275,18 +274,6 @@ class _CoreDataset(AsyncDataset):
     def __repr__(self) -> str:
         text = self._core.describe()
         return f"<forebay.cache.{type(self).__name__}: {text if len(text) < 200 else text[:200] + '...'}>"
-
-
-def _split(columns: Mapping[str, NDArray[Any] | JaggedArray], n: int) -> list[Document]:
-    documents: list[Document] = [{} for _ in range(n)]
-    for path, column in columns.items():
-        *outer, name = path.split("/")
-        for document, value in zip(documents, column, strict=True):
-            inner = document
-            for part in outer:
-                inner = inner.setdefault(part, {})
-            inner[name] = np.asarray(value)
-    return documents
 
 
 class ListAsyncDataset(_CoreDataset):

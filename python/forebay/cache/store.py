@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from forebay._checks import whole
 from forebay._core import _CacheReader
+from forebay._jagged import JaggedArray
+from forebay.cache._documents import nested
 
 
 class TreeStore:
@@ -78,18 +80,15 @@ class TreeStore:
             raise IndexError(f"document {min(numbers)} is asked for; the first one is 0")
         if numbers and max(numbers) >= len(self):
             raise IndexError(f"document {max(numbers)} is asked for, and there are {len(self)}")
-        documents: list[dict[str, Any]] = [{} for _ in numbers]
-        for at, (name, dtype, rank) in enumerate(self._reader.fields() if numbers else []):
-            data, ends, shapes = self._reader.documents(at, numbers)
-            values = data.view(dtype)
-            parts = np.split(values, ends[:-1])
-            *parents, leaf = name.split("/")
-            for document, part, shape in zip(documents, parts, shapes.reshape(len(numbers), rank), strict=True):
-                inner = document
-                for parent in parents:
-                    inner = inner.setdefault(parent, {})
-                inner[leaf] = part.reshape(shape)
-        return documents
+        fields = self._reader.fields() if numbers else []
+        return nested(
+            len(numbers),
+            ((name, self._rows(at, dtype, rank, numbers)) for at, (name, dtype, rank) in enumerate(fields)),
+        )
+
+    def _rows(self, field: int, dtype: str, rank: int, numbers: Sequence[int]) -> JaggedArray:
+        data, ends, shapes = self._reader.documents(field, numbers)
+        return JaggedArray(data.view(dtype), np.append(np.int64(0), ends), shapes.reshape(len(numbers), rank))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One document, from the end if `index` is negative; for many, `get_batch` is much faster."""

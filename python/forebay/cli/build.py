@@ -4,45 +4,15 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from forebay._core import ConfigError, ForebayError
-from forebay.cache import CacheBuild, Tokenize, build
+from forebay.cache import Tokenize, build
 from forebay.cli.errors import in_options
-from forebay.cli.progress import REDRAW_S, WIDTH, clock
 from forebay.tokens import Tokenizer
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
-def watch(handle: CacheBuild, stream: TextIO | None = None) -> None:
-    """Draws a progress line and overwrites it until the build ends, for any reason."""
-    stream = sys.stderr if stream is None else stream
-    try:
-        while handle.wait(REDRAW_S) is None:
-            stream.write(f"\r{line(handle)}\x1b[K")
-            stream.flush()
-    finally:
-        stream.write(f"\r{line(handle)}\x1b[K\n")
-        stream.flush()
-
-
-def line(handle: CacheBuild) -> str:
-    """The bar: share done, speed, time left."""
-    progress = handle.progress()
-    filled = int(WIDTH * progress.part)
-    parts = [
-        f"[{'#' * filled + '.' * (WIDTH - filled)}] {progress.finished_shards}/{progress.n_shards} shards",
-        f"{progress.documents} documents",
-        f"{progress.documents_per_s:.0f} documents/s",
-        f"{progress.values_per_s / 1e6:.2f} M values/s",
-    ]
-    if progress.skipped:
-        parts.insert(2, f"{progress.skipped} left out")
-    if progress.remaining_s and progress.finished_shards < progress.n_shards:
-        parts.append(f"{clock(progress.remaining_s)} left")
-    return ", ".join(parts)
 
 
 def add(subparsers: "Subparsers") -> None:

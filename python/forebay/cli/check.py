@@ -30,8 +30,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 from forebay._core import ConfigError, __version__, _Check
 from forebay._files import NotAFileError, open_file, what_is
+from forebay._progress import Progress, clock
 from forebay.cli.errors import in_options
-from forebay.cli.progress import Progress, clock
 
 if sys.platform != "win32":
     import fcntl

@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, Result,
     cache::json::{self, NoValue},
     decode::AudioDecoder,
-    fallible_alloc,
+    fallible_alloc, magic,
     record::{MAX_RECORD_BYTES, RawRecord, ReadRecords},
     seed::mix,
     source::{
@@ -252,6 +252,7 @@ fn split_packing(path: &Path) -> (&Path, Option<&str>) {
 fn kind_of(path: &Path) -> Result<Kind> {
     let mut start = [0; 8];
     let n = open(path)?.read(&mut start).map_err(|error| Error::io(path, "read", error))?;
+    let start = &start[..n];
     let (plain, packing) = split_packing(path);
     let ending =
         plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
@@ -261,8 +262,10 @@ fn kind_of(path: &Path) -> Result<Kind> {
         (_, Some(_)) => None,
         ("parquet", None) => Some(Kind::Parquet),
         ("arrow" | "feather", None) => Some(Kind::Arrow),
-        _ if start[..n].starts_with(b"PAR1") => Some(Kind::Parquet),
-        _ if start[..n].starts_with(b"ARROW1") || start[..n].starts_with(&[0xFF; 4]) => Some(Kind::Arrow),
+        _ if start.starts_with(&magic::PARQUET) => Some(Kind::Parquet),
+        _ if start.starts_with(&magic::ARROW) || start.starts_with(&magic::ARROW_MESSAGE) => {
+            Some(Kind::Arrow)
+        }
         _ => None,
     };
     kind.ok_or_else(|| {

@@ -37,13 +37,13 @@ use self::shard_order::{Outcome, ShardOrder};
 pub use self::{shard_order::Order, skips::Skips};
 use super::{
     batch::Processed,
-    datatype::DataType,
     ledger::Ledger,
     writer::{CacheWriter, WriterOptions},
 };
 use crate::{
     Error, ErrorKind, Result,
     engine::{FailureList, LISTED, MaxErrors, Policy, Tally, Threads},
+    fields::DataType,
     seed::mix,
 };
 

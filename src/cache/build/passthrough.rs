@@ -6,8 +6,9 @@ use arrow_schema::DataType as ArrowType;
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
-    cache::{Column, DataType, Processed},
+    cache::{Column, Processed},
     fallible_alloc,
+    fields::DataType,
 };
 
 /// Keeps columns as they are: numbers become fields without an axis, lists of numbers fields with one.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
-    cache::{Column, DataType, Processed},
+    cache::{Column, Processed},
     decode::{AudioDecoder, KEPT_SAMPLES, Planes},
     fallible_alloc,
+    fields::DataType,
     record::RawRecord,
-    tasks::{check_seconds, mean_of_channels},
     transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
 };
 
@@ -83,7 +83,7 @@ impl Process<Rows> for Worker {
         for (row, record) in records.iter().enumerate() {
             match self.one(record, &mut features) {
                 Ok(()) => {
-                    labels.data.extend_from_slice(&record.label.to_le_bytes());
+                    labels.data.extend_from_slice(&record.label().to_le_bytes());
                     labels.lengths.push(1);
                 }
                 Err(error) => skips.refused(row as u64, error)?,
@@ -97,7 +97,7 @@ impl Worker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
-        check_seconds(info, self.what.max_decoded_seconds)?;
+        info.check_seconds(self.what.max_decoded_seconds)?;
         let transform = &self.what.transform;
         let rate = transform.config().sample_rate;
         let n = target_len(info.n_samples, info.sample_rate, rate);
@@ -110,7 +110,7 @@ impl Worker {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         self.decoder.read(&recording, 0..info.n_samples, &mut self.planes)?;
-        let mono = mean_of_channels(&self.planes, &mut self.mono)?;
+        let mono = self.planes.mean(&mut self.mono)?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
         let least = transform.least_samples();
         let waveform = if info.sample_rate == rate && n >= least {

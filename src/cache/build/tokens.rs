@@ -7,9 +7,10 @@ use serde_json::Value;
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
-    cache::{Column, DataType, Processed},
+    cache::{Column, Processed},
     decode::tokenizer::{Encoder, Tokenizer},
     fallible_alloc,
+    fields::DataType,
     record::check_record_bytes,
 };
 

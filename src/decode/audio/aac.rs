@@ -10,7 +10,7 @@
 //! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2
 //! (elements).
 
-use super::{corrupt, demux::Packet, unsupported};
+use super::{corrupt, packet::Packet, unsupported};
 use crate::{Result, fallible_alloc};
 
 /// Samples of a packet.

@@ -9,8 +9,9 @@
 use super::{
     DecoderCache, corrupt,
     decoder_cache::Lent,
-    demux::{Demuxed, Packet, Packets},
+    demux::{self, Demuxed, Packets},
     field::{Endian, clipped, u32_at, u64_at},
+    packet::Packet,
     pcm::{Coding, Pcm, float_coding, int_coding},
     unsupported,
 };
@@ -72,7 +73,8 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
     if &format.to_be_bytes() == b"alac" {
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
         let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
-        let packets = alac(kept.demux.packets.lend(), cookie, table, data, packet, frames)?;
+        let packets =
+            alac(kept.shelves::<demux::Shelves>().packets.lend(), cookie, table, data, packet, frames)?;
         return Demuxed::alac(kept, packets).map(Opened::Packets);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {

@@ -9,6 +9,7 @@
 //! Source: own.
 
 use std::{
+    any::Any,
     fmt,
     ops::{Deref, DerefMut},
     sync::Arc,
@@ -17,7 +18,7 @@ use std::{
 use crossbeam::queue::ArrayQueue;
 use symphonia::core::codecs::audio::AudioDecoder;
 
-use super::{Codec, demux, flac, mpeg, vorbis};
+use super::Codec;
 use crate::Result;
 
 /// The most decoders kept.
@@ -43,14 +44,8 @@ pub(crate) struct DecoderCache {
     decoders: Vec<Entry>,
     /// Scratch of the ADPCM decoders: one block, interleaved.
     pub(crate) block: Vec<i16>,
-    /// Packets of containers, and where they begin.
-    pub(super) demux: demux::Shelves,
-    /// Bytes and samples of FLAC.
-    pub(super) flac: flac::Shelves,
-    /// Indices of MPEG audio.
-    pub(super) mpeg: mpeg::Shelves,
-    /// Indices and headers of Vorbis.
-    pub(super) vorbis: vorbis::Shelves,
+    /// What each codec keeps, of a type of its own.
+    shelves: Vec<Box<dyn Any + Send>>,
 }
 
 /// Vectors of one kind between uses.
@@ -139,6 +134,17 @@ impl DecoderCache {
         }
         let last = self.decoders.len() - 1;
         Ok(self.decoders[last].decoder.as_mut())
+    }
+
+    /// What a codec keeps in `T`, empty at first.
+    pub(super) fn shelves<T: Default + Send + 'static>(&mut self) -> &mut T {
+        let found = self.shelves.iter().position(|shelves| shelves.is::<T>());
+        let at = found.unwrap_or_else(|| {
+            self.shelves.push(Box::new(T::default()));
+            self.shelves.len() - 1
+        });
+        #[expect(clippy::expect_used, reason = "its type was just compared")]
+        self.shelves[at].downcast_mut().expect("shelves of this type")
     }
 
     fn held(&self) -> usize {

@@ -32,6 +32,7 @@ use super::{
     Codec, DecoderCache, Info, Planes, aac, corrupt,
     decoder_cache::{Lent, Shelf},
     mp4::{Edit, Track},
+    packet::Packet,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
@@ -46,15 +47,6 @@ const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 /// chance.
 const AAC_LOOK: usize = 4;
 const AAC_SBR: usize = 2;
-
-/// The position of a packet, and its duration in ticks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
-    /// Byte offset in the bytes that hold the recording's packets.
-    pub(super) at: usize,
-    pub(super) len: u32,
-    pub(super) dur: u32,
-}
 
 /// ALAC packets as a container gives them.
 pub(super) struct Packets<'a> {
@@ -102,7 +94,7 @@ impl<'a> Demuxed<'a> {
     /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
     pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let bytes = &bytes[super::sniff::skip_id3v2(bytes)..];
-        let mut packets = kept.demux.packets.lend();
+        let mut packets = kept.shelves::<Shelves>().packets.lend();
         let setup = aac::adts(bytes, &mut packets)?;
         Self::new(kept, bytes, Codec::Aac, &setup, packets, None, Edit::default())
     }
@@ -112,7 +104,7 @@ impl<'a> Demuxed<'a> {
     /// # Errors
     /// As [`Track::open`], and errors of the first packet.
     pub(super) fn open_mp4(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let mut packets = kept.demux.packets.lend();
+        let mut packets = kept.shelves::<Shelves>().packets.lend();
         let Track { codec, setup, timescale, edit } = Track::open(bytes, &mut packets)?;
         Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
     }
@@ -170,7 +162,7 @@ impl<'a> Demuxed<'a> {
             Some(timescale) => (u128::from(ticks) * u128::from(sample_rate) / u128::from(timescale)) as u64,
             None => ticks,
         };
-        let mut starts = kept.demux.starts.lend();
+        let mut starts = kept.shelves::<Shelves>().starts.lend();
         fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
         let mut total = 0u64;
         for (i, packet) in packets.iter().enumerate() {

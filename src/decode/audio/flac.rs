@@ -95,10 +95,10 @@ impl<'a> Flac<'a> {
     ///
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without samples.
-    pub(super) fn open(kept: &DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
-        let mut plain = kept.flac.plain.lend();
+    pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
+        let mut plain = kept.shelves::<Shelves>().plain.lend();
         let start = skip_id3v2(&bytes);
-        if bytes.get(start..start + 4) != Some(b"fLaC") {
+        if bytes.get(start..start + 4) != Some(&crate::magic::FLAC) {
             return Err(corrupt("the FLAC marker is missing").at_byte(start as u64));
         }
         let (mut at, mut setup, mut seek_table) = (start + 4, None, 0..0);
@@ -437,7 +437,7 @@ impl<'a> Flac<'a> {
     }
 
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let mut plain = kept.flac.plain.lend();
+        let mut plain = kept.shelves::<Shelves>().plain.lend();
         let decoder = kept.decoder(Codec::Flac, &self.setup, || self.decoder())?;
         let damaged = |frame: Frame| {
             corrupt(format!("the FLAC frame of sample {} is damaged or cut short", frame.first))
@@ -515,7 +515,7 @@ mod tests {
 
     /// Every frame of `bytes`, decoded by both decoders, is the same.
     fn assert_equals_plain(bytes: &[u8]) {
-        let flac = Flac::open(&DecoderCache::default(), Bytes::Whole(bytes)).unwrap();
+        let flac = Flac::open(&mut DecoderCache::default(), Bytes::Whole(bytes)).unwrap();
         let mut plain = Vec::new();
         let mut out = Planes::new();
         out.reset(flac.info.channels, flac.info.n_samples as usize).unwrap();
@@ -611,7 +611,7 @@ mod tests {
                 let what = format!("{:?}, {is_variable}, {count:?}, {total} of {n}", &blocks[..3]);
                 let bytes = made(blocks, is_variable, count, total);
                 let mut kept = DecoderCache::default();
-                let flac = Flac::open(&kept, Bytes::Whole(&bytes)).unwrap();
+                let flac = Flac::open(&mut kept, Bytes::Whole(&bytes)).unwrap();
                 assert_eq!(flac.info.n_samples, n, "{what}");
                 for span in [0..n, 0..1, n - 1..n, n / 3..n / 3 + 700, n / 2 + 5..n / 2 + 6, n - 900..n - 100]
                 {
@@ -633,7 +633,7 @@ mod tests {
             for is_variable in [false, true] {
                 for total in [0, blocks.iter().map(|&n| u64::from(n)).sum()] {
                     let bytes = made(&blocks, is_variable, Count::Frames, total);
-                    let error = Flac::open(&DecoderCache::default(), Bytes::Whole(&bytes)).unwrap_err();
+                    let error = Flac::open(&mut DecoderCache::default(), Bytes::Whole(&bytes)).unwrap_err();
                     assert_eq!(
                         error.kind,
                         ErrorKind::Unsupported,
@@ -647,7 +647,7 @@ mod tests {
             let bytes = made(&[128; 20], false, count, 0);
             let first = frame(128, false, 0, 0).len();
             let cut = [&bytes[..42], &bytes[42 + first..]].concat();
-            let error = Flac::open(&DecoderCache::default(), Bytes::Whole(&cut)).unwrap_err();
+            let error = Flac::open(&mut DecoderCache::default(), Bytes::Whole(&cut)).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
             assert!(error.message.contains("was cut out of another one"), "{error}");
         }
@@ -655,12 +655,15 @@ mod tests {
         let one = made(&[128; 20], false, Count::Frames, 0);
         let other = made(&[128; 10], false, Count::Frames, 0);
         let error =
-            Flac::open(&DecoderCache::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
+            Flac::open(&mut DecoderCache::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
         // If the header has the number of samples, another file follows them.
         let one = made(&[128; 20], false, Count::Frames, 2560);
         let both = [&one[..], &other].concat();
-        assert_eq!(Flac::open(&DecoderCache::default(), Bytes::Whole(&both)).unwrap().info.n_samples, 2560);
+        assert_eq!(
+            Flac::open(&mut DecoderCache::default(), Bytes::Whole(&both)).unwrap().info.n_samples,
+            2560
+        );
     }
 
     #[test]
@@ -675,7 +678,7 @@ mod tests {
             }
             bytes.extend(frame);
         }
-        let error = Flac::open(&DecoderCache::default(), Bytes::Whole(&bytes)).unwrap_err();
+        let error = Flac::open(&mut DecoderCache::default(), Bytes::Whole(&bytes)).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
     }
 

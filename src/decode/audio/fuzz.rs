@@ -96,14 +96,14 @@ pub(crate) fn ogg(bytes: &[u8]) {
             last(vorbis.info(), |kept, span, out| vorbis.read(kept, span, out));
         }
     });
-    if let Ok(flac) = ogg_flac::open(&kept, bytes) {
+    if let Ok(flac) = ogg_flac::open(&mut kept, bytes) {
         last(flac.info(), |kept, span, out| flac.read(kept, span, out));
     }
 }
 
 /// Frames of MPEG audio.
 pub(crate) fn mpeg(bytes: &[u8]) {
-    if let Ok(mpeg) = mpeg::Mpeg::open(&DecoderCache::default(), bytes) {
+    if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), bytes) {
         last(mpeg.info(), |kept, span, out| mpeg.read(kept, span, out));
     }
 }
@@ -115,7 +115,7 @@ pub(crate) fn flac(bytes: &[u8]) {
             assert!(header.block > 0 && header.len <= bytes.len() - at);
         }
     }
-    if let Ok(flac) = Flac::open(&DecoderCache::default(), Bytes::Whole(bytes)) {
+    if let Ok(flac) = Flac::open(&mut DecoderCache::default(), Bytes::Whole(bytes)) {
         last(flac.info(), |kept, span, out| flac.read(kept, span, out));
     }
 }

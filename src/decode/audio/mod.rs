@@ -31,6 +31,7 @@ mod decoder_cache;
 mod mp4;
 mod mpeg;
 mod ogg;
+mod packet;
 mod ogg_flac;
 mod pcm;
 mod planes;
@@ -122,6 +123,21 @@ pub struct Info {
     pub channels: u16,
     /// Samples per channel, exactly what a full decode yields after gapless trims; never 0.
     pub n_samples: u64,
+}
+
+impl Info {
+    /// Checks the length of a recording before its samples are decoded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] for more than `limit` seconds.
+    pub fn check_seconds(&self, limit: f64) -> Result<()> {
+        let seconds = self.n_samples as f64 / f64::from(self.sample_rate);
+        if seconds <= limit {
+            return Ok(());
+        }
+        let message = format!("the recording has {seconds:.1} s, max_decoded_seconds allows {limit}");
+        Err(Error::new(ErrorKind::TooLarge, message))
+    }
 }
 
 /// The repairs of a full decode in a recording with small contradictions, which players ignore.

@@ -17,8 +17,8 @@
 
 use super::{
     Codec, corrupt,
-    demux::Packet,
     field::{Endian, u16_at, u32_at, u64_at},
+    packet::Packet,
     unsupported,
 };
 use crate::{Result, fallible_alloc};

@@ -41,10 +41,12 @@ use symphonia::{
 use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
     decoder_cache::{Lent, Shelf},
+    sniff::id3v2_len,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
-use header::{HEADER_LEN, Header, Reservoir};
+pub(super) use header::Header;
+use header::{HEADER_LEN, Reservoir};
 
 /// How many bytes that are neither tag nor frame may come first.
 const MAX_LEADING_JUNK: usize = 1 << 18;
@@ -109,13 +111,13 @@ impl<'a> Mpeg<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
     /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &DecoderCache, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
         let mut scan = Scan { bytes, at: 0, header: None, junk: 0, cut: None, foreign: None };
-        let mut frames = kept.mpeg.frames.lend();
-        let mut links = kept.mpeg.links.lend();
+        let mut frames = kept.shelves::<Shelves>().frames.lend();
+        let mut links = kept.shelves::<Shelves>().links.lend();
         let mut tag = Tag::default();
         let mut begin = 0;
         while let Some((offset, frame)) = scan.next() {
@@ -407,12 +409,7 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let len = if bytes.starts_with(b"ID3") {
-        let &[.., flags, a, b, c, d] = bytes.first_chunk::<10>()?;
-        if (a | b | c | d) & 0x80 != 0 {
-            return None;
-        }
-        let size = [a, b, c, d].iter().fold(0, |size, &byte| size << 7 | usize::from(byte));
-        10 + size + if flags & 0x10 != 0 { 10 } else { 0 }
+        id3v2_len(bytes)?
     } else if bytes.starts_with(b"TAG") {
         128
     } else if bytes.starts_with(b"APETAGEX") {

@@ -10,7 +10,7 @@ use super::{
     corrupt,
     decoder_cache::DecoderCache,
     field::{Endian, u32_at},
-    flac::{Bytes, Flac},
+    flac::{self, Bytes, Flac},
 };
 use crate::{Result, fallible_alloc};
 
@@ -18,11 +18,11 @@ use crate::{Result, fallible_alloc};
 ///
 /// # Errors
 /// As [`Flac::open`].
-pub(super) fn open<'a>(kept: &DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
-    let mut native = kept.flac.joined.lend();
+pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
+    let mut native = kept.shelves::<flac::Shelves>().joined.lend();
     fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
-    while bytes.get(at..at + 4) == Some(b"OggS") {
+    while bytes.get(at..at + 4) == Some(&crate::magic::OGG) {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
         let body = at + 27 + usize::from(n_segments);
         let Some(lacing) = bytes.get(at + 27..body) else { break };

@@ -95,6 +95,36 @@ impl Planes {
         }
         Ok(())
     }
+
+    /// The mean of the channels, in `mono` if there are several.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    pub fn mean<'a>(&'a self, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+        let channels = self.channels();
+        if channels == 1 {
+            return Ok(self.channel(0));
+        }
+        mono.clear();
+        if mono.capacity() > KEPT_SAMPLES && self.len() <= KEPT_SAMPLES {
+            *mono = Vec::new();
+        }
+        fallible_alloc::reserve(mono, self.len())?;
+        if channels == 2 {
+            // The usual case in one pass; the values are those of the loops below.
+            mono.extend(
+                self.channel(0).iter().zip(self.channel(1)).map(|(left, right)| (left + right) * 0.5),
+            );
+            return Ok(mono);
+        }
+        mono.extend_from_slice(self.channel(0));
+        for channel in 1..usize::from(channels) {
+            mono.iter_mut().zip(self.channel(channel)).for_each(|(sum, value)| *sum += value);
+        }
+        let scale = 1.0 / f32::from(channels);
+        mono.iter_mut().for_each(|sum| *sum *= scale);
+        Ok(mono)
+    }
 }
 
 #[cfg(test)]

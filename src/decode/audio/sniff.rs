@@ -4,8 +4,8 @@
 //!
 //! Source: the formats' specifications, as their modules cite them.
 
-use super::{corrupt, unsupported};
-use crate::{Error, ErrorKind, Result};
+use super::{corrupt, mpeg, unsupported};
+use crate::{Error, ErrorKind, Result, magic};
 
 /// Bytes of junk allowed before the first MPEG frame.
 const MAX_JUNK: usize = 1 << 16;
@@ -47,7 +47,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     }
     let start = skip_id3v2(bytes);
     let rest = &bytes[start..];
-    if rest.starts_with(b"fLaC") {
+    if rest.starts_with(&magic::FLAC) {
         return Ok(Format::Flac);
     }
     if start == 0
@@ -90,7 +90,7 @@ fn container(bytes: &[u8]) -> Result<Option<Format>> {
         },
         b".snd" => Format::Au,
         b"caff" => Format::Caf,
-        b"OggS" => ogg(bytes)?,
+        id if *id == magic::OGG => ogg(bytes)?,
         _ if bytes.get(4..8) == Some(b"ftyp") => Format::Mp4,
         _ if matches!(bytes.get(4..8), Some(b"moov" | b"mdat" | b"wide" | b"skip" | b"free")) => Format::Mp4,
         _ => return Ok(None),
@@ -104,7 +104,7 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
     // All streams of a link begin before any continues.
     for _ in 0..64 {
         let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
-        if bytes.get(at..at + 4) != Some(b"OggS") || !is_first {
+        if bytes.get(at..at + 4) != Some(&magic::OGG) || !is_first {
             break;
         }
         let Some(&n_segments) = bytes.get(at + 26) else { break };
@@ -191,99 +191,62 @@ fn adts_frame(bytes: &[u8]) -> Option<(usize, u32)> {
     (len >= 7).then_some((len, u32::from(head[1]) << 8 | u32::from(head[2] & 0xfc)))
 }
 
-/// Length and fixed bits of an MPEG audio frame. Source: ISO/IEC 11172-3 and 13818-3, section 2.4.2.3.
+/// Length and fixed bits of an MPEG audio frame.
 fn mpeg_frame(bytes: &[u8]) -> Option<(usize, u32)> {
-    #[rustfmt::skip]
-    const KBPS: [[u32; 14]; 5] = [
-        [32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
-        [32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
-        [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
-        [32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256],
-        [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
-    ];
-    let head = bytes.first_chunk::<4>()?;
-    let (version, layer) = ((head[1] >> 3) & 3, (head[1] >> 1) & 3);
-    let (bitrate, rate) = (usize::from(head[2] >> 4), usize::from((head[2] >> 2) & 3));
-    if head[0] != 0xff || head[1] & 0xe0 != 0xe0 || version == 1 || layer == 0 || rate == 3 {
-        return None;
-    }
-    if bitrate == 0 || bitrate == 15 {
-        return None;
-    }
-    // Version: 3 is MPEG-1, 2 is MPEG-2, 0 is MPEG-2.5. Layer: 3 is I, 2 is II, 1 is III.
-    let is_one = version == 3;
-    let row = match (is_one, layer) {
-        (true, _) => 3 - usize::from(layer),
-        (false, 3) => 3,
-        (false, _) => 4,
-    };
-    let bits = KBPS[row][bitrate - 1] * 1000;
-    let hertz = [44100, 48000, 32000][rate] >> [2u32, 0, 1, 0][usize::from(version)];
-    let padding = u32::from(head[2] >> 1 & 1);
-    let len = match (layer, is_one) {
-        (3, _) => (12 * bits / hertz + padding) * 4,
-        (1, false) => 72 * bits / hertz + padding,
-        _ => 144 * bits / hertz + padding,
-    };
-    Some((len as usize, u32::from(head[1] & 0xfe) << 8 | u32::from(head[2] & 0x0c)))
+    let header = mpeg::Header::parse(bytes).filter(|header| header.len > 0)?;
+    Some((header.len, u32::from(bytes[1] & 0xfe) << 8 | u32::from(bytes[2] & 0x0c)))
 }
 
 /// The name of a known format that is not decoded here.
 fn known(bytes: &[u8]) -> Option<&'static str> {
-    let magics: [(&[u8], &str); 45] = [
-        (b"wvpk", "are WavPack"),
-        (b"MAC ", "are Monkey's Audio"),
-        (b"MThd", "are MIDI, which holds notes and no sound"),
-        (b"\x30\x26\xb2\x75", "are ASF (WMA)"),
-        (b"#!AMR-WB", "are AMR-WB"),
-        (b"#!AMR", "are AMR"),
-        (b"#!SILK", "are SILK"),
-        (b"\x02#!SILK", "are SILK"),
-        (b"ADIF", "are AAC in ADIF; ADTS and MP4 are decoded"),
-        (b"\x7f\xfe\x80\x01", "are DTS"),
-        (b"\xfe\x7f\x01\x80", "are DTS"),
-        (b"\x1f\xff\xe8\x00", "are DTS"),
-        (b"\xff\x1f\x00\xe8", "are DTS"),
-        (b".ra\xfd", "are RealAudio"),
-        (b".RMF", "are RealMedia"),
-        (b"FLV\x01", "are Flash Video"),
-        (b"\0\0\x01\xba", "are an MPEG program stream"),
-        (b"\0\0\x01\xb3", "are MPEG video"),
-        (b"NIST_1A", "are NIST SPHERE"),
-        (b"Creative Voice File", "are Creative VOC"),
-        (b"ajkg", "are Shorten"),
-        (b"tBaK", "are TAK"),
-        (b"OFR ", "are OptimFROG"),
-        (b"qoaf", "are QOA"),
-        (b"\xff\xd8\xff", "are a JPEG image"),
-        (b"\x89PNG", "are a PNG image"),
-        (b"GIF8", "are a GIF image"),
-        (b"%PDF", "are a PDF document"),
-        (b"PK\x03\x04", "are a ZIP archive"),
-        (b"\x1f\x8b", "are gzip-compressed"),
-        (b"\x28\xb5\x2f\xfd", "are Zstandard-compressed"),
-        (b"BZh", "are bzip2-compressed"),
-        (b"\xfd7zXZ", "are xz-compressed"),
-        (b"7z\xbc\xaf", "are a 7z archive"),
-        (b"Rar!", "are a RAR archive"),
-        (b"version https://git-lfs", "are a Git LFS pointer and not the file; `git lfs pull` fetches it"),
-        (b"\x93NUMPY", "are a numpy array"),
-        (b"\x89HDF", "are HDF5"),
-        (b"TTA", "are True Audio"),
-        (b"DSD ", "are DSD"),
-        (b"FRM8", "are DSD"),
-        (b"MPCK", "are Musepack"),
-        (b"MP+", "are Musepack"),
-        (b"ARROW1", "are an Arrow file"),
-        (b"PAR1", "are a Parquet file"),
+    let magics: [(&[u8], &str); 39] = [
+        (b"wvpk", "WavPack"),
+        (b"MAC ", "Monkey's Audio"),
+        (b"MThd", "MIDI, which holds notes and no sound"),
+        (b"\x30\x26\xb2\x75", "ASF (WMA)"),
+        (b"#!AMR-WB", "AMR-WB"),
+        (b"#!AMR", "AMR"),
+        (b"#!SILK", "SILK"),
+        (b"\x02#!SILK", "SILK"),
+        (b"ADIF", "AAC in ADIF; ADTS and MP4 are decoded"),
+        (b"\x7f\xfe\x80\x01", "DTS"),
+        (b"\xfe\x7f\x01\x80", "DTS"),
+        (b"\x1f\xff\xe8\x00", "DTS"),
+        (b"\xff\x1f\x00\xe8", "DTS"),
+        (b".ra\xfd", "RealAudio"),
+        (b".RMF", "RealMedia"),
+        (b"FLV\x01", "Flash Video"),
+        (b"\0\0\x01\xba", "an MPEG program stream"),
+        (b"\0\0\x01\xb3", "MPEG video"),
+        (b"NIST_1A", "NIST SPHERE"),
+        (b"Creative Voice File", "Creative VOC"),
+        (b"ajkg", "Shorten"),
+        (b"tBaK", "TAK"),
+        (b"OFR ", "OptimFROG"),
+        (b"qoaf", "QOA"),
+        (b"\xff\xd8\xff", "a JPEG image"),
+        (b"\x89PNG", "a PNG image"),
+        (b"GIF8", "a GIF image"),
+        (b"%PDF", "a PDF document"),
+        (b"BZh", "bzip2-compressed"),
+        (b"\xfd7zXZ", "xz-compressed"),
+        (b"7z\xbc\xaf", "a 7z archive"),
+        (b"Rar!", "a RAR archive"),
+        (b"\x93NUMPY", "a numpy array"),
+        (b"\x89HDF", "HDF5"),
+        (b"TTA", "True Audio"),
+        (b"DSD ", "DSD"),
+        (b"FRM8", "DSD"),
+        (b"MPCK", "Musepack"),
+        (b"MP+", "Musepack"),
     ];
     if bytes.starts_with(b"\x1aE\xdf\xa3") {
         // The document type is within the first element.
         let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
         return Some(match (holds(b"webm"), holds(b"matroska")) {
-            (true, false) => "are WebM",
-            (false, true) => "are Matroska (MKV, MKA)",
-            _ => "are WebM or Matroska",
+            (true, false) => "WebM",
+            (false, true) => "Matroska (MKV, MKA)",
+            _ => "WebM or Matroska",
         });
     }
     if let Some(name) = transport(bytes) {
@@ -292,12 +255,15 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
     if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
+    if let Some(name) = magic::file(bytes) {
+        return Some(name);
+    }
     let text = bytes.trim_ascii_start();
     if [&b"<!doctype"[..], b"<html", b"<?xml"]
         .iter()
         .any(|tag| text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
     {
-        return Some("are a web page or XML, perhaps a failed download");
+        return Some("a web page or XML, perhaps a failed download");
     }
     None
 }
@@ -312,8 +278,8 @@ fn dolby(bytes: &[u8]) -> Option<&'static str> {
         _ => return None,
     };
     match version >> 3 {
-        0..=10 => Some("are AC-3 (Dolby Digital)"),
-        11..=16 => Some("are E-AC-3 (Dolby Digital Plus)"),
+        0..=10 => Some("AC-3 (Dolby Digital)"),
+        11..=16 => Some("E-AC-3 (Dolby Digital Plus)"),
         _ => None,
     }
 }
@@ -325,28 +291,26 @@ fn latm(bytes: &[u8]) -> Option<&'static str> {
     let is_sync = |bytes: &[u8]| bytes[0] == 0x56 && bytes[1] & 0xe0 == 0xe0;
     let len = 3 + (usize::from(head[1] & 0x1f) << 8 | usize::from(head[2]));
     let goes_on = bytes.get(len..).is_none_or(|rest| rest.len() < 2 || is_sync(rest));
-    (is_sync(head) && goes_on).then_some("are AAC in LOAS/LATM; ADTS and MP4 are decoded")
+    (is_sync(head) && goes_on).then_some("AAC in LOAS/LATM; ADTS and MP4 are decoded")
 }
 
 /// MPEG transport streams: packets of 188 bytes that begin with a sync byte. Source: ISO/IEC 13818-1, section
 /// 2.4.3.2.
 fn transport(bytes: &[u8]) -> Option<&'static str> {
     let is_one = bytes.len() > 3 * 188 && (0..4).all(|i| bytes[188 * i] == 0x47);
-    is_one.then_some("are an MPEG transport stream")
+    is_one.then_some("an MPEG transport stream")
 }
 
 /// MPEG audio of free format: a header whose bit rate is 0, so that the length of its frames is unknown.
 fn is_free_format(bytes: &[u8]) -> bool {
-    let Some(&[sync, version, rates, mode]) = bytes.first_chunk::<4>() else { return false };
-    // With any other bit rate it must be a valid header.
-    rates >> 4 == 0 && mpeg_frame(&[sync, version, rates | 0x50, mode]).is_some()
+    mpeg::Header::parse(bytes).is_some_and(|header| header.len == 0)
 }
 
 /// How `bytes` look to a person.
 fn describe(bytes: &[u8]) -> String {
     // The last two are recognised by too few bits to skip the search for frames.
     if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
-        return name.into();
+        return format!("are {name}");
     }
     if is_free_format(bytes) {
         return "are MPEG audio of free format, whose frames do not tell their length; encode it with a bit rate".into();
@@ -364,19 +328,26 @@ fn describe(bytes: &[u8]) -> String {
     format!("start with `{}`", head[..head.len().min(8)].escape_ascii())
 }
 
-/// The offset behind any ID3v2 tags at the start. Source: ID3v2.4.0 main structure, section 3.
+/// The offset behind any ID3v2 tags at the start.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<10>())
-        && head.starts_with(b"ID3")
-        && head[3] != 0xff
-        && head[6..].iter().all(|&byte| byte < 0x80)
+    while let Some(rest) = bytes.get(at..)
+        && rest.get(3) != Some(&0xff)
+        && let Some(len) = id3v2_len(rest)
     {
-        let size = head[6..].iter().fold(0usize, |size, &byte| size << 7 | usize::from(byte));
-        let footer = if head[5] & 0x10 != 0 { 10 } else { 0 };
-        at += 10 + size + footer;
+        at += len;
     }
     at.min(bytes.len())
+}
+
+/// Length of the ID3v2 tag that `bytes` start with, which may be more than there are. Source: ID3v2.4.0 main structure, section 3.
+pub(super) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
+    let &[b'I', b'D', b'3', _, _, flags, ref size @ ..] = bytes.first_chunk::<10>()? else { return None };
+    if size.iter().any(|&byte| byte >= 0x80) {
+        return None;
+    }
+    let size = size.iter().fold(0, |size, &byte| size << 7 | usize::from(byte));
+    Some(10 + size + if flags & 0x10 != 0 { 10 } else { 0 })
 }
 
 #[cfg(test)]

@@ -277,9 +277,9 @@ impl<'a> Vorbis<'a> {
     /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers are
     /// damaged, [`ErrorKind::Empty`] without samples.
     pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let mut links = kept.vorbis.links.lend();
-        let mut pages = kept.vorbis.pages.lend();
-        let mut streams = kept.vorbis.streams.lend();
+        let mut links = kept.shelves::<Shelves>().links.lend();
+        let mut pages = kept.shelves::<Shelves>().pages.lend();
+        let mut streams = kept.shelves::<Shelves>().streams.lend();
         list_streams(bytes, &mut streams, &mut pages);
         let mut decoder_bytes = 0;
         for (first, range) in streams.drain(..) {
@@ -399,8 +399,9 @@ impl Link {
         for page in &pages[setup.first_page()..=setup.last_page] {
             page.check(bytes)?;
         }
-        let mut scratch = kept.vorbis.bytes.lend();
-        let headers = kept.vorbis.headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
+        let mut scratch = kept.shelves::<Shelves>().bytes.lend();
+        let headers =
+            kept.shelves::<Shelves>().headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
 
         let audio = &mut pages[setup.last_page + 1..];
         let is_last = |page: &Page| page.granule.is_some() && page.is_sound(bytes);
@@ -466,7 +467,7 @@ impl Link {
     ) -> Result<()> {
         let want = self.granules.start + span.start as i64..self.granules.start + span.end as i64;
         let Paged { bytes, pages } = paged;
-        let (setup, scratch) = (&self.headers.setup, kept.vorbis.bytes.lend());
+        let (setup, scratch) = (&self.headers.setup, kept.shelves::<Shelves>().bytes.lend());
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset();
         let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };

@@ -11,6 +11,9 @@ use crate::{
     record::Task,
 };
 
+/// The most threads that read.
+pub const MOST_READERS: usize = 256;
+
 /// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {

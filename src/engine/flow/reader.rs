@@ -12,12 +12,12 @@ use crate::{
         failures::policy::Policy,
         flow::demand::{Aside, Errand, Substitute},
         flow::permits::{Grants, ReaderGate},
+        flow::plan::MOST_READERS,
         flow::run::{Admitted, Answer, FromAside, Shared, Slot, located},
         observe::activity::State,
         observe::meter::Stopwatch,
         observe::stats::Counters,
     },
-    memory::MOST_READERS,
     order::{Assignment, Schedule},
     record::{RawRecord, ReadRecords, Record, Source, Task},
 };
@@ -234,11 +234,11 @@ impl<S: Source, K: Task> Reader<S, K> {
                 }
                 answer.give(Err(located(error, &*self.source, row)));
             }
-            Ok(RawRecord { bytes, label }) => {
+            Ok(RawRecord { bytes, values }) => {
                 Counters::add(&counters.records_read);
                 // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { bytes.len() };
-                let record = Record { bytes, label, index: row, seed, epoch };
+                let record = Record { bytes, values, index: row, seed, epoch };
                 let own = self.gate.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
                     || self

@@ -31,7 +31,6 @@ use crate::{
         observe::meter::Stopwatch,
         observe::stall::Snapshot,
         observe::stats::{Counters, Queues},
-        threads::inject::Injected,
         threads::owned::Threads,
         threads::parking::Parking,
     },
@@ -131,6 +130,7 @@ impl<E> Shared<E> {
 
 impl<E> Shared<E> {
     /// Leaves every lock of the run poisoned: for tests.
+    #[cfg(debug_assertions)]
     #[allow(clippy::panic, reason = "what was asked for")]
     pub(crate) fn panic_with_locks(&self) -> ! {
         // None of them is ever taken while another one is held, so no thread waits here for long.
@@ -301,12 +301,23 @@ impl<E: Send + 'static> Run<E> {
             };
             run.spawn(activity.clone(), move |_, _| reader.run())?;
         }
-        let injected = Injected::current();
+        #[cfg(debug_assertions)]
+        let injected = crate::engine::threads::inject::Injected::current();
         for n in 0..plan.n_workers {
             let (source, task) = (source.clone(), task.clone());
             let input = Input { records: records.clone(), stopped: stopped.clone() };
             run.spawn(shared.activities.worker(n).clone(), move |shared, activity| {
-                Worker { n, shared, source: &*source, task: &*task, input, injected, activity }.run();
+                Worker {
+                    n,
+                    shared,
+                    source: &*source,
+                    task: &*task,
+                    input,
+                    #[cfg(debug_assertions)]
+                    injected,
+                    activity,
+                }
+                .run();
             })?;
         }
         Ok((run, Ends { asides, stopped }))

@@ -13,9 +13,10 @@ use crate::engine::{
     observe::activity::{Activity, State},
     observe::meter::Stopwatch,
     observe::stats::Counters,
-    threads::inject::Injected,
 };
 use crate::record::{ExampleMaker, Source, Task};
+#[cfg(debug_assertions)]
+use crate::{engine::threads::inject::Injected, record::Record};
 
 /// Where a worker gets its records.
 pub(crate) struct Input<E> {
@@ -41,6 +42,7 @@ pub(crate) struct Worker<'a, S, K: Task> {
     pub(crate) source: &'a S,
     pub(crate) task: &'a K,
     pub(crate) input: Input<ExampleOf<K>>,
+    #[cfg(debug_assertions)]
     pub(crate) injected: Injected,
     pub(crate) activity: &'a Arc<Activity>,
 }
@@ -66,7 +68,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
 
     /// Works as long as the worker is called, with a stage of its own; false when there is nothing more to do.
     fn take_turn(&self, watch: &mut Stopwatch) -> bool {
-        let Self { shared, task, input, injected, .. } = self;
+        let Self { shared, task, input, .. } = self;
         let mut stage = task.maker();
         let meters = &shared.counters.meters;
         loop {
@@ -80,10 +82,8 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
             if shared.is_stopped() {
                 return false;
             }
-            injected.sleep(record.seed);
-            if injected.panics_at(record.index) {
-                shared.panic_with_locks();
-            }
+            #[cfg(debug_assertions)]
+            self.inject(&record);
             let outcome =
                 catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
                     .unwrap_or_else(|panic| {
@@ -102,6 +102,15 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
             if !shared.parking.is_called(self.n) {
                 return true;
             }
+        }
+    }
+
+    /// Does what a test has set for this run: sleeps, or panics while it holds every lock.
+    #[cfg(debug_assertions)]
+    fn inject(&self, record: &Record) {
+        self.injected.sleep(record.seed);
+        if self.injected.panics_at(record.index) {
+            self.shared.panic_with_locks();
         }
     }
 }

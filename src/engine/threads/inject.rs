@@ -1,6 +1,7 @@
 //! What tests inject into workers: delays, to show that timing changes nothing, and a panic that finds all locks taken.
 //!
-//! Off unless [`delays`] or [`panic_at`] was called; then a run takes what was set when it started.
+//! Built with debug assertions alone, as profile `ci` has them: a release wheel has none of this. Off unless [`delays`] or
+//! [`panic_at`] was called; then a run takes what was set when it started.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

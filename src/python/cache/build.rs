@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     cache::{
-        Compression, DataType, Processed, WriterOptions,
+        Compression, Processed, WriterOptions,
         build::{
             Build, Order, Piece, Plan, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Limits, Want},
@@ -27,6 +27,7 @@ use crate::{
     },
     config::{LimitConfig, PolicyConfig},
     engine::{MaxErrors, Policy},
+    fields::DataType,
     python::{
         allow_paths,
         calls::expect_calls,

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::{
     Error, ErrorKind,
-    cache::{Column, DataType, Processed, build::inputs::Rows},
+    cache::{Column, Processed, build::inputs::Rows},
+    fields::DataType,
 };
 
 /// A field of documents: name, type, axes; then the bytes of the values, the number of values of each
@@ -98,7 +99,7 @@ pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyList>> {
             let one = |record: crate::record::RawRecord| {
                 let dict = PyDict::new(py);
                 dict.set_item("bytes", PyBytes::new(py, &record.bytes))?;
-                dict.set_item("label", record.label)?;
+                dict.set_item("label", record.label())?;
                 Ok(dict)
             };
             PyList::new(py, records.into_iter().map(one).collect::<PyResult<Vec<_>>>()?)

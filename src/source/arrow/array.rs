@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use super::{
     buffer::{Buffer, Part},
-    index::{ArraySpans, Span},
     message::Codec,
     shard::OpenShard,
+    spans::{ArraySpans, Span},
 };
 use crate::{Error, ErrorKind, Result, source::columns::Layout};
 

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{index::Span, message::Codec, shard::OpenShard};
+use super::{message::Codec, shard::OpenShard, spans::Span};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     record::Permit,

@@ -6,7 +6,7 @@
 //!
 //! Source: Arrow columnar format, "Dictionary messages".
 
-use super::{index::ArraySpans, message::Codec};
+use super::{message::Codec, spans::ArraySpans};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The values of one dictionary message.

@@ -7,10 +7,7 @@
 //!
 //! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic buffers".
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_ipc::{Block, MessageHeader};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -22,31 +19,17 @@ use super::{
     schema::{
         Stop, damage, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer,
     },
+    spans::{ArraySpans, Span},
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result, fallible_alloc, magic,
     source::{
         columns::{Columns, FeatureCache, Layout, Payload, Wanted},
-        format,
         shard::check_rows,
         storage::{StoredFile, Version},
     },
 };
-
-/// A range of bytes of a shard.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub at: u64,
-    pub len: u64,
-}
-
-/// Where one array of a batch lies.
-#[derive(Debug, Clone)]
-pub(crate) struct ArraySpans {
-    pub n_values: u64,
-    pub buffers: Arc<[Span]>,
-}
 
 /// One record batch.
 #[derive(Debug, Clone)]
@@ -330,7 +313,7 @@ fn skip_padding(file: &StoredFile) -> Result<u64> {
 
 /// The error for a file that starts with other bytes than Arrow's.
 fn not_arrow(start: &[u8]) -> Error {
-    let found = format::name(start);
+    let found = magic::name(start);
     let message = format!(
         "the file is not Arrow: it starts with {start:02x?}, {found}; Arrow IPC streams and files are read, as \
          Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"

@@ -9,10 +9,10 @@ use arrow_ipc::{CompressionType, Message, RecordBatch, root_as_message};
 
 use crate::{Error, ErrorKind, Result, fallible_alloc, source::storage::StoredFile};
 
-/// What a message starts with since Arrow 0.15.
-pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// What an Arrow file starts and ends with.
-pub(crate) const MAGIC: [u8; 6] = *b"ARROW1";
+pub(crate) use crate::magic::ARROW as MAGIC;
+/// What a message starts with since Arrow 0.15.
+pub(crate) use crate::magic::ARROW_MESSAGE as CONTINUATION;
 
 /// Metadata beyond this is taken for garbage. The largest seen is the schema of 10 000 class names: half a megabyte.
 const METADATA_LIMIT: u64 = 64 << 20;

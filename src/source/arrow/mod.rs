@@ -24,6 +24,7 @@ mod message;
 mod reader;
 mod schema;
 mod shard;
+mod spans;
 #[cfg(feature = "cache")]
 pub(crate) mod table;
 mod walk;
@@ -41,7 +42,7 @@ pub use reader::ArrowReader;
 use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{FeatureCache, common_class_names},
+    columns::{Beside, FeatureCache, common_class_names},
     folder,
     leave::Leave,
     linked::{AllowPaths, Linked},
@@ -52,8 +53,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    memory::BLOCKS_AHEAD,
-    record::{Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
+    fields::Field,
+    record::{BLOCKS_AHEAD, Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
     seed::mix,
 };
 
@@ -72,6 +73,8 @@ pub struct ArrowOptions {
     pub max_record_bytes: u64,
     /// Which files rows may name.
     pub allow_paths: AllowPaths,
+    /// Whether the path of each row is one of its values.
+    pub paths: bool,
 }
 
 impl Default for ArrowOptions {
@@ -83,6 +86,7 @@ impl Default for ArrowOptions {
             mmap: false,
             max_record_bytes: MAX_RECORD_BYTES,
             allow_paths: AllowPaths::default(),
+            paths: false,
         }
     }
 }
@@ -109,6 +113,8 @@ pub struct ArrowSource {
     in_parts: AtomicBool,
     n_rows: u64,
     class_names: Option<Arc<Vec<String>>>,
+    /// The values of a record.
+    beside: Vec<Beside>,
 }
 
 /// Larger compressed batches may not be read for the sake of one row, bytes.
@@ -157,7 +163,10 @@ impl ArrowSource {
         }
         let names = indexes.iter().map(|index| index.columns.as_ref()?.class_names.as_ref());
         let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
+        let columns = indexes.iter().filter_map(|index| index.columns.as_ref());
+        let has_labels = columns.into_iter().any(|columns| columns.label.is_some());
         Ok(Self {
+            beside: Beside::of(has_labels, options.paths),
             storage,
             retries,
             max_record_bytes: options.max_record_bytes,
@@ -189,7 +198,12 @@ impl ArrowSource {
 
     /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
-        self.indexes.iter().filter_map(|index| index.columns.as_ref()).any(|columns| columns.label.is_some())
+        self.beside.contains(&Beside::Label)
+    }
+
+    /// The fields of a record's values.
+    pub fn fields(&self) -> Vec<Field> {
+        self.beside.iter().map(|value| value.field()).collect()
     }
 
     /// Whether a row can be read alone. False if a body is compressed: one row then costs its whole batch.

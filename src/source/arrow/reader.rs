@@ -16,13 +16,14 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{ArrowSource, array::Array, buffer::Part, index::Span, shard::OpenShard};
+use super::{ArrowSource, array::Array, buffer::Part, shard::OpenShard, spans::Span};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
+    fields::{Row, Value},
     record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
     source::{
         block::BlockPool,
-        columns::Layout,
+        columns::{Beside, Layout},
         leave::{Leave, covered},
         linked,
         storage::{StoredFile, past_the_end},
@@ -169,7 +170,10 @@ impl ArrowReader {
         };
         open.is_kept = run > 1;
         let row = local - batch.first_row;
-        let label = batch.label(open, row)?;
+        let mut values = Row::new();
+        if self.source.has_labels() {
+            values.push(Value::Int(batch.label(open, row)?));
+        }
         let max_record_bytes = self.source.max_record_bytes;
         let bytes = match batch.part(open, row)? {
             Some(Part::Memory(bytes)) => {
@@ -198,7 +202,11 @@ impl ArrowReader {
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
         }
-        Ok(RawRecord { bytes, label })
+        if self.source.beside.contains(&Beside::Path) {
+            let path = self.first_path(shard, row)?.unwrap_or_default();
+            values.push(Value::Text(path.into()));
+        }
+        Ok(RawRecord { bytes, values })
     }
 
     /// Reads `span`, which is row `row` of the first open batch: a part of it, all of it, or a block.

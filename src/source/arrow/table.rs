@@ -23,9 +23,9 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::{
     buffer::{USUAL_RATIO, decompress},
-    index::Span,
     message::{Codec, Head, MAGIC, Scanner, Step, end_of_body},
     schema::{Stop, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer},
+    spans::Span,
     walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
 use crate::{

@@ -9,7 +9,7 @@
 use arrow_ipc::{MetadataVersion, RecordBatch};
 use arrow_schema::{DataType, Fields, UnionMode};
 
-use super::index::{ArraySpans, Span};
+use super::spans::{ArraySpans, Span};
 use crate::source::columns::{Layout, Wanted};
 
 /// What is wrong with a header, in words.

@@ -18,7 +18,7 @@ use ::parquet::{
 };
 use bytes::{Buf, Bytes};
 
-use super::pages::Chunk;
+use super::chunk::Chunk;
 use crate::{
     Error, ErrorKind, Result,
     record::{Permit, SMALL_READ},

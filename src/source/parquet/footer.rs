@@ -15,7 +15,8 @@ use super::thrift::check_footer;
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     guard::guarded,
-    source::{format, shard::check_rows, storage::StoredFile},
+    magic,
+    source::{shard::check_rows, storage::StoredFile},
 };
 
 /// How much of the end is read at once.
@@ -48,9 +49,9 @@ pub(super) fn read<'a>(file: &mut StoredFile, turns: &'a Mutex<()>) -> Result<Fo
     let Some((rest, ending)) = tail.split_last_chunk::<ENDING>() else { return Err(not_parquet(file)) };
     let [a, b, c, d, magic @ ..] = *ending;
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
-    match &magic {
-        b"PAR1" => {}
-        b"PARE" => return Err(encrypted("its footer")),
+    match magic {
+        magic::PARQUET => {}
+        magic::ENCRYPTED_PARQUET => return Err(encrypted("its footer")),
         _ => return Err(not_parquet(file)),
     }
     let at = size.saturating_sub(ENDING as u64).checked_sub(len).filter(|_| len <= LONGEST);
@@ -118,15 +119,16 @@ fn not_parquet(file: &mut StoredFile) -> Error {
         Ok(n) => &start[..n],
         Err(error) => return error,
     };
+    let is_parquet = [magic::PARQUET, magic::ENCRYPTED_PARQUET].iter().any(|magic| start.starts_with(magic));
     let message = match start {
         [] => "the file is empty, so it is not Parquet".into(),
-        [b'P', b'A', b'R', b'1' | b'E', ..] => format!(
+        _ if is_parquet => format!(
             "the file is cut off: it starts as Parquet does and ends, after {} bytes, without the footer; fetch or write it again",
             file.size()
         ),
         _ => format!(
             "the file is not Parquet: it starts with {start:02x?}, {}, and ends without PAR1",
-            format::name(start)
+            magic::name(start)
         ),
     };
     Error::new(ErrorKind::Format, message)

@@ -25,8 +25,9 @@ use ::parquet::{
 use arrow_array::RecordBatch;
 
 use super::{
+    chunk::Chunk,
     chunks::{BLOCK, Chunks, SMALL_BLOCK},
-    pages::{Checked, Chunk, Recent, VALUE},
+    pages::{Checked, Recent, VALUE},
     places::Places,
     plan::Plan,
     values::Values,

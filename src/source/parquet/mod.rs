@@ -16,6 +16,7 @@
 //! Invariant: what a row gives depends on the file alone, not on the rows that were read before it. Memory is a window of some
 //! MiB on each column, the pages of a batch of about a MiB, and one page more; a page is as large as its writer made it.
 
+mod chunk;
 mod chunks;
 mod files;
 mod footer;
@@ -52,7 +53,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{FeatureCache, Payload, common_class_names},
+    columns::{Beside, FeatureCache, Payload, common_class_names},
     linked::{AllowPaths, Linked},
     parallel,
     shard::{Shard, locate, shards_of},
@@ -60,6 +61,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
+    fields::Field,
     record::{MAX_RECORD_BYTES, Source},
     seed::mix,
 };
@@ -77,6 +79,8 @@ pub struct ParquetOptions {
     pub max_record_bytes: u64,
     /// Which files rows may name.
     pub allow_paths: AllowPaths,
+    /// Whether the path of each row is one of its values.
+    pub paths: bool,
 }
 
 impl ParquetOptions {
@@ -92,14 +96,28 @@ impl ParquetOptions {
 
     /// As Arrow shards are opened.
     pub(super) fn recordings(options: &ArrowOptions) -> Self {
-        let ArrowOptions { audio_column, label_column, threads, max_record_bytes, allow_paths, .. } =
-            options.clone();
-        Self { payload: Payload::Audio(audio_column), label_column, threads, max_record_bytes, allow_paths }
+        let ArrowOptions {
+            audio_column,
+            label_column,
+            threads,
+            max_record_bytes,
+            allow_paths,
+            paths,
+            mmap: _,
+        } = options.clone();
+        let payload = Payload::Audio(audio_column);
+        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths }
     }
 
     fn of(payload: Payload) -> Self {
-        let allow_paths = AllowPaths::default();
-        Self { payload, label_column: None, threads: 8, max_record_bytes: MAX_RECORD_BYTES, allow_paths }
+        Self {
+            payload,
+            label_column: None,
+            threads: 8,
+            max_record_bytes: MAX_RECORD_BYTES,
+            allow_paths: AllowPaths::default(),
+            paths: false,
+        }
     }
 }
 
@@ -134,7 +152,8 @@ pub struct ParquetSource {
     blocks: Arc<BlockPool>,
     n_rows: u64,
     class_names: Option<Arc<Vec<String>>>,
-    has_labels: bool,
+    /// The values of a record.
+    beside: Vec<Beside>,
     /// The shard with the row group of the most bytes in the wanted columns, and these bytes.
     largest: (usize, u64),
 }
@@ -218,7 +237,7 @@ impl ParquetSource {
             blocks: Arc::default(),
             n_rows,
             class_names,
-            has_labels: indexes.iter().any(|index| index.has_labels),
+            beside: Beside::of(indexes.iter().any(|index| index.has_labels), options.paths),
             largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
             shards,
         })
@@ -264,7 +283,12 @@ impl ParquetSource {
 
     /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
-        self.has_labels
+        self.beside.contains(&Beside::Label)
+    }
+
+    /// The fields of a record's values.
+    pub fn fields(&self) -> Vec<Field> {
+        self.beside.iter().map(|value| value.field()).collect()
     }
 
     /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't

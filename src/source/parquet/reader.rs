@@ -21,9 +21,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
+    fields::{Row, Value},
     record::{Excerpt, Gate, Permit, RawRecord, ReadRecords, check_record_bytes},
     source::{
-        columns::Payload,
+        columns::{Beside, Payload},
         leave::{Leave, covered},
         linked,
         storage::StoredFile,
@@ -110,10 +111,13 @@ impl ParquetReader {
     }
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
+        let [has_label, has_path] =
+            [Beside::Label, Beside::Path].map(|value| self.source.beside.contains(&value));
         let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
-            let path = if bytes.is_none() { values.path(at)? } else { None };
-            Ok((values.label(at)?, bytes, path, values.is_granted(at), values.is_lavish(at)))
+            let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
+            let label = has_label.then(|| values.label(at)).transpose()?;
+            Ok((label, bytes, path, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
@@ -126,7 +130,12 @@ impl ParquetReader {
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;
         }
-        let bytes = match (bytes, text(path)?) {
+        let path = text(path)?;
+        let mut values: Row = label.map(Value::Int).into_iter().collect();
+        if has_path {
+            values.push(Value::Text(path.as_deref().unwrap_or_default().into()));
+        }
+        let bytes = match (bytes, path) {
             (Some(bytes), _) if run > 1 && !is_lavish => bytes,
             // A row that was wanted alone would hold on to all of its page, and few rows to a large one.
             (Some(bytes), _) => {
@@ -153,7 +162,7 @@ impl ParquetReader {
         if is_text && let Err(error) = std::str::from_utf8(&bytes) {
             return Err(Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(error));
         }
-        Ok(RawRecord { bytes, label })
+        Ok(RawRecord { bytes, values })
     }
 
     /// Decodes what holds `row`, and takes from it.

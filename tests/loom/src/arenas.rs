@@ -1,6 +1,6 @@
 //! `FreeList` and, over it, `ArenaPool`.
 
-use forebay::batch::{ArenaPool, FreeList};
+use forebay::fields::{ArenaPool, FreeList};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 /// Loom notices if two threads have it at once, or if one has it before what the last one did to it is seen.

@@ -20,7 +20,7 @@ const RATES_2: [[u16; 15]; 2] = [
 
 /// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(in crate::decode::audio) struct Header {
     /// 1, 2 or 3.
     pub layer: u8,
     pub sample_rate: u32,
@@ -107,7 +107,7 @@ impl Header {
     }
 
     /// Reads what places the main data of the layer III frame that `frame` begins with.
-    pub fn main_data(&self, frame: &[u8]) -> MainData {
+    pub(super) fn main_data(&self, frame: &[u8]) -> MainData {
         let begin = self.side_offset() + self.side_len();
         let Some(side) = frame.get(self.side_offset()..begin) else { return MainData::default() };
         let (begin_bits, granules) = self.granules();

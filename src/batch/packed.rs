@@ -1,0 +1,477 @@
+//! Batches of packed tokens: rows of documents side by side.
+//!
+//! Inputs and targets lie in one column, so that one copy moves a batch to a device. Each stream has a packer of its own and the
+//! same number of rows; before each pick it holds at least `buffer_size` documents, refilled in whole units, as long as its documents last.
+//!
+//! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of documents, batches lie in slots
+//! of a pool. Source: own; the rule of refilling in units that do not reach from one row group into the next is the reference's
+//! (nanochat), whose rows come out with its settings.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crossbeam::queue::ArrayQueue;
+
+use super::packed_fields::{PackPlan, PackedFields};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{Column, ColumnPool, Columns},
+    record::{Batches, Collate, Held},
+    transform::{Document, Packer, Piece},
+};
+
+/// A document as token ids.
+#[derive(Debug)]
+pub struct TokenExample {
+    /// BOS, then the tokens of the text.
+    pub ids: Vec<u32>,
+    /// The row number over the files as given.
+    pub row: u64,
+}
+
+/// A part of a document in a row: what one pick put there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The row of the batch.
+    pub row: usize,
+    /// Where in the row of `seq_len + 1` tokens it begins.
+    pub column: usize,
+    /// Tokens, BOS included.
+    pub len: usize,
+    /// The row number of the document over the files as given.
+    pub document: u64,
+    /// The first token of the document in it, counted with its BOS; 1 if it is there from the beginning.
+    pub start: u32,
+}
+
+/// A batch of packed rows.
+#[derive(Debug)]
+pub struct TokenBatch {
+    /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the number of the part in
+    /// its row; `position_ids`, `[rows, seq_len]`: the place in the part.
+    pub columns: Columns,
+    /// Which documents are where, by row and column.
+    pub parts: Vec<Part>,
+}
+
+/// What packers hold and what they lost, as it was when the last batch was complete.
+#[derive(Debug, Default)]
+pub struct PackMeter {
+    documents: AtomicU64,
+    tokens: AtomicU64,
+    bytes: AtomicU64,
+    delivered: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// The figures of a [`PackMeter`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Documents held.
+    pub documents: u64,
+    /// Their tokens; of a document whose rest will be dropped only those that a row can hold.
+    pub tokens: u64,
+    /// Memory that the packers take.
+    pub bytes: u64,
+    /// Tokens in rows of batches that were made since construction.
+    pub delivered: u64,
+    /// Tokens of cropped documents that were dropped since then.
+    pub dropped: u64,
+}
+
+impl PackMeter {
+    /// The figures now.
+    pub fn read(&self) -> Packing {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Packing {
+            documents: read(&self.documents),
+            tokens: read(&self.tokens),
+            bytes: read(&self.bytes),
+            delivered: read(&self.delivered),
+            dropped: read(&self.dropped),
+        }
+    }
+}
+
+/// Vectors of tokens on their way back from the packers to the workers.
+pub type SpareTokens = Arc<ArrayQueue<Vec<u32>>>;
+
+/// One stream's packer and its rows of the batch under way.
+#[derive(Debug)]
+struct Lane {
+    packer: Packer,
+    /// Complete rows, and tokens in the one behind them.
+    rows: usize,
+    column: usize,
+    /// Parts in that one.
+    nth: i32,
+    /// Documents of the unit under way; 0 if there is none.
+    unit: usize,
+    is_over: bool,
+}
+
+/// Assembles [`TokenBatch`]es.
+#[derive(Debug)]
+pub struct TokenCollate {
+    plan: PackPlan,
+    pool: Arc<ColumnPool>,
+    spare: SpareTokens,
+    meter: Arc<PackMeter>,
+    lanes: Vec<Lane>,
+    /// Rows of a full batch.
+    rows: usize,
+    under_way: Option<PackedFields>,
+    parts: Vec<Part>,
+    /// What the packers had dropped when the last batch was complete.
+    dropped: u64,
+}
+
+impl TokenCollate {
+    /// Takes memory from `pool`, gives vectors back to `spare`, and tells `meter` what it holds.
+    pub fn new(
+        plan: PackPlan,
+        batches: Batches,
+        pool: Arc<ColumnPool>,
+        spare: SpareTokens,
+        meter: Arc<PackMeter>,
+    ) -> Self {
+        let lane = |_| Lane {
+            packer: Packer::new(plan.capacity(), plan.bos, plan.crop),
+            rows: 0,
+            column: 0,
+            nth: 0,
+            unit: 0,
+            is_over: false,
+        };
+        Self {
+            lanes: (0..batches.n_streams).map(lane).collect(),
+            rows: batches.size,
+            plan,
+            pool,
+            spare,
+            meter,
+            under_way: None,
+            parts: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    fn rows_per_stream(&self) -> usize {
+        self.rows / self.lanes.len()
+    }
+
+    /// Counts a document of the unit under way, which may be the last of it.
+    fn count(&mut self, stream: usize, row: u64) {
+        let PackPlan { unit, is_mixed, groups, .. } = &self.plan;
+        let lane = &mut self.lanes[stream];
+        lane.unit += 1;
+        let is_last = if *is_mixed {
+            lane.unit == *unit
+        } else {
+            let next = groups.partition_point(|&first| first <= row);
+            let first = next.checked_sub(1).map_or(0, |group| groups[group]);
+            (row - first + 1).is_multiple_of(*unit as u64) || groups.get(next) == Some(&(row + 1))
+        };
+        if is_last {
+            lane.unit = 0;
+        }
+    }
+
+    /// Packs one document; whether there was one.
+    fn pick(&mut self, stream: usize) -> Result<bool> {
+        let fields = match &mut self.under_way {
+            Some(under_way) => under_way,
+            None => self.under_way.insert(PackedFields::acquire(&self.plan, self.rows, &self.pool)?),
+        };
+        let row = stream * (self.rows / self.lanes.len()) + self.lanes[stream].rows;
+        let Lane { packer, rows, column, nth, .. } = &mut self.lanes[stream];
+        let (capacity, at) = (self.plan.capacity(), *column);
+        let piece = packer.place(capacity - at, |tokens| fields.write(row, at, *nth, tokens));
+        let Some(Piece { row: document, start, len }) = piece else { return Ok(false) };
+        self.parts.push(Part { row, column: at, len, document, start });
+        (*column, *nth) = (*column + len, *nth + 1);
+        if *column == capacity {
+            (*rows, *column, *nth) = (*rows + 1, 0, 0);
+        }
+        Ok(true)
+    }
+
+    fn give_back(&mut self, stream: usize) {
+        if let Some(vector) = self.lanes[stream].packer.spare() {
+            // A full queue drops it.
+            let _ = self.spare.push(vector);
+        }
+    }
+}
+
+impl Collate for TokenCollate {
+    type Example = TokenExample;
+    type Batch = TokenBatch;
+
+    fn put(&mut self, stream: usize, _row: usize, example: TokenExample) -> Result<()> {
+        let TokenExample { ids, row } = example;
+        self.lanes[stream].packer.push(Document { ids, row, start: 1 });
+        self.give_back(stream);
+        self.count(stream, row);
+        Ok(())
+    }
+
+    fn wants(&mut self, stream: usize) -> Result<Option<bool>> {
+        loop {
+            let Lane { packer, rows, unit, is_over, .. } = &self.lanes[stream];
+            if *rows == self.rows_per_stream() {
+                return Ok(Some(false));
+            }
+            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
+                return Ok(Some(true));
+            }
+            if !self.pick(stream)? {
+                return Ok(Some(false));
+            }
+        }
+    }
+
+    fn miss(&mut self, stream: usize, row: u64) {
+        self.count(stream, row);
+    }
+
+    fn end(&mut self, stream: usize) {
+        self.lanes[stream].is_over = true;
+    }
+
+    fn rows(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.rows).sum()
+    }
+
+    fn take(&mut self, rows: usize) -> TokenBatch {
+        let mut parts = std::mem::take(&mut self.parts);
+        let mut fields = self.under_way.take();
+        if let Some(fields) = fields.as_mut().filter(|_| rows < self.rows) {
+            let per_stream = self.rows_per_stream();
+            let is_complete = |row: usize| row % per_stream < self.lanes[row / per_stream].rows;
+            fields.keep(is_complete);
+            parts.retain(|part| is_complete(part.row));
+            for part in &mut parts {
+                part.row = (0..part.row).filter(|&row| is_complete(row)).count();
+            }
+        }
+        let mut held = Packing::default();
+        for Lane { packer, rows, .. } in &mut self.lanes {
+            *rows = 0;
+            held.documents += packer.len() as u64;
+            held.tokens += packer.n_tokens();
+            held.bytes += packer.n_bytes() as u64;
+            held.dropped += packer.n_dropped();
+        }
+        let PackMeter { documents, tokens, bytes, delivered, dropped } = &*self.meter;
+        documents.store(held.documents, Ordering::Relaxed);
+        tokens.store(held.tokens, Ordering::Relaxed);
+        bytes.store(held.bytes, Ordering::Relaxed);
+        delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
+        dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
+        self.dropped = held.dropped;
+        let columns = match fields {
+            Some(fields) => fields.finish(rows),
+            None => Columns { rows, columns: self.pool.fields().iter().map(|_| Column::default()).collect() },
+        };
+        TokenBatch { columns, parts }
+    }
+
+    fn held(&self, stream: usize) -> Vec<Held> {
+        self.lanes[stream].packer.held().map(|(row, used)| Held { row, used }).collect()
+    }
+
+    fn hold(&mut self, stream: usize, held: Held, example: TokenExample) -> Result<()> {
+        let TokenExample { mut ids, row } = example;
+        let start = held.used as usize;
+        if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
+            return Err(Error::new(
+                ErrorKind::State,
+                format!(
+                    "the state goes on at token {start} of a document that has {}; the shards or the tokenizer are not those that it \
+                     was saved with",
+                    ids.len()
+                ),
+            ));
+        }
+        // The token in front of the rest makes way for its BOS.
+        ids.drain(..start - 1);
+        ids[0] = self.plan.bos;
+        self.lanes[stream].packer.push(Document { ids, row, start: held.used });
+        self.give_back(stream);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        batch::{Extras, token_fields},
+        fields::DataType,
+        transform::CropRule,
+    };
+
+    fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {
+        PackPlan {
+            seq_len: 7,
+            bos: 0,
+            crop,
+            buffer_size,
+            unit,
+            is_mixed: false,
+            groups: vec![0, 5, 5, 12].into(),
+            id_type: DataType::Int64,
+            extras: Extras::default(),
+        }
+    }
+
+    fn collate(plan: &PackPlan, size: usize, n_streams: usize) -> TokenCollate {
+        let pool = ColumnPool::new(token_fields(plan).into(), size, 1);
+        let batches = Batches { size, n_streams, ahead: 1 };
+        TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
+    }
+
+    /// A document of `len` tokens, BOS included: its row and the places in it are in the ids.
+    fn document(row: u64, len: u32) -> TokenExample {
+        TokenExample {
+            ids: std::iter::once(0).chain((1..len).map(|at| 100 * row as u32 + at)).collect(),
+            row,
+        }
+    }
+
+    fn feed(collate: &mut TokenCollate, stream: usize, documents: &mut impl Iterator<Item = TokenExample>) {
+        while collate.wants(stream).unwrap() == Some(true) {
+            match documents.next() {
+                Some(document) => collate.put(stream, 0, document).unwrap(),
+                None => collate.end(stream),
+            }
+        }
+    }
+
+    fn halves(batch: &TokenBatch) -> (Vec<i64>, Vec<i64>) {
+        let ids = batch.columns.columns[0].values.values::<i64>();
+        let (inputs, targets) = ids.split_at(ids.len() / 2);
+        (inputs.to_vec(), targets.to_vec())
+    }
+
+    #[test]
+    fn the_worked_example() {
+        // Capacity 8, documents of 4, 3, 6 and 2: the 6 and the 2, then the 4, the 3 and one token of the next.
+        let mut collate = collate(&plan(4, 4, CropRule::Drop), 2, 1);
+        let mut documents = [4, 3, 6, 2, 9, 9, 9, 9].iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        assert_eq!(collate.rows(), 2);
+        let batch = collate.take(2);
+        let (inputs, targets) = halves(&batch);
+        assert_eq!(inputs, [0, 301, 302, 303, 304, 305, 0, 0, 101, 102, 103, 0, 201, 202]);
+        assert_eq!(targets, [301, 302, 303, 304, 305, 0, 401, 101, 102, 103, 0, 201, 202, 0]);
+        let part = |row, column, len, document| Part { row, column, len, document, start: 1 };
+        assert_eq!(
+            batch.parts,
+            [part(0, 0, 6, 3), part(0, 6, 2, 4), part(1, 0, 4, 1), part(1, 4, 3, 2), part(1, 7, 1, 5)]
+        );
+        let found = collate.meter.read();
+        assert_eq!((found.documents, found.tokens, found.delivered, found.dropped), (3, 24, 16, 8));
+        assert!(found.bytes > 4 * 24);
+    }
+
+    #[test]
+    fn what_is_told_beside() {
+        let extras = Extras { doc_ids: true, position_ids: true, ..Extras::default() };
+        let mut collate = collate(&PackPlan { extras, ..plan(4, 4, CropRule::Drop) }, 2, 1);
+        let mut documents = [4, 3, 6, 2, 9, 9, 9, 9].iter().zip(1..).map(|(&len, row)| document(row, len));
+        feed(&mut collate, 0, &mut documents);
+        let batch = collate.take(2);
+        // The fifth document is but a target in the second row.
+        let [_, doc_ids, position_ids] = &batch.columns.columns[..] else { panic!("{batch:?}") };
+        assert_eq!(doc_ids.values.values::<i32>(), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(position_ids.values.values::<i32>(), [0, 1, 2, 3, 4, 5, 0, 0, 1, 2, 3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn units_end_with_row_groups() {
+        // Groups of rows 0..5, none, 5..12 and from 12 on; units of 3.
+        let mut collate = collate(&plan(1, 3, CropRule::Drop), 1, 1);
+        let ends = |collate: &mut TokenCollate, row| {
+            collate.count(0, row);
+            collate.lanes[0].unit == 0
+        };
+        let found: Vec<u64> = (0..20).filter(|&row| ends(&mut collate, row)).collect();
+        assert_eq!(found, [2, 4, 7, 10, 11, 14, 17]);
+        collate.lanes[0].unit = 0;
+        collate.plan.is_mixed = true;
+        let found: Vec<u64> = (0..8).filter(|&row| ends(&mut collate, row)).collect();
+        assert_eq!(found, [2, 5]);
+    }
+
+    #[test]
+    fn the_end_of_a_stream_leaves_a_short_batch() {
+        let mut collate = collate(&plan(3, 1, CropRule::Carry), 4, 2);
+        // Two streams of two rows each: 9 tokens fill one row of 8, 20 fill two.
+        feed(&mut collate, 0, &mut [document(1, 4), document(2, 5)].into_iter());
+        feed(&mut collate, 1, &mut [document(3, 10), document(4, 10)].into_iter());
+        assert_eq!(collate.rows(), 3);
+        let batch = collate.take(3);
+        let (inputs, targets) = halves(&batch);
+        assert_eq!((inputs.len(), targets.len()), (21, 21));
+        assert_eq!(inputs[..7], [0, 201, 202, 203, 204, 0, 101]);
+        assert_eq!(targets[..7], [201, 202, 203, 204, 0, 101, 102]);
+        assert_eq!(inputs[7..14], [0, 301, 302, 303, 304, 305, 306]);
+        assert_eq!(targets[13], 307);
+        assert_eq!(batch.parts.iter().map(|part| part.row).max(), Some(2));
+        assert!(batch.parts.iter().all(|part| part.document < 5));
+        feed(&mut collate, 0, &mut std::iter::empty());
+        feed(&mut collate, 1, &mut std::iter::empty());
+        assert_eq!(collate.rows(), 0);
+    }
+
+    #[test]
+    fn what_is_held_comes_back() {
+        for crop in [CropRule::Drop, CropRule::Carry] {
+            let plan = plan(5, 3, crop);
+            let lengths = [3, 9, 30, 2, 5, 1, 8, 8, 17, 4, 2, 6, 1, 12, 7, 3, 40, 2, 9, 9, 1, 5];
+            let document = |row: u64| document(row, lengths[row as usize % lengths.len()]);
+            let mut one = collate(&plan, 2, 1);
+            let mut stream = (0..).map(document);
+            for _ in 0..20 {
+                feed(&mut one, 0, &mut stream);
+                one.take(2);
+                let held = one.held(0);
+                let mut other = collate(&plan, 2, 1);
+                for &held in &held {
+                    other.hold(0, held, document(held.row)).unwrap();
+                }
+                assert_eq!(other.held(0), held);
+                let read = one.meter.read().documents as usize;
+                assert_eq!(read, held.len());
+                let drain = |collate: &mut TokenCollate| {
+                    collate.end(0);
+                    let mut rows = Vec::new();
+                    while collate.wants(0).unwrap() == Some(false) && collate.rows() == 2 {
+                        rows.push(halves(&collate.take(2)));
+                    }
+                    rows
+                };
+                let mut copy = collate(&plan, 2, 1);
+                for &held in &held {
+                    copy.hold(0, held, document(held.row)).unwrap();
+                }
+                assert_eq!(drain(&mut other), drain(&mut copy));
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_other_documents_is_refused() {
+        let mut collate = collate(&plan(5, 3, CropRule::Carry), 2, 1);
+        for (used, len, good) in
+            [(0, 4, false), (1, 1, true), (1, 4, true), (3, 4, true), (4, 4, false), (9, 4, false)]
+        {
+            let held = Held { row: 1, used };
+            assert_eq!(collate.hold(0, held, document(1, len)).is_ok(), good, "{used} of {len}");
+        }
+    }
+}

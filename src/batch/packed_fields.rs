@@ -1,0 +1,170 @@
+//! How rows are packed, and the fields of their batches: token ids as inputs and as targets in one column, and what is said about each input.
+//!
+//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets; all inputs precede all targets. A
+//! token is written once into each half, already in its type.
+
+use std::sync::Arc;
+
+use crate::{
+    Result,
+    fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field},
+    transform::CropRule,
+};
+
+/// How documents are packed.
+#[derive(Debug, Clone)]
+pub struct PackPlan {
+    /// T, the inputs of a row.
+    pub seq_len: usize,
+    /// What begins each document.
+    pub bos: u32,
+    /// What becomes of the rest of a cropped document.
+    pub crop: CropRule,
+    /// Documents that a packer holds before each pick.
+    pub buffer_size: usize,
+    /// Documents by which it is refilled at once.
+    pub unit: usize,
+    /// Whether documents come in another order than that of their row groups; units are then not bound to them.
+    pub is_mixed: bool,
+    /// The first row of each row group, in rising order, and the number of all rows.
+    pub groups: Arc<[u64]>,
+    /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16` for vocabularies of at
+    /// most 65 536.
+    pub id_type: DataType,
+    /// What is told about documents beside.
+    pub extras: Extras,
+}
+
+impl PackPlan {
+    /// Tokens of a row: one more than inputs.
+    pub fn capacity(&self) -> usize {
+        self.seq_len + 1
+    }
+}
+
+/// What a batch tells about documents in its inputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Which document of its row each input belongs to.
+    pub doc_ids: bool,
+    /// The place of each input in its document's part.
+    pub position_ids: bool,
+    /// Where the parts begin, over the rows side by side.
+    pub cu_seqlens: bool,
+    /// Which documents they are.
+    pub documents: bool,
+}
+
+/// The fields of a batch: `ids`, whose rows are two halves, `inputs` and `targets`; then those of `extras` that each input has.
+pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
+    let seq_len = plan.seq_len as u64;
+    let mut fields = vec![Field::stacked("ids", plan.id_type, [2, seq_len])];
+    let Extras { doc_ids, position_ids, .. } = plan.extras;
+    for (name, is_wanted) in [("doc_ids", doc_ids), ("position_ids", position_ids)] {
+        if is_wanted {
+            fields.push(Field::stacked(name, DataType::Int32, [seq_len]));
+        }
+    }
+    fields
+}
+
+/// The batch that is being made.
+#[derive(Debug)]
+pub(super) struct PackedFields {
+    columns: Vec<Column>,
+    extras: Extras,
+    id_type: DataType,
+    shape: Shape,
+}
+
+/// Rows and inputs of a full batch.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    rows: usize,
+    seq_len: usize,
+}
+
+impl PackedFields {
+    /// Memory for `rows` rows, from a pool of [`token_fields`].
+    pub(super) fn acquire(plan: &PackPlan, rows: usize, pool: &ColumnPool) -> Result<Self> {
+        let column = |(number, field): (usize, &Field)| {
+            let mut values = pool.acquire(number, 0)?;
+            values.truncate(field.row_bytes().unwrap_or_default() * rows);
+            Ok(Column { values, ..Column::default() })
+        };
+        let columns = pool.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
+        let shape = Shape { rows, seq_len: plan.seq_len };
+        Ok(Self { columns, extras: plan.extras, id_type: plan.id_type, shape })
+    }
+
+    /// Writes a part of a document, the `nth` of its row, from `column` on.
+    pub(super) fn write(&mut self, row: usize, column: usize, nth: i32, tokens: &[u32]) {
+        let shape = self.shape;
+        let [ids, beside @ ..] = &mut self.columns[..] else { return };
+        let ids = &mut ids.values;
+        // A tokenizer's ids were found to fit when the loader was made.
+        match self.id_type {
+            DataType::Int64 => write(ids.values_mut(), shape, row, column, tokens, i64::from),
+            DataType::Int32 => write(ids.values_mut(), shape, row, column, tokens, |id| id as i32),
+            _ => write(ids.values_mut(), shape, row, column, tokens, |id| id as u16),
+        }
+        // What is a target only has no place among the inputs.
+        let inputs = row * shape.seq_len..(row + 1) * shape.seq_len;
+        let begin = (inputs.start + column).min(inputs.end);
+        let inputs = begin..(begin + tokens.len()).min(inputs.end);
+        let mut beside = beside.iter_mut().map(|column| column.values.values_mut::<i32>());
+        if let Some(doc_ids) = self.extras.doc_ids.then(|| beside.next()).flatten() {
+            doc_ids[inputs.clone()].fill(nth);
+        }
+        if let Some(position_ids) = self.extras.position_ids.then(|| beside.next()).flatten() {
+            position_ids[inputs].iter_mut().zip(0..).for_each(|(place, position)| *place = position);
+        }
+    }
+
+    /// The rows for which `keep` holds, inputs and targets side by side.
+    pub(super) fn keep(&mut self, keep: impl Fn(usize) -> bool) {
+        let Shape { rows, seq_len } = self.shape;
+        let [ids, beside @ ..] = &mut self.columns[..] else { return };
+        compact(&mut ids.values, 2, rows, seq_len * self.id_type.bytes(), &keep);
+        for column in beside {
+            compact(&mut column.values, 1, rows, seq_len * DataType::Int32.bytes(), &keep);
+        }
+    }
+
+    /// The finished batch of `rows` rows.
+    pub(super) fn finish(self, rows: usize) -> Columns {
+        Columns { rows, columns: self.columns }
+    }
+}
+
+fn write<T: Element>(
+    ids: &mut [T],
+    Shape { rows, seq_len }: Shape,
+    row: usize,
+    column: usize,
+    tokens: &[u32],
+    convert: impl Fn(u32) -> T,
+) {
+    let put = |ids: &mut [T], tokens: &[u32]| {
+        ids.iter_mut().zip(tokens).for_each(|(place, &id)| *place = convert(id));
+    };
+    let (inputs, targets) = ids.split_at_mut(rows * seq_len);
+    // The last token of a row is a target only, the first one an input only.
+    put(&mut inputs[row * seq_len..(row + 1) * seq_len][column.min(seq_len)..], tokens);
+    let skipped = usize::from(column == 0);
+    put(
+        &mut targets[row * seq_len..(row + 1) * seq_len][column + skipped - 1..],
+        &tokens[skipped.min(tokens.len())..],
+    );
+}
+
+/// Keeps rows of each of so many parts of a buffer that has all rows in each.
+fn compact(buffer: &mut Buffer, n_parts: usize, rows: usize, row_bytes: usize, keep: impl Fn(usize) -> bool) {
+    let bytes = buffer.values_mut::<u8>();
+    let mut end = 0;
+    for row in (0..n_parts * rows).filter(|row| keep(row % rows)) {
+        bytes.copy_within(row * row_bytes..(row + 1) * row_bytes, end);
+        end += row_bytes;
+    }
+    buffer.truncate(end);
+}

@@ -1,0 +1,320 @@
+//! Batches of examples, one to a row, of any fields.
+//!
+//! All large memory is recycled: a worker takes a spare buffer for its example, and the collator returns it
+//! once its row is written; a batch lies in the memory of a [`ColumnPool`], which returns when its holder
+//! drops it. In steady state no large memory is allocated, neither per example nor per batch.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{
+    Error, ErrorKind, Result,
+    dtype::{Values, each},
+    fallible_alloc,
+    fields::{Buffer, Column, ColumnPool, Columns, Element, Field, Row, Value},
+    record::Collate,
+};
+
+/// One item, ready for a model: the values of its fields, in their order.
+pub type Example = Row;
+
+/// Example buffers on their way back from the collator to the workers. The last one returned is taken first: it is the likeliest
+/// to be in a cache still.
+#[derive(Debug)]
+pub struct SpareBuffers {
+    resting: Mutex<Vec<Values>>,
+    most: usize,
+}
+
+impl SpareBuffers {
+    /// At most `most` buffers; there are none yet.
+    pub fn new(most: usize) -> Self {
+        // bounded: the pipeline keeps some hundred.
+        Self { resting: Mutex::new(Vec::with_capacity(most)), most }
+    }
+
+    /// Takes a buffer, if one is there.
+    pub fn take(&self) -> Option<Values> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Leaves a buffer, or drops it if there are enough.
+    pub fn leave(&self, buffer: Values) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        if resting.len() < self.most {
+            resting.push(buffer);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One field of the batch that is being made.
+#[derive(Debug)]
+enum Written {
+    /// Rows of so many bytes.
+    Stacked { buffer: Buffer, row_bytes: usize },
+    /// The text of each row, joined when the batch is complete.
+    Text(Vec<Arc<str>>),
+}
+
+/// Writes examples into the rows of [`Columns`].
+#[derive(Debug)]
+pub struct RowCollate {
+    pool: Arc<ColumnPool>,
+    spare: Arc<SpareBuffers>,
+    /// Acquired for the first row, so that no memory is held between passes.
+    under_way: Option<Vec<Written>>,
+    written: Vec<bool>,
+}
+
+impl RowCollate {
+    /// Takes memory from `pool`, and gives the buffers of examples back to `spare`.
+    pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
+        // bounded: a batch has at most 2^20 rows.
+        let written = vec![false; pool.rows()];
+        Self { pool, spare, under_way: None, written }
+    }
+
+    fn acquire(&self) -> Result<Vec<Written>> {
+        let fields = self.pool.fields().iter().enumerate();
+        let field = |(number, field): (usize, &Field)| match field.row_bytes() {
+            Some(row_bytes) => Ok(Written::Stacked { buffer: self.pool.acquire(number, 0)?, row_bytes }),
+            None if field.is_text => {
+                Ok(Written::Text(fallible_alloc::filled(self.pool.rows(), Arc::from(""))?))
+            }
+            None => Err(Error::new(ErrorKind::Shape, format!("a loader has no field like {field}"))),
+        };
+        fields.map(field).collect()
+    }
+}
+
+/// Writes the values of one row, if they are as many bytes as it has.
+fn write<T: Element>(row: &mut [u8], values: &[T]) -> bool {
+    let fits = row.len() == size_of_val(values);
+    if fits {
+        // SAFETY: an `Element` has no padding, so its bytes are initialised; bytes have no alignment.
+        row.copy_from_slice(unsafe {
+            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
+        });
+    }
+    fits
+}
+
+impl Collate for RowCollate {
+    type Example = Example;
+    type Batch = Columns;
+
+    fn put(&mut self, _stream: usize, row: usize, example: Example) -> Result<()> {
+        let n_fields = self.pool.fields().len();
+        if example.len() != n_fields {
+            let message = format!("an example has {} values, its batch {n_fields} fields", example.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        if self.under_way.is_none() {
+            self.under_way = Some(self.acquire()?);
+        }
+        let under_way = self.under_way.iter_mut().flatten();
+        for ((written, value), field) in under_way.zip(example).zip(self.pool.fields().iter()) {
+            let fits = match (written, value) {
+                (Written::Stacked { buffer, row_bytes }, value) => {
+                    let place = buffer.row_mut(row, *row_bytes);
+                    match value {
+                        Value::Int(number) => write(place, &[number]),
+                        Value::Float(number) => write(place, &[number]),
+                        Value::Array(values) => {
+                            let fits = each!(&values, values => write(place, values));
+                            self.spare.leave(values);
+                            fits
+                        }
+                        Value::Text(_) => false,
+                    }
+                }
+                (Written::Text(texts), Value::Text(text)) => {
+                    texts[row] = text;
+                    true
+                }
+                (Written::Text(_), _) => false,
+            };
+            if !fits {
+                return Err(Error::new(ErrorKind::Shape, format!("a value does not fit its field {field}")));
+            }
+        }
+        self.written[row] = true;
+        Ok(())
+    }
+
+    fn take(&mut self, rows: usize) -> Columns {
+        // A row that was never written has the values of an earlier batch.
+        assert!(self.written[..rows].iter().all(|&written| written), "a row of the batch was never written");
+        self.written.fill(false);
+        let column = |written| match written {
+            Written::Stacked { mut buffer, row_bytes } => {
+                buffer.truncate(rows * row_bytes);
+                Column { values: buffer, ..Column::default() }
+            }
+            Written::Text(mut texts) => {
+                texts.truncate(rows);
+                Column { texts, ..Column::default() }
+            }
+        };
+        let columns = match self.under_way.take() {
+            Some(under_way) => under_way.into_iter().map(column).collect(),
+            None => self.pool.fields().iter().map(|_| Column::default()).collect(),
+        };
+        Columns { rows, columns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+    use crate::{
+        dtype::{Dtype, Typed},
+        fields::{DataType, Memory, SMALL},
+    };
+
+    fn collate(batch_size: usize, dtype: DataType, len: usize) -> RowCollate {
+        let fields = [
+            Field::stacked("spectrogram", dtype, [len as u64]),
+            Field::number("label", DataType::Int64),
+            Field::number("start", DataType::Float64),
+            Field::text("path"),
+        ];
+        let pool = ColumnPool::new(Arc::new(fields), batch_size, 2);
+        RowCollate::new(Arc::new(pool), Arc::new(SpareBuffers::new(4)))
+    }
+
+    fn example(n: i64, len: usize) -> Example {
+        let values = Value::Array(Typed::Float32(vec![n as f32; len]));
+        let name = Value::Text(n.to_string().into());
+        [values, Value::Int(n), Value::Float(0.5 * n as f64), name].into_iter().collect()
+    }
+
+    fn labels(batch: &Columns) -> &[i64] {
+        batch.columns[1].values.values()
+    }
+
+    #[test]
+    fn rows_go_where_they_belong_and_buffers_go_back() {
+        let mut collate = collate(3, DataType::Float32, 2);
+        collate.put(0, 1, example(1, 2)).unwrap();
+        collate.put(0, 0, example(5, 2)).unwrap();
+        let batch = collate.take(2);
+        let [spectrogram, _, start, path] = &batch.columns[..] else { panic!("{batch:?}") };
+        assert_eq!(spectrogram.values.values::<f32>(), [5.0, 5.0, 1.0, 1.0]);
+        assert_eq!((labels(&batch), start.values.values::<f64>()), (&[5, 1][..], &[2.5, 0.5][..]));
+        assert_eq!(path.texts, ["5".into(), "1".into()]);
+        assert_eq!(collate.spare.len(), 2);
+        let empty = collate.take(0);
+        assert_eq!((empty.rows, empty.bytes(), empty.columns.len()), (0, 0, 4));
+    }
+
+    #[test]
+    fn a_value_of_another_field_is_refused() {
+        let mut collate = collate(3, DataType::Float32, 2);
+        for wrong in [
+            Value::Int(1),
+            Value::Text("1".into()),
+            Value::Array(Typed::Float32(vec![0.0])),
+            Value::Array(Typed::Float16(vec![f16::ZERO; 2])),
+        ] {
+            let mut example = example(0, 2);
+            // An int64 is as large as two float32.
+            let at = if matches!(wrong, Value::Int(_)) { 3 } else { 0 };
+            example[at] = wrong;
+            assert_eq!(collate.put(0, 0, example).unwrap_err().kind, ErrorKind::Shape);
+        }
+    }
+
+    #[test]
+    fn the_last_spare_buffer_is_taken_first() {
+        let spare = SpareBuffers::new(2);
+        assert!(spare.take().is_none());
+        (1..=3).for_each(|len| spare.leave(Dtype::Float16.zeros(len).unwrap()));
+        assert_eq!(spare.len(), 2);
+        assert_eq!(
+            [spare.take(), spare.take()].map(|buffer| buffer.map_or(0, |values| values.len())),
+            [2, 1]
+        );
+        assert!(spare.is_empty());
+    }
+
+    #[test]
+    fn kept_batches_stay_and_dropped_ones_are_written_again() {
+        let len = SMALL / 4;
+        let mut collate = collate(2, DataType::Float32, len);
+        let mut batch = |n: i64| {
+            collate.put(0, 0, example(n, len)).unwrap();
+            collate.put(0, 1, example(-n, len)).unwrap();
+            collate.take(2)
+        };
+        let values = |batch: &Columns| batch.columns[0].values.values::<f32>().to_vec();
+        let kept: Vec<Columns> = (1..=20).map(&mut batch).collect();
+        for (n, batch) in (1..).zip(&kept) {
+            let values = values(batch);
+            let (first, second) = values.split_at(len);
+            assert!(first.iter().all(|&value| value == n as f32));
+            assert!(second.iter().all(|&value| value == -n as f32));
+            assert_eq!(labels(batch), [n, -n]);
+        }
+        let address = |batch: &Columns| batch.columns[0].values.values::<f32>().as_ptr();
+        let first = address(&kept[0]);
+        // The spectrogram is dropped, its label stays.
+        let labels: Vec<_> = kept.into_iter().take(1).map(|mut batch| batch.columns.remove(1)).collect();
+        assert_eq!(address(&batch(30)), first);
+        assert_eq!(labels[0].values.values::<i64>(), [1, -1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "never written")]
+    fn a_missing_row_is_not_handed_out() {
+        let mut collate = collate(3, DataType::Float32, 2);
+        for row in [0, 1, 2] {
+            collate.put(0, row, example(0, 2)).unwrap();
+        }
+        collate.take(3);
+        collate.put(0, 1, example(0, 2)).unwrap();
+        collate.take(2);
+    }
+
+    #[test]
+    fn values_of_two_bytes_take_half_the_memory() {
+        for dtype in Dtype::ALL {
+            let (rows, len) = (3, SMALL);
+            let mut collate = collate(rows, dtype.into(), len);
+            for row in 0..rows {
+                let mut spectrogram = dtype.zeros(len).unwrap();
+                match &mut spectrogram {
+                    Typed::Float32(values) => values.fill(row as f32),
+                    Typed::Float16(values) => values.fill(f16::from_f32(row as f32)),
+                    Typed::Bfloat16(values) => values.fill(bf16::from_f32(row as f32)),
+                }
+                let mut example = example(0, 0);
+                example[0] = Value::Array(spectrogram);
+                collate.put(0, row, example).unwrap();
+            }
+            let spectrogram = collate.take(rows).columns.swap_remove(0).values;
+            for row in 0..rows {
+                let of_row = row * len..(row + 1) * len;
+                let is_row = |x: f32| x == row as f32;
+                assert!(match dtype {
+                    Dtype::Float32 => spectrogram.values::<f32>()[of_row].iter().all(|&x| is_row(x)),
+                    Dtype::Float16 => spectrogram.values::<f16>()[of_row].iter().all(|&x| is_row(x.into())),
+                    Dtype::Bfloat16 => spectrogram.values::<bf16>()[of_row].iter().all(|&x| is_row(x.into())),
+                });
+            }
+            let Memory::Slot(slot) = spectrogram.into_memory() else { panic!("a small field") };
+            assert_eq!(slot.bytes(), rows * len * dtype.bytes());
+        }
+    }
+}

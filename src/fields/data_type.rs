@@ -1,0 +1,109 @@
+//! The types of numbers that a field may have: numpy's and Zarr's own names.
+
+#[cfg(feature = "audio")]
+use crate::dtype::Dtype;
+
+/// A type of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DataType {
+    /// One byte, 0 or 1.
+    Bool,
+    /// 8 bits with sign.
+    Int8,
+    /// 16 bits with sign.
+    Int16,
+    /// 32 bits with sign.
+    Int32,
+    /// 64 bits with sign.
+    Int64,
+    /// 8 bits.
+    Uint8,
+    /// 16 bits.
+    Uint16,
+    /// 32 bits.
+    Uint32,
+    /// 64 bits.
+    Uint64,
+    /// IEEE 754 binary16.
+    Float16,
+    /// IEEE 754 binary32.
+    Float32,
+    /// IEEE 754 binary64.
+    Float64,
+}
+
+use DataType::*;
+
+impl DataType {
+    /// All of them.
+    pub const ALL: [Self; 12] =
+        [Bool, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Float16, Float32, Float64];
+
+    /// The name that numpy and Zarr have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bool => "bool",
+            Int8 => "int8",
+            Int16 => "int16",
+            Int32 => "int32",
+            Int64 => "int64",
+            Uint8 => "uint8",
+            Uint16 => "uint16",
+            Uint32 => "uint32",
+            Uint64 => "uint64",
+            Float16 => "float16",
+            Float32 => "float32",
+            Float64 => "float64",
+        }
+    }
+
+    /// The type of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Bool | Int8 | Uint8 => 1,
+            Int16 | Uint16 | Float16 => 2,
+            Int32 | Uint32 | Float32 => 4,
+            Int64 | Uint64 | Float64 => 8,
+        }
+    }
+
+    /// The smallest unsigned type for numbers below `n`: for the ids of a vocabulary, 16 bits at least.
+    pub fn for_vocabulary(n: usize) -> Self {
+        if n <= 1 << 16 { Uint16 } else { Uint32 }
+    }
+
+    /// Whether it is a type of whole numbers.
+    pub fn is_integer(self) -> bool {
+        !matches!(self, Bool | Float16 | Float32 | Float64)
+    }
+}
+
+#[cfg(feature = "audio")]
+impl From<Dtype> for DataType {
+    /// numpy has no bfloat16; its bits are `uint16` there.
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::Float32 => Float32,
+            Dtype::Float16 => Float16,
+            Dtype::Bfloat16 => Uint16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_numpy() {
+        for dtype in DataType::ALL {
+            assert_eq!(DataType::from_name(dtype.name()), Some(dtype));
+        }
+        assert_eq!((DataType::for_vocabulary(65_536), DataType::for_vocabulary(65_537)), (Uint16, Uint32));
+    }
+}

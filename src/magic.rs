@@ -1,0 +1,65 @@
+//! The first bytes by which files are known, and what a file that begins with them is called in a message.
+//!
+//! Formats of recordings that are told apart in more than their first bytes are in `decode/audio/sniff.rs`.
+//!
+//! Source: the formats' specifications.
+
+/// An Arrow IPC file, which ends with it as well.
+pub(crate) const ARROW: [u8; 6] = *b"ARROW1";
+/// What each message of an Arrow IPC stream starts with.
+pub(crate) const ARROW_MESSAGE: [u8; 4] = [0xff; 4];
+/// A Parquet file, which ends with it as well.
+pub(crate) const PARQUET: [u8; 4] = *b"PAR1";
+/// A Parquet file whose footer is encrypted.
+pub(crate) const ENCRYPTED_PARQUET: [u8; 4] = *b"PARE";
+/// A FLAC file.
+pub(crate) const FLAC: [u8; 4] = *b"fLaC";
+/// A page of an Ogg file.
+pub(crate) const OGG: [u8; 4] = *b"OggS";
+/// A RIFF file, as most WAV files are.
+pub(crate) const RIFF: [u8; 4] = *b"RIFF";
+/// A tag before MPEG audio, mostly.
+pub(crate) const ID3: [u8; 3] = *b"ID3";
+/// A Git LFS pointer.
+const LFS: &[u8] = b"version https://git-lfs";
+
+/// Files that are taken for shards and recordings, with their article.
+const FILES: [(&[u8], &str); 7] = [
+    (&ARROW, "an Arrow IPC file"),
+    (&PARQUET, "a Parquet file"),
+    (&ENCRYPTED_PARQUET, "an encrypted Parquet file"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
+    (LFS, "a Git LFS pointer; fetch the file itself with `git lfs pull`"),
+];
+
+/// What a file that starts so is, with its article, if it is neither a recording nor unknown.
+pub(crate) fn file(start: &[u8]) -> Option<&'static str> {
+    FILES.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name)
+}
+
+/// What a file is that is no shard, by its first 8 bytes.
+#[cfg(feature = "arrow")]
+pub(crate) fn name(start: &[u8]) -> &'static str {
+    let start = if LFS.starts_with(start) && start.len() == 8 { LFS } else { start };
+    if let Some(name) = file(start) {
+        return name;
+    }
+    let others: [(&[u8], &str); 7] = [
+        (&ARROW_MESSAGE, "an Arrow IPC stream"),
+        (&RIFF, "a WAV file"),
+        (b"RIFX", "a WAV file"),
+        (&FLAC, "a FLAC file"),
+        (&OGG, "an Ogg file"),
+        (&ID3, "an MP3 file"),
+        (b"FEA1", "a Feather version 1 file"),
+    ];
+    match others.iter().find(|(magic, _)| start.starts_with(magic)) {
+        Some((_, name)) => name,
+        None if start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) => {
+            "a text file"
+        }
+        None => "an unknown format",
+    }
+}

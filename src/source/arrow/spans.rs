@@ -1,0 +1,17 @@
+//! Where the bytes of an array lie in its shard.
+
+use std::sync::Arc;
+
+/// A range of bytes of a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub at: u64,
+    pub len: u64,
+}
+
+/// Where one array of a batch lies.
+#[derive(Debug, Clone)]
+pub(crate) struct ArraySpans {
+    pub n_values: u64,
+    pub buffers: Arc<[Span]>,
+}

@@ -1,0 +1,154 @@
+"""`engine="ray"`: the same bytes, several shards at a time, and workers that die."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+import forebay
+from caches import Number, Picky, files, unequal
+from forebay import SpectrogramTransform, cache
+from forebay.cache import building
+from forebay.cache.ray import RayShards
+from timing import eventually
+
+# Ray forks to start its servers, before which jax, if another test has imported it, warns.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    """One local Ray of two processes; it takes some seconds to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Its workers import the processors below.
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+class Noted(Number):
+    """Notes for each batch which process had it, and when; the process dies once if it is told to.
+
+    If they are to meet, nothing is made until two processes have something to make.
+    """
+
+    def __init__(self, folder: Path, *, dies: bool = False, meet: bool = False) -> None:
+        super().__init__()
+        self.folder = folder
+        self.dies = dies
+        self.meet = meet
+        self.driver = os.getpid()  # which tries the first batch
+
+    def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+        begin = time.time()
+        if self.meet and os.getpid() != self.driver:
+            begun = self.folder.with_name("begun")
+            (begun / str(os.getpid())).touch()
+            eventually(lambda: len(list(begun.iterdir())) == 2, 60)
+        mark = self.folder / "died"
+        if self.dies and not mark.exists() and documents[0] >= 60:
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        made = super().__call__(documents)
+        note = self.folder / f"{documents[0]}-{os.getpid()}-{begin}"
+        note.write_text(f"{os.getpid()} {documents[0]} {begin} {time.time()}")
+        return made
+
+
+def test_shards_are_processed_at_the_same_time_and_bytes_are_those_of_threads(tmp_path: Path) -> None:
+    shards = unequal((37, 40, 0, 12))
+    for name in ("notes", "begun"):
+        (tmp_path / name).mkdir()
+    noted = Noted(tmp_path / "notes", meet=True)
+    cache.build(shards, noted, tmp_path / "ray", batch_size=8, n_workers=2, engine="ray")
+    cache.build(shards, Number(), tmp_path / "threads", batch_size=8)
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+    notes = [note.read_text().split() for note in (tmp_path / "notes").iterdir()]
+    spans = [(int(process), int(first) // 37, float(begin), float(end)) for process, first, begin, end in notes]
+    assert len({process for process, *_ in spans} - {os.getpid()}) == 2
+    assert any(a[0] != b[0] and a[1] != b[1] and max(a[2], b[2]) < min(a[3], b[3]) for a in spans for b in spans), spans
+
+
+def test_a_killed_worker_is_survived(tmp_path: Path) -> None:
+    shards = unequal((37, 0, 40, 12))
+    processor = Noted(tmp_path, dies=True)
+    cache.build(shards, processor, tmp_path / "ray", batch_size=8, n_workers=2, engine="ray")
+    assert (tmp_path / "died").exists()
+    cache.build(shards, Number(), tmp_path / "threads", batch_size=8)
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+
+
+def test_what_a_processor_raises_arrives(tmp_path: Path) -> None:
+    def fails(documents: list[int]) -> list[dict[str, Any]]:
+        raise ZeroDivisionError(f"at {documents[0]}")
+
+    with pytest.raises(ZeroDivisionError, match="at 0") as raised:
+        cache.build(unequal((3, 4)), fails, tmp_path, engine="ray", n_workers=1)
+    assert any("elsewhere in shard-0" in note for note in raised.value.__notes__)
+
+
+def test_features_of_recordings_are_those_of_threads(shards: list[Path], tmp_path: Path) -> None:
+    transform = SpectrogramTransform(sample_rate=16000, n_mels=32)
+    cache.build(shards, transform, tmp_path / "ray", batch_size=4, n_workers=2, engine="ray")
+    cache.build(shards, transform, tmp_path / "threads", batch_size=4)
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+
+
+class Waiting(Number):
+    """Says that it was called, and in which process; then waits to be let go."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+        (self.folder / f"called-{os.getpid()}").touch()
+        eventually((self.folder / "go").exists, 600)
+        return super().__call__(documents)
+
+
+def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
+    """A worker whose actor `close()` has killed asked for another one, which nobody ended."""
+    limits = {"max_record_bytes": 1 << 30, "max_decoded_seconds": 86400.0}
+    kind = {**building.described(Waiting(tmp_path), {"a": []}, None), **limits}
+    shards = RayShards([("a", building.Skipping([1, 2, 3]))], kind, 8, 1, "raise")
+    [(_, opener)] = shards.shards()
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            next(opener(0))
+        except BaseException as error:
+            raised.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        eventually(lambda: bool(raised or list(tmp_path.glob("called-*"))), 600)
+        assert not raised, raised
+        shards.close()
+        worker.join(60)
+        assert not worker.is_alive()
+        assert [type(error) for error in raised] == [forebay.ForebayError]
+        assert len(list(tmp_path.glob("called-*"))) == 1
+        with pytest.raises(forebay.ForebayError, match="the build was ended"):
+            next(opener(0))
+    finally:
+        (tmp_path / "go").touch()
+        worker.join(60)
+
+
+def test_the_same_documents_are_left_out(tmp_path: Path) -> None:
+    numbers = unequal((37, 0, 40, 12))
+    store = cache.build(numbers, Picky(), tmp_path / "ray", batch_size=8, n_workers=2, engine="ray", on_error="skip")
+    cache.build(numbers, Picky(), tmp_path / "threads", batch_size=8, on_error="skip")
+    assert files(tmp_path / "ray") == files(tmp_path / "threads")
+    assert store.n_errors == sum(Picky.refuses(number) for all_ in numbers.values() for number in all_)

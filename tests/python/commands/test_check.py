@@ -1,0 +1,557 @@
+"""`forebay check`: every recording decoded, what is bad reported, and that report taken by loaders."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import forebay
+import ogg
+from digests import digest
+from forebay import cli
+from forebay.cli import check
+from paths import DATA
+from recordings import TINY, Row, tiny_rows, write_shard
+from timing import claim, fresh, timed
+
+AUDIO = DATA / "audio"
+
+
+def expected() -> dict[str, str]:
+    """The bundled files, and what is wrong with them: the kind, or nothing."""
+    with (AUDIO / "expected.tsv").open() as file:
+        return {line.split("\t")[0]: line.rstrip("\n").split("\t")[1] for line in file if not line.startswith("#")}
+
+
+def report(stem: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Both files of a report."""
+    with stem.with_suffix(".csv").open(newline="") as file:
+        return json.loads(stem.with_suffix(".json").read_text()), list(csv.DictReader(file))
+
+
+def begin(stem: Path, rows: bytes, **more: Any) -> None:
+    """What a run that was interrupted leaves."""
+    files = check.Files(stem)
+    files.named(".json.tmp").write_text(json.dumps({"begun_by": "forebay check", **more}))
+    files.named(".csv.tmp").write_bytes(rows)
+
+
+def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of good and bad recordings, in two shards."""
+    wav = tiny_rows(1)[0].audio
+    assert wav is not None
+    flat = wav[:44] + b"\0" * (len(wav) - 44)
+    loud = wav[:44] + b"\xff\x7f" * ((len(wav) - 44) // 2)
+    added = [Row(b"no recording", 0, "bad.wav"), Row(None, 0, "gone.wav"), Row(b"", 0), Row(flat), Row(loud)]
+    files = [write_shard(tmp_path / "a.arrow", rows), write_shard(tmp_path / "b.arrow", added)]
+    stem = tmp_path / "found"
+    assert cli.main(["check", *map(str, files), "-o", str(stem)]) == 1
+    found, lines = report(stem)
+    assert [int(line["index"]) for line in lines] == list(range(len(rows) + 5))
+    assert tuple(lines[0]) == check.COLUMNS
+    n = len(rows)
+    kinds = [line["kind"] for line in lines]
+    assert kinds == [""] * n + ["unsupported", "unreadable", "empty", "", ""]
+    assert [(bad["shard_number"], bad["row"], bad["kind"]) for bad in found["bad"]] == [
+        (1, 0, "unsupported"), (1, 1, "unreadable"), (1, 2, "empty"),
+    ]  # fmt: skip
+    assert lines[n]["path"] == "bad.wav"
+    assert (float(lines[n + 3]["peak"]), float(lines[n + 3]["silence"])) == (0.0, 1.0)
+    assert float(lines[n + 4]["peak"]) == pytest.approx(1, abs=1e-4)
+    assert float(lines[n + 4]["clipping"]) == 1.0
+    for line, row in zip(lines, rows, strict=False):
+        assert row.audio is not None
+        waveform, rate = forebay.decode(row.audio)
+        assert (int(line["rate"]), int(line["channels"])) == (rate, waveform.shape[0] if waveform.ndim > 1 else 1)
+        assert float(line["seconds"]) == pytest.approx(waveform.shape[-1] / rate)
+        assert float(line["peak"]) == pytest.approx(float(abs(waveform).max()))
+        assert int(line["bytes"]) == len(row.audio)
+    summary = found["summary"]
+    good = [line for line in lines if not line["kind"]]
+    assert (summary["records"], summary["bad"]) == (n + 5, 3)
+    assert summary["clipped"] == sum(float(line["clipping"]) >= check.CLIPPED for line in good) >= 1
+    assert summary["silent"] == sum(float(line["silence"]) == 1.0 for line in good) >= 1
+    assert sum(summary["codecs"].values()) == sum(summary["durations"].values()) == n + 2
+    assert summary["codecs"] == dict(Counter(line["codec"] for line in good).most_common())
+    out = capsys.readouterr().out
+    assert f"{n + 5} recordings" in out
+    assert "3 are bad" in out
+    assert "codecs:\n" in out
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def slipped(data: bytes, page: int, samples: int) -> bytes:
+    """Ogg whose page with that number tells another granule position, under a checksum that holds."""
+    pages = ogg.take_apart(data)
+    pages[page] = replace(pages[page], granule=pages[page].granule + samples)
+    return ogg.put_together(pages)
+
+
+def test_what_is_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Vorbis whose granule positions are some samples off is good, and said."""
+    data = (AUDIO / "vorbis" / "perch_16000_mono.ogg").read_bytes()
+    shard = write_shard(tmp_path / "a.arrow", [Row(data, 0), Row(slipped(data, 5, -100), 0), Row(b"bad", 0)])
+    stem = tmp_path / "found"
+    assert cli.main(["check", str(shard), "-o", str(stem)]) == 1
+    found, lines = report(stem)
+    # What the page cuts the next one fills.
+    assert [(line["kind"], line["repaired"]) for line in lines] == [("", "0"), ("", "200"), ("unsupported", "")]
+    assert lines[0]["seconds"] == lines[1]["seconds"]
+    assert (found["summary"]["repaired"], found["summary"]["bad"]) == (1, 1)
+    assert "1 have time stamps that contradict their samples" in capsys.readouterr().out
+
+
+def test_bad_rows_are_not_held(tmp_path: Path) -> None:
+    """The report is that of `json.dump`, though a row at a time is in memory: they took 1.2 KB each."""
+    n = 20_000
+    table = pa.table({"audio": pa.array([None] * n, pa.binary())})
+    shard = tmp_path / "nulls.arrow"
+    with pa.ipc.new_stream(shard, table.schema) as writer:
+        writer.write_table(table)
+    stem = tmp_path / "found"
+    tracemalloc.start()
+    summary = check.check([shard], stem, stream=io.StringIO())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert summary.bad == n
+    assert peak < 4_000_000
+    for path, bad in [(stem, n), (stem.with_name("good"), 0)]:
+        if bad == 0:
+            check.check([write_shard(tmp_path / "good.arrow", tiny_rows(3))], path, stream=io.StringIO())
+        found, lines = report(path)
+        assert path.with_suffix(".json").read_text() == json.dumps(found, indent=1)
+        assert [row["index"] for row in found["bad"]] == list(range(bad))
+        assert {row["reason"] for row in found["bad"]} == {line["reason"] for line in lines if line["kind"]}
+        assert check.read_json(path.with_suffix(".json")) == {**found, "bad": []}
+
+
+def test_rows_of_the_partial_table(tmp_path: Path) -> None:
+    """A text may be longer than the csv module believes; rows that are gone are missed."""
+    files = check.Files(tmp_path / "report")
+    table = files.named(".csv.tmp")
+    row = dict.fromkeys(check.COLUMNS) | {"index": 0, "shard": "a", "row": 0, "kind": "io", "reason": 'é"' * 100_000}
+    with table.open("w", encoding="utf-8", newline="") as file:
+        file.write(check.HEADER.decode())
+        check.write(file, [row])
+        file.write("1,a,1")
+    [(found, end)] = check.whole_rows(table)
+    assert found["reason"] == row["reason"]
+    assert end == table.stat().st_size - len("1,a,1")
+    assert [bad["index"] for bad in files.bad_rows(1)] == [0]
+    with pytest.raises(forebay.ConfigError, match="has 1 of the 2 rows that were written to it"):
+        list(files.bad_rows(2))
+
+
+def test_parquet(rows: list[Row], tmp_path: Path) -> None:
+    """The same findings for the same recordings."""
+    audio = [{"bytes": row.audio, "path": row.path} for row in [*rows[:4], Row(b"bad", 0, "bad.wav")]]
+    pq.write_table(pa.table({"audio": audio}), tmp_path / "a.parquet", row_group_size=2)
+    write_shard(tmp_path / "a.arrow", [*rows[:4], Row(b"bad", 0, "bad.wav")])
+    assert cli.main(["check", str(tmp_path / "a.parquet"), "-o", str(tmp_path / "p")]) == 1
+    assert cli.main(["check", str(tmp_path / "a.arrow"), "-o", str(tmp_path / "q")]) == 1
+    apart = ("shard", "path")
+    of = [[{k: v for k, v in line.items() if k not in apart} for line in report(tmp_path / name)[1]] for name in "pq"]
+    assert of[0] == of[1]
+    assert report(tmp_path / "p")[1][4]["path"] == "bad.wav"
+
+
+def test_loaders_take_the_report(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """Excluded by it, rows are to batches what they were; in any order of the shards, or some of them."""
+    stem = tmp_path / "report"
+    summary = check.check(tiny_shards, stem, stream=io.StringIO())
+    assert (summary.records, summary.bad) == (300, 15)
+    path = stem.with_suffix(".json")
+    settings: Any = {**TINY, "batch_size": 16, "shuffle_min_size": 50}
+    for shards in (tiny_shards, tiny_shards[::-1], tiny_shards[1:3]):
+        with forebay.Loader(shards, **settings) as plain, forebay.Loader(shards, **settings, exclude=path) as spared:
+            batches = [[digest(batch) for batch in islice(loader, 20)] for loader in (plain, spared)]
+            assert batches[0] == batches[1]
+            assert plain.errors()
+            assert spared.errors() == []
+
+
+def test_a_report_of_other_shards_is_refused(tiny_shards: list[Path], tmp_path: Path) -> None:
+    stem = tmp_path / "report"
+    check.check(tiny_shards[:2], stem, stream=io.StringIO())
+    path = stem.with_suffix(".json")
+    with pytest.raises(forebay.ConfigError, match=r"2\.arrow: the report has no shard of that name"):
+        forebay.Loader(tiny_shards, exclude=path)
+    other = write_shard(tmp_path / "0.arrow", tiny_rows(61))
+    with pytest.raises(forebay.ConfigError, match="it has 61 rows, 60 were checked"):
+        forebay.Loader(other, exclude=path)
+    longer = write_shard(tmp_path / "1.arrow", [*tiny_rows(59), Row(b"x" * 99)])
+    with pytest.raises(forebay.ConfigError, match=r"it has \d+ bytes, \d+ were checked"):
+        forebay.Loader(longer, exclude=path)
+    for text in ("", "{}", '{"report": "forebay check", "version": 2}', "[1, 2]"):
+        wrong = tmp_path / "wrong.json"
+        wrong.write_text(text)
+        with pytest.raises(forebay.ConfigError, match="is no report by `forebay check`"):
+            forebay.Loader(tiny_shards, exclude=wrong)
+    with pytest.raises(FileNotFoundError):
+        forebay.Loader(tiny_shards, exclude=tmp_path / "nowhere.json")
+
+
+def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """At any byte of the partial report."""
+    whole = tmp_path / "whole"
+    check.check(tiny_shards, whole, stream=io.StringIO())
+    text = whole.with_suffix(".csv").read_bytes()
+    shards = report(whole)[0]["shards"]
+    for cut in (0, 10, len(text) // 3, len(text) // 2 + 1, len(text) - 1, len(text)):
+        stem = tmp_path / f"cut{cut}"
+        begin(stem, text[:cut], shards=shards)
+        if cut < 100:
+            with pytest.raises(forebay.ConfigError, match="does not begin as one does"):
+                check.check(tiny_shards, stem, stream=io.StringIO())
+        stream = io.StringIO()
+        check.check(tiny_shards, stem, restart=cut < 100, stream=stream)
+        assert ("going on" in stream.getvalue()) == (cut >= 100)
+        assert stem.with_suffix(".csv").read_bytes() == text
+        assert stem.with_suffix(".json").read_bytes() == whole.with_suffix(".json").read_bytes()
+
+
+def test_what_was_begun_over_other_shards_is_not_gone_on_with(tiny_shards: list[Path], tmp_path: Path) -> None:
+    stem = tmp_path / "report"
+    begin(stem, check.HEADER, shards=[{"path": "elsewhere"}])
+    with pytest.raises(forebay.ConfigError, match="begun over other shards: 1 files, these are 5"):
+        check.check(tiny_shards, stem, stream=io.StringIO())
+    check.check(tiny_shards, stem, restart=True, stream=io.StringIO())
+    assert report(stem)[0]["summary"]["records"] == 300
+
+
+INTERRUPTED = """
+import sys
+from forebay import _core, cli
+_core._inject_delays(fixed_ms=float(sys.argv[1]))  # so that it is not done before it is interrupted
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+@timed
+def test_interrupted_again_and_again(tmp_path: Path) -> None:
+    """Ctrl-C on a terminal, with a bar: 130 each time, and in the end the report that one run writes."""
+    tmp_path = fresh(tmp_path)
+    shard = write_shard(tmp_path / "long.arrow", [*tiny_rows(30_000), Row(b"bad")], rows_per_batch=1000)
+    whole, stem = tmp_path / "whole", tmp_path / "report"
+    check.check([shard], whole, stream=io.StringIO())
+    partial = tmp_path / ".report.csv.forebay-part"
+    codes, seconds, drawn = [], [], bytearray()
+    for interrupts in (True, True, True, False):
+        before = partial.stat().st_size if partial.exists() else 0
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-c", INTERRUPTED, str(int(interrupts)), "check", str(shard), "-o", str(stem)]
+        with subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+            os.close(theirs)
+            listener = threading.Thread(target=listen, args=(ours, drawn))
+            listener.start()
+            while interrupts and process.poll() is None:
+                with contextlib.suppress(FileNotFoundError):  # not begun, or over
+                    if partial.stat().st_size > before + 4000:
+                        process.send_signal(signal.SIGINT)
+                        break
+                time.sleep(0.005)
+            begin = time.monotonic()
+            codes.append(process.wait(300))
+            seconds.append(time.monotonic() - begin)
+            listener.join()
+        os.close(ours)
+    assert codes[-1] == 1, "a bad recording is there"
+    claim(codes[:-1] == [130, 130, 130], "one was over before it was interrupted", codes)
+    assert b"recordings/s" in drawn
+    assert b"Traceback" not in drawn
+    assert stem.with_suffix(".csv").read_bytes() == whole.with_suffix(".csv").read_bytes()
+    assert stem.with_suffix(".json").read_bytes() == whole.with_suffix(".json").read_bytes()
+    claim(max(seconds[:-1]) < 5, seconds)
+
+
+def listen(terminal: int, heard: bytearray) -> None:
+    """Takes what is written to a terminal until nobody has it open."""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 1 << 16):
+            heard += chunk
+
+
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write_shard(tmp_path / "a.arrow", tiny_rows(20))
+    assert cli.main(["check", str(good), "-o", str(tmp_path / "good")]) == 0
+    cut = tmp_path / "cut.arrow"
+    cut.write_bytes(good.read_bytes()[: good.stat().st_size // 2])
+    assert cli.main(["check", str(cut), "-o", str(tmp_path / "cut")]) == 1
+    assert "damaged: " in capsys.readouterr().out
+    for wrong in ([], [str(tmp_path / "nothing.json.tmp"), str(tmp_path / "b.parquet")]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *wrong])
+        assert ended.value.code == 2
+    assert cli.main(["check", str(tmp_path / "gone.arrow"), "-o", str(tmp_path / "gone")]) == 1
+    said = capsys.readouterr().err
+    assert "gone.arrow" in said
+    assert "Nothing was checked." in said
+    with pytest.raises(SystemExit):
+        cli.main(["check", str(good), "-o", str(tmp_path / "none" / "report")])
+    assert f"there is no folder {tmp_path / 'none'} for the report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".csv.tmp", ".json.tmp", ".json.whole.tmp"])
+def test_files_of_others_stay(
+    tiny_shards: list[Path], tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also with --restart. What an earlier report left is replaced."""
+    stem = tmp_path / "report"
+    check.check(tiny_shards, stem, stream=io.StringIO())
+    check.check(tiny_shards, stem, stream=io.StringIO())
+    content = {".csv": "a,b\n", ".json": '{"report": "mine"}', ".json.tmp": '{"mine": 1}'}.get(ending, "mine")
+    check.Files(stem).named(ending).write_text(content)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for more in ([], ["--restart"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *map(str, tiny_shards), "-o", str(stem), *more])
+        assert ended.value.code == 2
+        assert "is no report of forebay check" in capsys.readouterr().err.replace("\n", " ")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".csv.tmp", ".json.tmp", ".json.whole.tmp", ".lock.tmp"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "fifo", "alike"])
+def test_what_is_no_report_stays(
+    tiny_shards: list[Path], tmp_path: Path, ending: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Links, whatever they lead to, folders, FIFOs, and files that only begin as a report does."""
+    stem, mine = tmp_path / "report", tmp_path / "mine"
+    mine.touch()
+    path = check.Files(stem).named(ending)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "alike":
+        path.write_text("index,shard,mine\n" if "csv" in ending else '{"shards": []}')
+    else:
+        path.symlink_to(mine if kind == "link" else tmp_path / "nothing")
+    before = sorted(tmp_path.iterdir())
+    for more in ([], ["--restart"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *map(str, tiny_shards[:1]), "-o", str(stem), *more])
+        assert ended.value.code == 2
+        said = capsys.readouterr().err.replace("\n", " ")
+        assert f"{path} is " in said
+        assert "is no report of forebay check" in said
+    assert sorted(tmp_path.iterdir()) == before
+    assert mine.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["report.csv.tmp", "report.json.tmp", "report.json.whole.tmp"])
+def test_files_of_other_names_stay(tiny_shards: list[Path], tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{mine")
+    check.check(tiny_shards[:1], tmp_path / "report", stream=io.StringIO())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["report.csv", "report.json", name])
+    assert (tmp_path / name).read_text() == "{mine"
+
+
+@pytest.mark.parametrize("output", ["", ".", "..", "/"])
+def test_a_report_needs_a_name(tiny_shards: list[Path], output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", *map(str, tiny_shards[:1]), "-o", output])
+    assert ended.value.code == 2
+    assert "names no report but a folder" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("column", ["bytes", "row", "seconds", "clipping", "rate"])
+@pytest.mark.parametrize("value", ["", "x", "-1", "nan", "9" * 5000, "9" * 200_000])
+def test_rows_that_nobody_wrote_are_checked_again(
+    tiny_shards: list[Path], tmp_path: Path, column: str, value: str
+) -> None:
+    whole, stem = tmp_path / "whole", tmp_path / "report"
+    check.check(tiny_shards[:1], whole, stream=io.StringIO())
+    lines = whole.with_suffix(".csv").read_text().splitlines(keepends=True)
+    fields = lines[3].split(",")
+    fields[check.COLUMNS.index(column)] = value
+    text = "".join([*lines[:3], ",".join(fields), *lines[4:]])
+    begin(stem, text.encode(), shards=report(whole)[0]["shards"])
+    check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    if (column, value) != ("row", "-1"):  # a number like any other
+        assert stem.with_suffix(".csv").read_text() == "".join(lines)
+
+
+@pytest.mark.parametrize("left", ["[" * 100_000, ', "shards": ' + "[" * 100_000, ', "shards": [3]}', ', "shards": {}}'])
+def test_a_partial_report_that_nobody_wrote(tiny_shards: list[Path], tmp_path: Path, left: str) -> None:
+    stem = tmp_path / "report"
+    begin(stem, check.HEADER)
+    check.Files(stem).named(".json.tmp").write_bytes(check.BEGUN + left.encode())
+    with pytest.raises(forebay.ConfigError, match="does not say which; name another report with -o, or give --restart"):
+        check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    check.check(tiny_shards[:1], stem, restart=True, stream=io.StringIO())
+
+
+def test_one_run_at_a_time(tiny_shards: list[Path], tmp_path: Path) -> None:
+    """Two would both write all rows."""
+    stem = tmp_path / "report"
+    with check.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check writes"):
+        check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    assert list(tmp_path.iterdir()) == []
+    check.check(tiny_shards[:1], stem, stream=io.StringIO())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.csv", "report.json"]
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_run_that_dies_at_its_end_is_gone_on_with(
+    tiny_shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Nothing is checked twice but the last rows, wherever it died while it gave the files their names."""
+    check.check(tiny_shards, tmp_path / "whole", stream=io.StringIO())
+    steps: list[str] = []
+
+    def dying(name: str, real: Any) -> Any:
+        def called(*arguments: Any, **keywords: Any) -> Any:
+            if len(steps) == step:
+                raise KeyboardInterrupt
+            steps.append(name)
+            return real(*arguments, **keywords)
+
+        return called
+
+    stem = tmp_path / "report"
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dump", dying("dump", json.dump))
+        patch.setattr(Path, "replace", dying("replace", Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            check.check(tiny_shards, stem, stream=io.StringIO())
+    assert steps == ["dump", "replace", "replace", "replace"][:step]
+    stream = io.StringIO()
+    check.check(tiny_shards, stem, stream=stream)
+    assert "288 of 300 recordings were checked before" in stream.getvalue()
+    for ending in (".csv", ".json"):
+        assert stem.with_suffix(ending).read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("report*")) == ["report.csv", "report.json"]
+
+
+def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Is told, and nothing that has a report's name is torn."""
+    stem = tmp_path / "report"
+    written = 0
+    write = check.write
+
+    def full(file: Any, rows: Any) -> None:
+        nonlocal written
+        written += 1
+        if written == 5:
+            raise OSError(28, "No space left on device", str(stem))
+        write(file, rows)
+
+    monkeypatch.setattr(check, "write", full)
+    assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".report.csv.forebay-part", ".report.json.forebay-part"]
+    assert cli.main(["check", *map(str, tiny_shards), "-o", str(stem)]) == 1
+    assert report(stem)[0]["summary"]["records"] == 300
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(path: Path, mode: Any) -> Any:
+        return Path("/dev/full").open("r+b", buffering=0) if path.name.startswith(".report.json") else real(path, mode)
+
+    real = check.open_file  # type: ignore[attr-defined]
+    monkeypatch.setattr(check, "open_file", opened)
+    assert cli.main(["check", *map(str, tiny_shards), "-o", str(tmp_path / "report"), "--restart"]) == 1
+    assert not (tmp_path / "report.json").exists()
+
+
+def halves() -> tuple[list[Row], list[Row]]:
+    """Recordings of every container that tells its length or its end, and the first half of each."""
+    names = [
+        "cpython-audiodata/pluck-pcm16.wav", "made/s16.w64", "made/s16.rf64", "made/s24.aiff", "made/s24.au",
+        "mewkiz-flac/80574.flac", "mpeg/lame_cbr64_44100_mono.mp3", "vorbis/perch_16000_mono.ogg",
+    ]  # fmt: skip
+    whole = [Row((AUDIO / name).read_bytes(), 0, name) for name in names]
+    return whole, [Row(row.audio[: len(row.audio) // 2], 0, row.path) for row in whole if row.audio]
+
+
+def test_halves_are_warned_of_or_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As wished; loaders take both reports, and a report from before there were warnings."""
+    whole, half = halves()
+    n = len(whole)
+    shard = write_shard(tmp_path / "a.arrow", [*whole, *half])
+    assert cli.main(["check", str(shard), "-o", str(tmp_path / "warned")]) == 0
+    found, lines = report(tmp_path / "warned")
+    assert [line["warnings"] for line in lines[:n]] == [""] * n
+    assert all(line["warnings"].startswith("cut short: ") for line in lines[n:]), lines[n:]
+    assert found["bad"] == []
+    assert (found["summary"]["bad"], found["summary"]["warned"]) == (0, n)
+    assert f"{n} have a warning" in capsys.readouterr().out
+    for one, other in zip(lines[:n], lines[n:], strict=True):
+        assert float(other["seconds"]) < float(one["seconds"])
+        if one["codec"] == "vorbis":
+            assert one["declared_seconds"] == other["declared_seconds"] == ""
+        else:
+            assert one["seconds"] == one["declared_seconds"] == other["declared_seconds"]
+    assert cli.main(["check", str(shard), "-o", str(tmp_path / "strict"), "--truncated", "error"]) == 1
+    found, lines = report(tmp_path / "strict")
+    assert [line["kind"] for line in lines] == [""] * n + ["truncated"] * n
+    assert [bad["row"] for bad in found["bad"]] == list(range(n, 2 * n))
+    assert lines[n]["reason"] == "the header says 3307 samples, 1635 are there"
+    assert {line["warnings"] for line in lines} == {""}
+    assert all(line["peak"] for line in lines)
+
+    def rows(stem: str) -> list[int]:
+        path = tmp_path / f"{stem}.json"
+        with forebay.Loader.eval(shard, batch_size=64, **TINY, exclude=path) as loader:
+            return sorted(row for batch in loader for row in batch["index"].tolist())
+
+    assert rows("warned") == list(range(2 * n)), "loaders behave as before"
+    assert rows("strict") == list(range(n))
+    for bad in found["bad"]:
+        del bad["warnings"], bad["declared_seconds"]
+    del found["summary"]["warned"]
+    (tmp_path / "old.json").write_text(json.dumps(found))
+    assert rows("old") == list(range(n))
+
+
+def test_it_goes_on_with_the_same_truncated_only(tmp_path: Path) -> None:
+    whole, half = halves()
+    shard = write_shard(tmp_path / "a.arrow", [*whole, *half] * 3)
+    check.check([shard], tmp_path / "one", truncated="error", stream=io.StringIO())
+    text = (tmp_path / "one.csv").read_bytes()
+    shards = report(tmp_path / "one")[0]["shards"]
+    stem = tmp_path / "two"
+    begin(stem, text[: 2 * len(text) // 3], shards=shards, truncated="error")
+    with pytest.raises(forebay.ConfigError, match="was begun with --truncated error; give that again"):
+        check.check([shard], stem, stream=io.StringIO())
+    check.check([shard], stem, truncated="error", stream=io.StringIO())
+    assert (tmp_path / "two.csv").read_bytes() == text
+    assert (tmp_path / "two.json").read_bytes() == (tmp_path / "one.json").read_bytes()
+
+
+def test_several_warnings_are_one_text() -> None:
+    row = dict.fromkeys(check.COLUMNS) | {"truncated": "it ends", "warnings": ["two pages were mended", "b"]}
+    warned = check.settled(row, "warn")
+    assert (warned["kind"], warned["warnings"]) == (None, "cut short: it ends; two pages were mended; b")
+    bad = check.settled(row, "error")
+    assert (bad["kind"], bad["reason"], bad["warnings"]) == ("truncated", "it ends", "two pages were mended; b")
+    assert set(warned) == set(check.COLUMNS)
+
+
+def test_every_bundled_file(tmp_path: Path) -> None:
+    """Good ones are good from end to end, bad ones bad for the reason that is known."""
+    files = expected()
+    rows = [Row((AUDIO / name).read_bytes(), 0, name) for name in files]
+    shard = write_shard(tmp_path / "all.arrow", rows)
+    check.check([shard], tmp_path / "all", stream=io.StringIO())
+    for line in report(tmp_path / "all")[1]:
+        known = files[line["path"]]
+        assert line["kind"] == (known if not known.isdigit() else ""), line

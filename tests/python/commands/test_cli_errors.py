@@ -1,0 +1,98 @@
+"""Errors as commands print them: one line, with the options of the command instead of parameters of Python."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forebay import ConfigError
+from forebay.cli import main
+from forebay.cli.errors import in_options
+from paths import DATA
+
+TOKENIZER = DATA / "tokens" / "gpt2.tiktoken"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int | str | None, str]:
+    """The exit code of a command, and what it writes to stderr."""
+    try:
+        code: int | str | None = main([*map(str, arguments)])
+    except SystemExit as ended:
+        code = ended.code
+    return code, capsys.readouterr().err
+
+
+def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"sound": ["a"]}), tmp_path / "a.parquet")
+    code, error = said(capsys, "check", tmp_path / "a.parquet")
+    assert code == 2
+    assert "name the column with --audio-column" in error
+    (tmp_path / "folder").mkdir()
+    code, error = said(capsys, "check", tmp_path / "folder")
+    assert code == 2
+    assert error.endswith("not one that save_to_disk wrote; give the shards in it, as FOLDER/*.arrow\n")
+    code, error = said(capsys, "check", "*.arrow")
+    assert code == 1
+    assert "; no file matches the pattern, or it is in quotes, where the shell does not expand it" in error
+    assert "glob.glob" not in error
+
+
+def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"text": ["a"], "other": ["b"]}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text('{"words": "one"}\n')
+    (tmp_path / "a.txt").write_bytes(b"one\n\xff\n")
+    to = ["-o", str(tmp_path / "cache")]
+    tokens = [*to, "-t", str(TOKENIZER)]
+    cases: list[tuple[str, list[str | Path]]] = [
+        ("name them in --fields, or give a processor", [tmp_path / "a.parquet", *to]),
+        ("name the column with --text-column in ", [tmp_path / "a.jsonl", *tokens]),
+        ("no file matches the pattern", [tmp_path / "*.parquet", *tokens]),
+        ("", [tmp_path / "a.parquet", *tokens]),
+        ("; pass --overwrite to build it again", [tmp_path / "a.parquet", *tokens, "--text-column", "other"]),
+        ("", [tmp_path / "a.txt", *tokens, "--split", "val", "--on-error", "skip"]),
+        (
+            "which --on-error raise forbids; pass --on-error skip to go on with it, or --overwrite to build it again",
+            [tmp_path / "a.txt", *tokens, "--split", "val"],
+        ),
+    ]
+    for expected, arguments in cases:
+        code, error = said(capsys, "build", *arguments)
+        assert code == (1 if expected else 0), error
+        assert expected in error
+        assert "=True" not in error
+        assert "Traceback" not in error
+
+
+def test_ray_that_is_not_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c"), "-t", str(TOKENIZER), "--engine", "ray"]
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == "forebay build: --engine ray needs Ray: pip install forebay[ray]\n"
+    assert main(arguments[:-2]) == 0, "nothing is in the way of another build"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("name another with audio_column=", "name another with --audio-column"),
+        ('pass on_error="skip", or overwrite=True.', "pass --on-error skip, or --overwrite."),
+        ('pass path="/my data" (path="/data")', 'pass --path "/my data" (--path /data)'),
+        ("with max_bytes=1000 at most 7", "with --max-bytes 1000 at most 7"),
+        # What the command has not, and what is part of a name, stays.
+        ("name it with columns=; pass mmap=True", "name it with columns=; pass mmap=True"),
+        ("cannot open path=train/0.parquet: gone", "cannot open path=train/0.parquet: gone"),
+        ("cannot open /data/path=1/0.parquet", "cannot open /data/path=1/0.parquet"),
+        ('the shard "path=" is new', 'the shard "path=" is new'),
+        ("path is 3, must be 4", "path is 3, must be 4"),
+    ],
+)
+def test_parameters_are_options(message: str, expected: str) -> None:
+    options = argparse.Namespace(audio_column=None, on_error="raise", overwrite=False, path="a", max_bytes=3)
+    assert in_options(ConfigError(message), options) == expected

@@ -1,0 +1,264 @@
+"""`DevicePrefetcher`: the same batches, states, errors, interrupts, slots; what needs a GPU is skipped without one."""
+
+import json
+import random
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import cycle, islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from recordings import SMALL
+from tensors import digests, is_infinite, needs_gpu, of
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+import forebay.torch  # noqa: E402
+from forebay._device import PinnedSlot  # noqa: E402
+from forebay.torch import DevicePrefetcher, IterableDataset  # noqa: E402
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_fields_in_one_block(rows: int) -> None:
+    """The copy that pinning makes, here in ordinary memory."""
+    tensors = {
+        "spectrogram": torch.rand(rows, 3, 7),
+        "label": torch.arange(rows),
+        "half": torch.rand(rows, 1).half(),
+        "one": torch.tensor(3.0),
+    }
+    copies = PinnedSlot(pin=False).stage(tensors)
+    [block] = {copy.untyped_storage().data_ptr() for copy in copies.values()}
+    for name, tensor in tensors.items():
+        assert torch.equal(copies[name], tensor)
+        assert copies[name].data_ptr() % 64 == block % 64
+
+
+@pytest.fixture(params=[0, 1, 3])
+def depth(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def prefetcher(batches: Any, depth: int) -> DevicePrefetcher:
+    """One for the CPU that keeps the books as one for a GPU does."""
+    made = DevicePrefetcher(batches, "cpu")
+    made._depth = depth
+    return made
+
+
+def test_a_prefetcher_returns_the_same_batches(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
+    batches = prefetcher(loader, depth)
+    if is_infinite(loader):
+        expected = digests(tiny_shards, 30)
+        assert [of(batch) for batch in islice(batches, 7)] == expected[:7]
+        assert [of(batch) for batch in islice(batches, 23)] == expected[7:]
+    else:
+        n = len(batches)
+        expected = digests(tiny_shards, 2 * n, infinite=False)
+        for left_after in (0, 1, 5, n - 3, n - 2, n - 1):
+            assert [of(batch) for batch in islice(batches, left_after)] == expected[:left_after]
+        assert [of(batch) for batch in batches] == expected[:n]
+        assert [of(batch) for batch in batches] == expected[n:]
+
+
+@pytest.mark.parametrize("at", [0, 1, 6, 17, 18, 19, 21])
+def test_the_state_is_that_of_the_batch_returned(
+    loader: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
+) -> None:
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 40, infinite=infinite)
+    batches = prefetcher(IterableDataset(loader), depth)
+    taken = 0
+    while taken < at:
+        for _ in islice(batches, at - taken):
+            taken += 1
+    state = json.loads(json.dumps(batches.state_dict()))
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[at]
+    with forebay.Loader(tiny_shards, **SMALL, infinite=infinite) as resumed:
+        again = prefetcher(resumed, depth)
+        again.load_state_dict(state)
+        found: list[str] = []
+        while len(found) < 8:
+            found.extend(of(batch) for batch in islice(again, 8 - len(found)))
+        assert found == expected[at : at + 8]
+
+
+def test_an_epoch_set_between_passes_is_kept(finite: forebay.Loader, tiny_shards: list[Path]) -> None:
+    batches = prefetcher(finite, 2)
+    next(batches)
+    finite.set_epoch(1)
+    n = len(finite)
+    assert [of(batch) for batch in batches] == digests(tiny_shards, 2 * n, infinite=False)[n:]
+
+
+def test_errors_come_after_the_batches_before_them() -> None:
+    def batches() -> Iterator[dict[str, Any]]:
+        yield {"x": np.zeros(1)}
+        yield {"x": np.ones(1)}
+        raise OSError("disk")
+
+    taken = prefetcher(batches(), 3)
+    assert [next(taken)["x"].item() for _ in range(2)] == [0, 1]
+    with pytest.raises(OSError, match="disk"):
+        next(taken)
+    with pytest.raises(TypeError, match="generator has no state_dict"):
+        taken.state_dict()
+
+
+@pytest.mark.parametrize("at", [5, 17])
+def test_a_resumed_pass_that_is_left_begins_again(
+    finite: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
+) -> None:
+    """From its first batch, as without a prefetcher; also if the loader is at the end of the pass already."""
+    n = len(finite)
+    expected = digests(tiny_shards, n, infinite=False)
+    for _ in islice(finite, at):
+        pass
+    state = finite.state_dict()
+    batches = prefetcher(finite, depth)
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[at]
+    assert [of(batch) for batch in batches] == expected
+
+
+def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
+    """The state is that of its dataset; a pass that was left begins again."""
+    infinite = is_infinite(loader)
+    expected = digests(tiny_shards, 40, infinite=infinite)
+    batches = prefetcher(DataLoader(IterableDataset(loader), batch_size=None), depth)
+    assert [of(batch) for batch in islice(batches, 18)] == expected[:18]
+    state = batches.state_dict()
+    if infinite:
+        assert [of(batch) for batch in islice(batches, 4)] == expected[18:22]
+    else:
+        assert [of(batch) for batch in batches] == expected[:19]
+    batches.load_state_dict(state)
+    assert of(next(batches)) == expected[18]
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")  # in a callback
+def test_interrupts_lose_nothing(depth: int) -> None:
+    """Signals at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    rng, interrupts, armed, done = random.Random(0), 0, False, threading.Event()
+
+    def interrupt(*_arguments: object) -> None:
+        nonlocal armed, interrupts
+        if armed:
+            armed, interrupts = False, interrupts + 1
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not done.wait(0.004 * rng.random()):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    batches = prefetcher(cycle([{"x": np.array([number])} for number in range(1000)]), depth)
+    found: list[dict[str, Any]] = []
+    sending = threading.Thread(target=send)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sending.start()
+    try:
+        while interrupts < 20 or len(found) < 5000:
+            try:
+                armed = True
+                deque(map(found.append, batches), maxlen=0)
+            except KeyboardInterrupt:
+                pass
+    finally:
+        armed = False
+        done.set()
+        sending.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert [batch["x"].item() for batch in found] == [number % 1000 for number in range(len(found))]
+
+
+class Lagging:
+    """A stream whose copies are done when somebody waits for them, and no sooner."""
+
+    def __init__(self) -> None:
+        self.copies: list[Any] = []
+        self.done = 0
+        self.waited_for: list[int] = []
+
+    def copy(self, tensor: Any) -> Any:
+        copied = torch.full_like(tensor, -7)
+        self.copies.append(lambda: copied.copy_(tensor))
+        return copied
+
+    def record_event(self) -> Any:
+        recorded = len(self.copies)
+
+        def synchronize() -> None:
+            for copy in self.copies[self.done : recorded]:
+                copy()
+            self.done = max(self.done, recorded)
+
+        return SimpleNamespace(synchronize=synchronize, recorded=recorded)
+
+    def wait_event(self, event: Any) -> None:
+        self.waited_for.append(event.recorded)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_slots_are_written_again_after_their_copy(
+    monkeypatch: pytest.MonkeyPatch, tiny_shards: list[Path], depth: int
+) -> None:
+    """Without a GPU, by a stream that lags as far behind as it may; batches differ in size."""
+
+    def to(tensor: Any, _device: Any, *, non_blocking: bool) -> Any:
+        assert non_blocking
+        return lagging.copy(tensor)
+
+    lagging = Lagging()
+    used_by: list[Lagging] = []
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options | {"pin_memory": False}))
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: used_by.append(stream))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: lagging)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:  # some rows are bad
+        batches = prefetcher(loader, depth)
+        batches._device, batches._stream = SimpleNamespace(type="cuda"), lagging
+        batches._slots = deque(PinnedSlot() for _ in range(depth + 1))
+        found = list(batches)
+    assert lagging.waited_for == [3 * number for number in range(1, 20)]
+    assert used_by == [lagging] * 3 * 19
+    assert lagging.done == 3 * (19 - depth - 1)
+    lagging.record_event().synchronize()
+    monkeypatch.undo()
+    assert [of(batch) for batch in found] == digests(tiny_shards, 19, infinite=False)
+
+
+@needs_gpu
+@pytest.mark.parametrize("pin_memory", [False, True])
+@pytest.mark.parametrize("slow", ["copies", "compute", "neither"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_batches_dropped_at_once(tiny_shards: list[Path], slow: str, n: int, pin_memory: bool) -> None:
+    """A stream lags behind by many batches; no slot and no device memory is written again too early."""
+    parameters = {**SMALL, "batch_size": 300, "n_mels": 64}
+    with forebay.Loader(tiny_shards, **parameters) as loader:
+        batches = DevicePrefetcher(IterableDataset(loader, pin_memory=pin_memory), "cuda", depth=n)
+        found = []
+        for _ in range(20):
+            if slow == "copies":
+                with torch.cuda.stream(batches._stream):
+                    torch.cuda._sleep(20_000_000)
+            batch = next(batches)
+            assert batch["spectrogram"].device == torch.device("cuda", torch.cuda.current_device())
+            if slow == "compute":
+                torch.cuda._sleep(20_000_000)
+            found.append({name: tensor + 0 for name, tensor in batch.items()})
+            del batch
+        torch.cuda.synchronize()
+    assert [of(batch) for batch in found] == digests(tiny_shards, 20, batch_size=300, n_mels=64)

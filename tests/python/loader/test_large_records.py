@@ -1,0 +1,135 @@
+"""Rows of tens of MB: what a process takes is measured, and stays within `memory_budget` in every order."""
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import forebay
+from budgets import most_bytes
+from recordings import TINY
+
+MB = 1 << 20
+N_ROWS = 14
+PARAMETERS: dict[str, Any] = {
+    **TINY, "batch_size": 2, "shuffle_buffer_size": 16, "shuffle_min_size": 8, "n_workers": 1, "n_readers": N_ROWS,
+    "prefetch_batches": 1, "infinite": False,
+}  # fmt: skip
+ORDERS = ["sequential", "window", "global", "era"]
+
+# Runs in a process of its own: passes over a shard, and the most that each took beyond what there was before.
+PROGRAM = """
+import json, re, sys
+from pathlib import Path
+import forebay
+
+path, passes = json.loads(sys.argv[1])
+
+def status(name):
+    return int(re.search(name + ":[^0-9]*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) << 10
+
+found = []
+for parameters in passes:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    before = status("VmRSS")
+    with forebay.Loader(path, **parameters) as loader:
+        rows = sorted(int(row) for batch in loader for row in batch["index"])
+        assert not loader.errors(), loader.errors()
+    found.append([rows, status("VmHWM") - before])
+print(json.dumps(found))
+"""
+
+
+def recordings(size: int) -> Iterator[bytes]:
+    """WAV files of noise, with so much before their data that a reader cannot tell which part of them would do."""
+    junk = b"JUNK" + struct.pack("<I", 8192) + bytes(8192)
+    fmt = b"fmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16)
+    noise = np.random.default_rng(3).integers(0, 256, size, dtype=np.uint8).tobytes()
+    head = b"RIFF" + struct.pack("<I", 4 + len(junk) + len(fmt) + 8 + size) + b"WAVE" + junk + fmt
+    for row in range(N_ROWS):
+        yield head + b"data" + struct.pack("<I", size) + noise[row:] + noise[:row]
+
+
+def write(path: Path, size: int, compression: str | None = None) -> Path:
+    """A shard of rows in record batches or row groups of their own."""
+    schema = pa.schema([("audio", pa.binary())])
+    tables = (pa.table({"audio": [recording]}, schema) for recording in recordings(size))
+    if path.suffix == ".parquet":
+        with pq.ParquetWriter(path, schema, compression=compression or "none") as parquet:
+            for table in tables:
+                parquet.write_table(table)
+    else:
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_file(path, schema, options=options) as arrow:
+            for table in tables:
+                arrow.write_table(table)
+    return path
+
+
+def peaks(path: Path, orders: list[str]) -> dict[str, int]:
+    """What a pass in each order took at most, and may take: it is the least that is configured."""
+    passes = []
+    for order in orders:
+        parameters = {**PARAMETERS, "order": order, **({"era_length": 5} if order == "era" else {})}
+        passes.append({**parameters, "memory_budget": most_bytes(path, **parameters)})
+    arguments = [sys.executable, "-c", PROGRAM, json.dumps([str(path), passes])]
+    run = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    path.unlink()  # hundreds of MB
+    assert run.returncode == 0, run.stderr
+    found = {}
+    for order, parameters, (rows, peak) in zip(orders, passes, json.loads(run.stdout), strict=True):
+        assert rows == list(range(N_ROWS)), order
+        assert peak <= parameters["memory_budget"], (order, peak)
+        found[order] = peak
+    return found
+
+
+# All of them at once would be 336 MB; the budgets are 270 MB.
+def test_arrow(tmp_path: Path) -> None:
+    found = peaks(write(tmp_path / "a.arrow", 24 * MB), ORDERS)
+    # In fact one at a time, or two: half of the least channel is less than one.
+    assert max(found.values()) < 140 * MB, found
+
+
+def test_compressed_arrow(tmp_path: Path) -> None:
+    # The batch that is read, that before it, and what it was compressed to.
+    found = peaks(write(tmp_path / "a.arrow", 24 * MB, "lz4"), ["sequential", "window"])
+    assert max(found.values()) < 190 * MB, found
+
+
+@pytest.mark.parametrize("compression", [None, "snappy"])
+def test_parquet(tmp_path: Path, compression: str | None) -> None:
+    found = peaks(write(tmp_path / "a.parquet", 24 * MB, compression), ["sequential", "window"])
+    assert max(found.values()) < 190 * MB, found
+
+
+@pytest.mark.parametrize(("name", "compression"), [("a.arrow", "lz4"), ("a.parquet", "snappy")])
+def test_scattered_orders_of_what_is_decompressed(name: str, compression: str, tmp_path: Path) -> None:
+    """Rows of which each costs its record batch or row group: 14 readers would have 3 times 12 MB each.
+
+    Nor does the system's allocator keep what each I/O thread freed: of Parquet, that was 24 MB a thread.
+    """
+    found = peaks(write(tmp_path / name, 12 * MB, compression), ["global", "era"])
+    assert max(found.values()) < 190 * MB, found
+
+
+def test_batches_are_the_same_however_little_fits(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.arrow", 6 * MB)
+    for order in ORDERS:
+        expected = None
+        for n_workers, n_readers, raw_channel_bytes in [(1, 1, 512 * MB), (2, 8, 8 * MB), (8, 14, 1)]:
+            parameters = {
+                **PARAMETERS, "order": order, "n_workers": n_workers, "n_readers": n_readers,
+                "raw_channel_bytes": raw_channel_bytes, **({"era_length": 5} if order == "era" else {}),
+            }  # fmt: skip
+            with forebay.Loader(path, **parameters) as loader:
+                batches = [(batch["index"].tolist(), batch["spectrogram"].tobytes()) for batch in loader]
+            assert (expected := expected or batches) == batches, (order, n_workers)

@@ -1,0 +1,209 @@
+"""README and docs are true to the letter: Python blocks run, commands parse, links and paths lead somewhere.
+
+The blocks of a page run in order, in one namespace, as they are printed, except that a loop ends after two rounds and
+"cuda" is the CPU where there is none. What they take for granted is in `assumed`. Those that need torch run where it
+is (`make test-torch`).
+"""
+
+import ast
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import forebay
+from forebay import cache, cli
+from paths import ROOT
+from recordings import Row, write_shard
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROUNDS = 2
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines between fences."""
+
+    page: Path
+    line: int
+    text: str
+
+    @property
+    def needs_torch(self) -> bool:
+        return bool(re.search(r"\btorch\b|forebay\.queue|DatasetConsumer|DataProviderBase", self.text))
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    text = page.read_text()
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, text.count("\n", 0, one.start(2)), one[2]) for one in found if one[1] == language]
+
+
+class Runnable(ast.NodeTransformer):
+    """Loops of `ROUNDS` rounds, and "cuda" only where there is a GPU."""
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        node.iter = ast.Call(ast.Name("few", ast.Load()), [node.iter], [])
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant(device()) if node.value == "cuda" else node
+
+
+def few(items: Iterable[Any]) -> Iterator[Any]:
+    return islice(items, ROUNDS)
+
+
+def device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def take(*arrays: Any) -> None:
+    """A training step."""
+    assert all(len(array) for array in arrays)
+
+
+class Images:
+    """A reader of images."""
+
+    def __init__(self) -> None:
+        self.storage_state = np.random.default_rng(0).integers(0, 256, (200, 40, 40), np.uint8)
+        self.metadata = {"label": np.arange(200)}
+
+    def __len__(self) -> int:
+        return len(self.storage_state)
+
+
+DOCUMENTS = [{"input_ids": np.arange(5000, dtype=np.uint16)}] * 40
+
+
+@pytest.fixture(scope="module")
+def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the blocks name."""
+    folder = tmp_path_factory.mktemp("docs")
+    for name in ("train-0.arrow", "train-1.arrow"):
+        write_shard(folder / name, rows)
+    assert cli.main(["check", *map(str, sorted(folder.glob("*.arrow"))), "-o", str(folder / "report")]) == 0
+    for row, kind in zip(rows, ("bird", "music"), strict=False):
+        (folder / "recordings" / kind).mkdir(parents=True)
+        (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")
+    (folder / "gpt2.tiktoken").symlink_to(ROOT / "tests" / "data" / "tokens" / "gpt2.tiktoken")
+    texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
+    for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):
+        shards.mkdir(parents=True)
+        for n in range(3):
+            pq.write_table(
+                pa.table({"text": texts[n * 1000 : (n + 1) * 1000]}), shards / f"{n}.parquet", row_group_size=250
+            )
+    for name in ("web", "code"):
+        cache.build({"all": range(len(DOCUMENTS))}, lambda numbers: DOCUMENTS[: len(numbers)], folder / "caches" / name)
+    return folder
+
+
+def assumed(page: str) -> dict[str, Any]:
+    """The names that the blocks of a page take for granted."""
+    files = ["train-0.arrow", "train-1.arrow"]
+    names: dict[str, Any] = {
+        "few": few,
+        "forebay": forebay,
+        "step": take,
+        "train": take,
+        "steps": 10,
+        "rank": 1,
+        "world_size": 2,
+    }
+    if page == "tokens.md":
+        ranks = [
+            forebay.TokenLoader("fineweb/", "gpt2.tiktoken", batch_size=16, rank=rank, world_size=2) for rank in (0, 1)
+        ]
+        return {**names, "states": [loader.state_dict() for loader in ranks]}
+    if page in ("shuffle.md", "tuning.md"):
+        return {**names, "loader": forebay.Loader(files, batch_size=4, n_workers=2)}
+    if page == "hangs.md":
+        started = forebay.Loader(files, batch_size=4, n_workers=2)
+        next(started)
+        return {**names, "loader": started}
+    if page == "queue.md":
+        import torch
+
+        return {**names, "train_ids": torch.arange(50_000), "val_ids": torch.arange(9_000)}
+    return {
+        **names,
+        "model": SimpleNamespace(state_dict=dict),  # where there is no torch
+        "files": files,
+        "shards": files,
+        "bird_shards": files[:1],
+        "noise_shards": files[1:],
+        "reader": Images(),
+        "documents": DOCUMENTS,
+        "other": cache.TokenSeqDataset(cache.ListAsyncDataset(DOCUMENTS), 2048),
+    }
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_blocks_run(page: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [block for block in blocks(page, "python") if HAS_TORCH or not block.needs_torch]
+    if not found:
+        pytest.skip("needs torch")
+    for entry in folder.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if HAS_TORCH:
+        import queues
+
+        monkeypatch.setattr("forebay.queue.DataProviderBase.run", queues.fill)
+        if page.name == "README.md":  # whose provider is a sketch
+            queues.filled(Path("data/words"), 1)
+    names = assumed(page.name)
+    for block in found:
+        names["step"] = take  # whatever a block called so
+        tree = ast.fix_missing_locations(Runnable().visit(ast.parse(block.text)))
+        exec(compile(ast.increment_lineno(tree, block.line), str(page), "exec"), names)
+
+
+def test_commands_parse() -> None:
+    lines = [line for page in PAGES for block in blocks(page, "") for line in block.text.splitlines()]
+    commands = [line.removeprefix("forebay ") for line in lines if line.startswith("forebay ")]
+    assert len(commands) >= 3
+    for command in commands:
+        assert cli.parser().parse_args(shlex.split(command, comments=True)).run
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benches" / "README.md"], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings in links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_are_there(page: Path) -> None:
+    folders = ("benches", "docs", "examples", "python", "src", "tests")
+    files = [str(path) for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    for name in re.findall(r"`([\w./-]+\.(?:md|py|rs))\b", page.read_text()):
+        assert any(file.endswith(f"/{name}") for file in files) or (ROOT / name).exists(), name

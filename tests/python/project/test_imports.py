@@ -1,0 +1,66 @@
+"""No circle of imports: neither between modules nor between packages, at module level or inside a function."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from graph import circles, folded, imports, is_path, shown
+from paths import ROOT
+
+PACKAGE = ROOT / "python" / "forebay"
+ABC = ["p.a", "p.b", "p.c"]
+
+
+def test_modules_and_packages_have_no_circle() -> None:
+    edges = imports(PACKAGE)
+    assert ("forebay.cli.build", "forebay.cache.__init__") in edges
+    assert ("forebay.__init__", "forebay._buffers") in edges
+    assert not (found := circles(edges)), shown(found)
+    # Modules directly in the package are nodes of their own beside the packages.
+    assert not (found := circles(folded(edges, 2))), shown(found)
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"a": "import p.b", "b": "import p.c", "c": ""}, []),
+        ({"a": "import p.b", "b": "from p import a"}, ["p.a", "p.b", "p.a"]),
+        ({"a": "def f():\n    from p.b import x", "b": "from .c import x", "c": "from . import a"}, [*ABC, "p.a"]),
+        ({"__init__": "from p.a import x", "a": "from p import x"}, ["p.__init__", "p.a", "p.__init__"]),
+        ({"__init__": "from p.a import x", "a": "from p import b", "b": ""}, []),
+        ({"a": "if TYPE_CHECKING:\n    import p.b", "b": "import p.a"}, ["p.a", "p.b", "p.a"]),
+    ],
+)
+def test_circles_of_a_package(tmp_path: Path, files: dict[str, str], found: list[str]) -> None:
+    for name, text in files.items():
+        (tmp_path / "p").mkdir(exist_ok=True)
+        (tmp_path / "p" / f"{name}.py").write_text(text)
+    assert circles(imports(tmp_path / "p")) == ([found] if found else [])
+
+
+def test_packages_may_form_a_circle_where_modules_do_not(tmp_path: Path) -> None:
+    for package, name, text in (("a", "x", "import p.b.y"), ("b", "y", ""), ("b", "z", "import p.a.x")):
+        (tmp_path / "p" / package).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "p" / package / f"{name}.py").write_text(text)
+    edges = imports(tmp_path / "p")
+    assert not circles(edges)
+    assert circles(folded(edges, 2)) == [["p.a", "p.b", "p.a"]]
+
+
+def test_circles_against_a_search_of_all_pairs() -> None:
+    """They run through exactly the nodes that reach another one and are reached from it."""
+    rng = random.Random(3)
+    n_with = 0
+    for _ in range(300):
+        nodes = "abcdefg"[: rng.randint(1, 7)]
+        edges = {(rng.choice(nodes), rng.choice(nodes)) for _ in range(rng.randint(0, 8))}
+        reached = set(edges)
+        for middle in nodes:
+            reached |= {(a, d) for a, b in reached for c, d in reached if b == middle == c}
+        on_circles = {begin for begin, end in reached if begin != end and (end, begin) in reached}
+        found = circles(edges)
+        assert all(is_path(edges, circle) for circle in found)
+        assert {node for circle in found for node in circle} == on_circles
+        n_with += bool(found)
+    assert 50 < n_with < 250
