@@ -31,6 +31,9 @@ use crate::{
     shuffle::ConcurrentShuffleBuffer,
 };
 
+/// Finds the shard of a row, and the row in it; None where items are no rows.
+type Places = Box<dyn Fn(u64) -> Option<(Arc<Path>, u64)> + Send + Sync>;
+
 /// What all threads of a run share.
 pub(crate) struct Shared<E> {
     /// One for each stream.
@@ -51,8 +54,7 @@ pub(crate) struct Shared<E> {
     pub(crate) activities: Arc<Activities>,
     /// For what the collator waits for.
     pub(super) schedule: Schedule,
-    /// The shard of a row, and the row in it; None where items are no rows.
-    pub(super) place: Box<dyn Fn(u64) -> Option<(Arc<Path>, u64)> + Send + Sync>,
+    pub(super) place: Places,
 }
 
 impl<E> Shared<E> {

@@ -133,6 +133,10 @@ def assumed(page: str) -> dict[str, Any]:
         return {**names, "states": [loader.state_dict() for loader in ranks]}
     if page in ("shuffle.md", "tuning.md"):
         return {**names, "loader": forebay.Loader(files, batch_size=4, n_workers=2)}
+    if page == "hangs.md":
+        started = forebay.Loader(files, batch_size=4, n_workers=2)
+        next(started)
+        return {**names, "loader": started}
     if page == "queue.md":
         import torch
 

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def states(loader: Any) -> dict[str, str]:
 class Held(AsyncDataset):
     """Gives documents once it may."""
 
-    fields = {"x": ((), "int64")}
+    fields = MappingProxyType({"x": ((), "int64")})
 
     def __init__(self, go_on: threading.Event) -> None:
         self.go_on = go_on
