@@ -4,6 +4,7 @@
 # make soak   the same tests with 20 times the repetitions
 # make bench  criterion benches of each stage
 # make bench-peers  the loaders that a user would pick instead, on the same files
+# make tables  write the stub's signatures and the README's table from the tables of parameters, after `make wheel`
 # make clean  remove everything that the other targets made
 
 PYTHON  ?= python3
@@ -20,7 +21,7 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Nothing is fetched while the tests and the demo run.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test test-torch soak bench bench-peers clean rust models wheel lint pytest examples
+.PHONY: demo test test-torch soak bench bench-peers tables clean rust models wheel lint pytest examples
 
 demo:
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
@@ -96,6 +97,9 @@ bench:
 # Needs some GB of packages and an idle machine; see benches/README.md.
 bench-peers:
 	$(PYTHON) benches/peers/run.py
+
+tables:
+	$(BIN)/python docs/tables.py
 
 clean:
 	cargo clean

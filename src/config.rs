@@ -1,4 +1,4 @@
-//! The loader's parameters: their names, defaults, presets and ranges, in this one place.
+//! The loaders' parameters: their names, documentation, defaults, presets and ranges, in this one place, as [`table`]s.
 //!
 //! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or tells every problem at
 //! once. Whole numbers are `i64` here, so that −1 is a value out of range and not an overflow at the door; the largest and the smallest
@@ -6,16 +6,21 @@
 //! `docs/tuning.md` says what each costs.
 
 mod limits;
+pub(crate) mod loader;
+mod objects;
 mod policy;
 #[cfg(feature = "cache")]
-mod rows;
+pub(crate) mod rows;
+pub(crate) mod table;
 #[cfg(feature = "tokens")]
-mod tokens;
+pub(crate) mod tokens;
 
 pub use limits::LimitConfig;
+pub use objects::{Exclude, Names, Opaque, Sources, Weights};
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
+pub use table::{Parameter, Table};
 #[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;
 
@@ -30,19 +35,9 @@ use crate::{
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 
-#[cfg(feature = "arrow")]
-use crate::source::AllowPaths;
-
-/// How several sources are mixed, as the user said it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MixtureConfig {
-    /// From which batch on which weights hold, one for each source; empty for each source's number of rows.
-    pub stages: Vec<(i64, Vec<f64>)>,
-    /// Positions over which weights hold exactly; the global batch if not given.
-    pub block: Option<i64>,
-    /// Where the mixture ends: `restart` (nowhere), `first_exhausted` or `all_exhausted`.
-    pub stop: Option<String>,
-}
+use table::{
+    check, choices, config_struct, eval_preset, first, identity_word, kind_text, python_literal, value,
+};
 
 /// A number, or the loader's own choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,123 +54,11 @@ impl From<i64> for Count {
     }
 }
 
-/// Parameters of a loader of recordings, in the order of its signature. The default is the training preset.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LoaderConfig {
-    /// The number that all randomness comes from.
-    pub seed: u64,
-    /// Rows of a batch.
-    pub batch_size: i64,
-    /// Examples that may lie ready, or be on their way, for the shuffle to choose from.
-    pub shuffle_buffer_size: i64,
-    /// Candidates of every draw; 0 and 1 keep the reading order.
-    pub shuffle_min_size: i64,
-    /// Rate of the waveforms that features are made of, hertz.
-    pub sample_rate: i64,
-    /// Length of a clip, seconds.
-    pub clip_seconds: f64,
-    /// Mel bands.
-    pub n_mels: i64,
-    /// Samples of a Fourier transform.
-    pub n_fft: i64,
-    /// Samples from one frame to the next.
-    pub hop_length: i64,
-    /// Threads that decode.
-    pub n_workers: Count,
-    /// Records between the I/O thread and the workers.
-    pub raw_channel_size: i64,
-    /// Whether epochs follow one another without end.
-    pub infinite: bool,
-    /// Whether crops are random.
-    pub augment: bool,
-    /// `sequential`, `window`, `global` or `era`; if not given, what the other parameters suggest.
-    pub order: Option<String>,
-    /// Rows of an era.
-    pub era_length: i64,
-    /// This process, counted from 0.
-    pub rank: i64,
-    /// How many processes share each batch.
-    pub world_size: i64,
-    /// Canonical streams of the window order; the world size if not given.
-    pub n_streams: Option<i64>,
-    /// Whether a last batch with fewer rows is left out.
-    pub drop_last: bool,
-    /// Threads that read.
-    pub n_readers: i64,
-    /// Whether files are mapped and not read.
-    pub mmap: bool,
-    /// Which files may be named by rows that hold a path instead of a recording. Not part of a state's
-    /// identity: it changes no batch of readable rows, and folders have other names on another machine.
-    #[cfg(feature = "arrow")]
-    pub allow_paths: AllowPaths,
-    /// Batches that are made ahead.
-    pub prefetch_batches: Count,
-    /// The most workers that the loader chooses by itself; the cores that the process may use if not given.
-    pub cpu_budget: Option<i64>,
-    /// The most that the loader may hold, bytes; no bound if not given.
-    pub memory_budget: Option<i64>,
-    /// Bytes of records between the I/O thread and the workers; 512 MiB if not given, or less for a `memory_budget`.
-    pub raw_channel_bytes: Option<i64>,
-    /// The most bytes of a record; larger ones are bad.
-    pub max_record_bytes: i64,
-    /// The most seconds of a recording; longer ones are bad.
-    pub max_decoded_seconds: f64,
-    /// `float32`, `float16` or `bfloat16`.
-    pub dtype: String,
-    /// `mel` or `time`: which axis of a spectrogram comes first.
-    pub layout: String,
-    /// Frames of a spectrogram; those of the clip if not given.
-    pub n_frames: Option<i64>,
-    /// Several sources.
-    pub mixture: Option<MixtureConfig>,
-    /// What becomes of records that cannot be had.
-    pub policy: PolicyConfig,
-    /// Seconds of waiting for a batch after which a warning says which thread is waited for; none if not given. Not part of a
-    /// state's identity.
-    pub stall_warning_s: Option<f64>,
-}
+loader::loader_parameters!(config_struct);
+loader::loader_parameters!(eval_preset);
 
-impl Default for LoaderConfig {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            batch_size: 64,
-            shuffle_buffer_size: 10_000,
-            shuffle_min_size: 8000,
-            sample_rate: 32_000,
-            clip_seconds: 5.0,
-            n_mels: 128,
-            n_fft: 1024,
-            hop_length: 320,
-            n_workers: Count::Exactly(8),
-            raw_channel_size: 256,
-            infinite: true,
-            augment: true,
-            order: None,
-            era_length: 8192,
-            rank: 0,
-            world_size: 1,
-            n_streams: None,
-            drop_last: false,
-            n_readers: 32,
-            mmap: false,
-            #[cfg(feature = "arrow")]
-            allow_paths: AllowPaths::default(),
-            prefetch_batches: Count::Exactly(3),
-            cpu_budget: None,
-            memory_budget: None,
-            raw_channel_bytes: None,
-            max_record_bytes: LimitConfig::default().max_record_bytes,
-            max_decoded_seconds: LimitConfig::default().max_decoded_seconds,
-            dtype: Dtype::default().name().into(),
-            layout: Layout::default().name().into(),
-            n_frames: None,
-            mixture: None,
-            policy: PolicyConfig::default(),
-            stall_warning_s: STALL_WARNING_S,
-        }
-    }
-}
+/// The most threads that decode or tokenise.
+const MOST_WORKERS: i64 = 1024;
 
 /// The most that one example may take, bytes: a slip of a parameter, not a wish.
 const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
@@ -189,23 +72,11 @@ impl LoaderConfig {
         Self::default()
     }
 
-    /// One pass in order, center crops, small buffers beside a training loader.
-    pub fn eval() -> Self {
-        Self {
-            shuffle_buffer_size: 1000,
-            shuffle_min_size: 0,
-            n_workers: Count::Exactly(4),
-            infinite: false,
-            augment: false,
-            ..Self::default()
-        }
-    }
-
     /// The order asked for, or the one that the other parameters suggest.
     pub(crate) fn resolved_order(&self) -> Result<Order, String> {
         match self.order.as_deref() {
             Some("sequential") => Ok(Order::Sequential),
-            Some("window") if self.mixture.is_some() => {
+            Some("window") if self.is_mixture() => {
                 Err("order is \"window\", but sources can be mixed only in an order with \
                  random access: sequential, global or era"
                     .into())
@@ -213,36 +84,47 @@ impl LoaderConfig {
             Some("window") => Ok(Order::Window),
             Some("global") => Ok(Order::Global),
             Some("era") => Ok(Order::Era { length: self.era_length.max(1) as u64 }),
-            Some(other) => Err(format!(
-                "order is {other:?}, must be \"sequential\", \"window\", \"global\" or \"era\", or None"
-            )),
-            None if self.mixture.is_some() => Ok(Order::Global),
+            None if self.is_mixture() => Ok(Order::Global),
             None if !self.infinite && self.shuffle_min_size == 0 => Ok(Order::Sequential),
-            None => Ok(Order::Window),
+            // A name that is none of these is reported by the table.
+            _ => Ok(Order::Window),
         }
     }
 
-    /// How spectrograms lie in memory.
-    fn form(&self, problems: &mut Vec<String>) -> Form {
-        let dtype = Dtype::from_name(&self.dtype).unwrap_or_else(|| {
-            problems
-                .push(format!("dtype is {:?}, must be \"float32\", \"float16\" or \"bfloat16\"", self.dtype));
-            Dtype::default()
-        });
-        let layout = Layout::from_name(&self.layout).unwrap_or_else(|| {
-            problems.push(format!("layout is {:?}, must be \"mel\" or \"time\"", self.layout));
-            Layout::default()
-        });
-        Form { dtype, layout, n_frames: self.n_frames.map(|n| n.max(1) as usize) }
+    /// Whether several sources are mixed.
+    pub(crate) fn is_mixture(&self) -> bool {
+        self.arrow_files.names.is_some()
+    }
+
+    /// How spectrograms lie in memory; a name that is unknown is reported by the table.
+    fn form(&self) -> Form {
+        Form {
+            dtype: Dtype::from_name(&self.dtype).unwrap_or_default(),
+            layout: Layout::from_name(&self.layout).unwrap_or_default(),
+            n_frames: self.n_frames.map(|n| n.max(1) as usize),
+        }
+    }
+
+    /// Rows of all ranks' batches.
+    pub(crate) fn global_batch_size(&self) -> i64 {
+        self.batch_size.saturating_mul(self.world_size)
+    }
+
+    /// What becomes of records that cannot be had.
+    fn policy(&self) -> PolicyConfig {
+        PolicyConfig {
+            on_error: self.on_error.clone(),
+            on_io_error: self.on_io_error.clone(),
+            max_errors: self.max_errors,
+            max_consecutive_errors: self.max_consecutive_errors,
+        }
     }
 
     /// The canonical streams, once they are known to be whole.
     fn check_ranks(&self, order: Order, problems: &mut Vec<String>) {
+        problems.extend(rank_problem(self.rank, self.world_size));
         // What is out of range was told.
         let world_size = self.world_size.max(1);
-        if self.rank >= world_size && self.world_size > 0 {
-            problems.push(format!("rank is {}, must be 0 to {}", self.rank, self.world_size - 1));
-        }
         let Some(n_streams) = self.n_streams.filter(|&n| n > 0) else { return };
         if order != Order::Window {
             problems.push(format!(
@@ -262,13 +144,13 @@ impl LoaderConfig {
 
     /// The plan of the mixture; its sources' rows come in when the files are open.
     fn mixture_plan(&self, problems: &mut Vec<String>) -> Option<MixturePlan> {
-        let MixtureConfig { stages, block, stop } = self.mixture.as_ref()?;
-        let global = self.batch_size.saturating_mul(self.world_size);
-        let block = block.unwrap_or(global);
-        if !(1..=Mixture::MAX_BLOCK as i64).contains(&block) {
-            problems.push(format!("mixture_block is {block}, must be 1 to {}", Mixture::MAX_BLOCK));
+        let names = self.arrow_files.names.as_ref()?;
+        let global = self.global_batch_size();
+        let block = self.mixture_block.unwrap_or(global);
+        if self.mixture_block.is_none() {
+            problems.extend(table::range("mixture_block", &block, 1, Mixture::MAX_BLOCK as i64));
         }
-        let stop = match (stop.as_deref(), self.infinite) {
+        let stop = match (self.stop.as_deref(), self.infinite) {
             (None | Some("restart"), true) => Stop::Restart,
             (None | Some("first_exhausted"), false) => Stop::FirstExhausted,
             (Some("all_exhausted"), false) => Stop::AllExhausted,
@@ -282,20 +164,16 @@ impl LoaderConfig {
                 problems.push("stop is \"restart\", which never ends; give infinite=True as well".into());
                 Stop::Restart
             }
-            (Some(other), _) => {
-                problems.push(format!(
-                    "stop is {other:?}, must be \"restart\", \"first_exhausted\" or \"all_exhausted\""
-                ));
-                Stop::Restart
-            }
+            // Reported by the table.
+            (Some(_), _) => Stop::Restart,
         };
         let mut positions = Vec::new();
-        for (step, weights) in stages {
-            if *step < 0 {
+        for (step, weights) in self.weights.of(names, problems) {
+            if step < 0 {
                 problems.push(format!("weights begin at batch {step}, must be 0 or more"));
             }
-            let start = step.max(&0).saturating_mul(global) as u64;
-            positions.push(WeightStage { start, weights: weights.clone() });
+            let start = step.max(0).saturating_mul(global) as u64;
+            positions.push(WeightStage { start, weights });
         }
         Some(MixturePlan { stages: positions, block: block.max(1) as u64, stop, starts: Vec::new() })
     }
@@ -305,41 +183,15 @@ impl LoaderConfig {
     /// # Errors
     /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to do.
     pub fn check(&self) -> Result<(Plan, AudioPlan)> {
-        let mut problems = Vec::new();
+        let mut problems = self.problems();
         let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
-        let mut whole = |name: &str, value: i64, low: i64, high: i64| {
-            if !(low..=high).contains(&value) {
-                problems.push(format!("{name} is {}, must be {low} to {high}", shown(value)));
-            }
-        };
-        whole("batch_size", self.batch_size, 1, 1 << 20);
-        whole("shuffle_buffer_size", self.shuffle_buffer_size, 1, 1 << 40);
-        whole("shuffle_min_size", self.shuffle_min_size, 0, 1 << 30);
-        whole("sample_rate", self.sample_rate, 1, 768_000);
-        whole("n_mels", self.n_mels, 1, 4096);
-        whole("n_fft", self.n_fft, 2, 65_536);
-        whole("hop_length", self.hop_length, 1, 1 << 20);
-        let (prefetch_batches, auto_prefetch) = match self.prefetch_batches {
-            Count::Auto => (AUTO_PREFETCH[1] as i64, true),
-            Count::Exactly(n) => (n, false),
-        };
+        let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
         let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
-        whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
-        whole("era_length", self.era_length, 1, 1 << 40);
-        whole("rank", self.rank, 0, 1 << 20);
-        whole("world_size", self.world_size, 1, 1 << 20);
-        whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
-        whole("prefetch_batches", prefetch_batches, 1, 1024);
-        whole("memory_budget", self.memory_budget.unwrap_or(1), 1, 1 << 60);
-        whole("raw_channel_bytes", self.raw_channel_bytes.unwrap_or(1), 1, 1 << 40);
-        whole("n_readers", self.n_readers, 1, MOST_READERS as i64);
-        whole("n_frames", self.n_frames.unwrap_or(1), 1, 1 << 24);
-        let form = self.form(&mut problems);
+        let form = self.form();
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
-        let policy = self.policy.check(&mut problems);
-        check_stall_warning(self.stall_warning_s, &mut problems);
+        let policy = self.policy().check(&mut problems);
         if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
@@ -349,10 +201,6 @@ impl LoaderConfig {
         }
         let Self { max_record_bytes, max_decoded_seconds, .. } = *self;
         LimitConfig { max_record_bytes, max_decoded_seconds }.find(&mut problems);
-        if !(self.clip_seconds > 0.0 && self.clip_seconds <= 3600.0) {
-            problems
-                .push(format!("clip_seconds is {:?}, must be above 0 and at most 3600", self.clip_seconds));
-        }
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
@@ -451,34 +299,33 @@ impl LoaderConfig {
     }
 }
 
-/// Seconds after which a call that waits for a batch says why.
-const STALL_WARNING_S: Option<f64> = Some(30.0);
-
-fn check_stall_warning(stall_warning_s: Option<f64>, problems: &mut Vec<String>) {
-    if let Some(seconds) = stall_warning_s
-        && (seconds <= 0.0 || seconds.is_nan())
-    {
-        problems.push(format!("stall_warning_s is {seconds:?}, must be above 0, or None for no warning"));
-    }
+/// What is wrong with a rank.
+fn rank_problem(rank: i64, world_size: i64) -> Option<String> {
+    table::range("rank", &rank, 0, (world_size - 1).clamp(0, 1 << 20))
 }
 
 /// The most workers, and whether the loader has fewer where they do.
 fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i64, bool) {
-    let (name, most, is_auto) = match n {
-        Count::Auto => ("cpu_budget", cpu_budget.unwrap_or(cores() as i64), true),
-        Count::Exactly(n) => ("n_workers", n, false),
-    };
-    if !(1..=1024).contains(&most) {
-        problems.push(format!("{name} is {}, must be 1 to 1024", shown(most)));
+    match (n, cpu_budget) {
+        (Count::Auto, budget) => (budget.unwrap_or_else(|| (cores() as i64).min(MOST_WORKERS)), true),
+        (Count::Exactly(n), None) => (n, false),
+        (Count::Exactly(n), Some(budget)) => {
+            problems.push(format!(
+                "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
+                shown(budget),
+                shown(n)
+            ));
+            (n, false)
+        }
     }
-    if let Some(budget) = cpu_budget.filter(|_| !is_auto) {
-        problems.push(format!(
-            "cpu_budget is {}, but n_workers is {}; leave it out, or give n_workers=\"auto\"",
-            shown(budget),
-            shown(most)
-        ));
+}
+
+/// The batches that are made ahead at first, and whether the loader changes their number.
+fn prefetched(n: Count) -> (i64, bool) {
+    match n {
+        Count::Auto => (AUTO_PREFETCH[1] as i64, true),
+        Count::Exactly(n) => (n, false),
     }
-    (most, is_auto)
 }
 
 #[cfg(test)]

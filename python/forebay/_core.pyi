@@ -35,9 +35,9 @@ __all__ = [
     "_inject_delays",
     "_inject_panic",
     "_inject_records",
+    "_parameters",
     "_parquet_files",
     "_permutation",
-    "_presets",
     "decode",
 ]
 
@@ -87,7 +87,7 @@ class _Overrides(TypedDict, total=False):
     mmap: bool
     allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None
     on_error: Literal["skip", "raise"]
-    on_io_error: Literal["raise", "skip"]
+    on_io_error: Literal["skip", "raise"]
     max_errors: float | None
     max_consecutive_errors: int | None
     exclude: str | PathLike[str] | Iterable[int] | None
@@ -304,7 +304,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         on_error: Literal["skip", "raise"] = "skip",
-        on_io_error: Literal["raise", "skip"] = "raise",
+        on_io_error: Literal["skip", "raise"] = "raise",
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
@@ -397,7 +397,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         cpu_budget: int | None = None,
         raw_channel_bytes: int = 536870912,
         on_error: Literal["skip", "raise"] = "skip",
-        on_io_error: Literal["raise", "skip"] = "raise",
+        on_io_error: Literal["skip", "raise"] = "raise",
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
@@ -551,7 +551,7 @@ def _inject_panic(row: int | None = None) -> None: ...
 def _inject_records(n: int) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _cores() -> int: ...
-def _presets() -> tuple[dict[str, Any], dict[str, Any]]: ...
+def _parameters() -> dict[str, list[dict[str, Any]]]: ...
 def _close_all() -> None: ...
 
 @final

@@ -1,6 +1,6 @@
 //! The limits of a record, the same for all readers.
 
-use super::shown;
+use super::table::{above, range};
 use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
 
 /// The limits of a record, as given by the user.
@@ -21,14 +21,10 @@ impl Default for LimitConfig {
 impl LimitConfig {
     /// Adds a message for each limit out of range to `problems`.
     pub(super) fn find(&self, problems: &mut Vec<String>) {
-        let (bytes, most) = (self.max_record_bytes, i64::from(i32::MAX));
-        if !(1..=most).contains(&bytes) {
-            problems.push(format!("max_record_bytes is {}, must be 1 to {most}", shown(bytes)));
-        }
-        let seconds = self.max_decoded_seconds;
-        if !(seconds > 0.0 && seconds <= 1e9) {
-            problems.push(format!("max_decoded_seconds is {seconds:?}, must be above 0 and at most 1e9"));
-        }
+        let Self { max_record_bytes, max_decoded_seconds } = self;
+        problems.extend(range("max_record_bytes", max_record_bytes, 1, i32::MAX.into()));
+        let expected = "above 0 and at most 1e9";
+        problems.extend(above("max_decoded_seconds", max_decoded_seconds, 0.0, 1e9, expected));
     }
 
     /// Bytes and seconds.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::shown;
+use super::{shown, table::one_of};
 use crate::engine::{MaxErrors, Policy};
 
 /// Parameters about records that fail.
@@ -32,14 +32,9 @@ impl Default for PolicyConfig {
 impl PolicyConfig {
     /// The policy, which excludes nothing yet.
     pub(crate) fn check(&self, problems: &mut Vec<String>) -> Policy {
-        let mut skips = |name: &str, value: &str| {
-            if !["skip", "raise"].contains(&value) {
-                problems.push(format!("{name} is {value:?}, must be \"skip\" or \"raise\""));
-            }
-            value == "skip"
-        };
-        let (skip_bad, skip_io) =
-            (skips("on_error", &self.on_error), skips("on_io_error", &self.on_io_error));
+        for (name, value) in [("on_error", &self.on_error), ("on_io_error", &self.on_io_error)] {
+            problems.extend(one_of(name, value, &["skip", "raise"]));
+        }
         match self.max_errors {
             Some(MaxErrors::Count(n)) if n < 0 => {
                 problems.push(format!("max_errors is {}, must be 0 or more", shown(n)));
@@ -54,8 +49,8 @@ impl PolicyConfig {
             problems.push(format!("max_consecutive_errors is {}, must be 1 or more", shown(n)));
         }
         Policy {
-            skip_bad,
-            skip_io,
+            skip_bad: self.on_error == "skip",
+            skip_io: self.on_io_error == "skip",
             max_errors: self.max_errors,
             max_consecutive_errors: self.max_consecutive_errors.map(|n| n.max(1) as u64),
             exclude: Arc::default(),

@@ -1,48 +1,64 @@
 //! The parameters of a loader of datasets.
 
-use super::{Count, STALL_WARNING_S, check_stall_warning, shown, workers};
+use super::{
+    prefetched, rank_problem,
+    table::{check, choices, config_struct, first, identity_word, kind_text, python_literal, value},
+    workers,
+};
 use crate::{
     Error, ErrorKind, Result,
-    engine::{AUTO_PREFETCH, Auto, Plan, Policy},
+    engine::{Auto, Plan, Policy},
     memory::RAW_CHANNEL_BYTES,
     order::Order,
     tasks::RowShare,
 };
 
-/// Parameters of a loader of datasets, in the order of its signature.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RowConfig {
-    /// Rows of a batch on this rank.
-    pub batch_size: i64,
-    /// This process, counted from 0.
-    pub rank: i64,
-    /// How many processes share each batch.
-    pub world_size: i64,
-    /// The batch to begin with, counted on from pass to pass.
-    pub start_step: i64,
-    /// Batches that are made ahead.
-    pub prefetch_batches: Count,
-    /// Threads that make batches.
-    pub n_workers: Count,
-    /// Whether a last batch with fewer rows is left out.
-    pub drop_last: bool,
-    /// Seconds of waiting for a batch after which a warning says which thread is waited for; none if not given.
-    pub stall_warning_s: Option<f64>,
+/// Hands the rows of the table of `forebay.cache.DataLoader` to a macro.
+macro_rules! row_parameters {
+    ($with:ident) => {
+        $crate::config::table::table! { $with
+        /// Parameters of a loader of datasets, in the order of its signature.
+        #[derive(Debug, Clone, PartialEq)]
+        RowConfig as "DataLoader" {
+        /// The dataset to read. A mixture without a block_size uses the global batch as its block, so that
+        /// each batch has fixed counts.
+        dataset: Dataset, state(dataset), elsewhere(ds, data, source, data_source);
+        /// Rows of a batch on this rank.
+        batch_size: Int, state(global_batch_size), range(1, 1 << 20), elsewhere(batchsize, bs, batch);
+        /// Number of this process among those that share each batch, from 0.
+        rank: Int = 0, free, elsewhere(shard_id, local_rank, process_index, process_id, node_rank);
+        /// Number of all processes that share each batch.
+        world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
+            elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
+        /// The first batch, counted across passes. If passes of a mixture differ in length they are counted
+        /// one by one, up to 2**20 of them.
+        start_step: Int = 0, free, range(0, 1 << 40),
+            elsewhere(start, initial_step, start_batch, skip_batches);
+        /// Batches made ahead of the loop.
+        prefetch_batches: Count = 4, free, range(1, 1024),
+            elsewhere(prefetch, prefetch_factor, prefetch_size, max_buffered_batches, num_prefetch);
+        "*";
+        /// Threads that make batches.
+        n_workers: Count = 4, free, range(1, 1024),
+            elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
+        /// Leaves out a short last batch.
+        drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
+        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
+        /// says which thread it waits for. Changes no batch. None: never.
+        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
+        } }
+    };
 }
+
+#[cfg(feature = "python")]
+pub(crate) use row_parameters;
+
+row_parameters!(config_struct);
 
 impl RowConfig {
     /// With the defaults.
     pub fn new(batch_size: i64) -> Self {
-        Self {
-            batch_size,
-            rank: 0,
-            world_size: 1,
-            start_step: 0,
-            prefetch_batches: Count::Exactly(4),
-            n_workers: Count::Exactly(4),
-            drop_last: false,
-            stall_warning_s: STALL_WARNING_S,
-        }
+        Self { batch_size, ..Self::default() }
     }
 
     /// The plan of the engine, whose examples are batches, and the part of each that is this rank's.
@@ -50,23 +66,10 @@ impl RowConfig {
     /// # Errors
     /// [`ErrorKind::Config`] that names every parameter at fault.
     pub fn check(&self) -> Result<(Plan, RowShare)> {
-        let mut problems = Vec::new();
+        let mut problems = self.problems();
+        problems.extend(rank_problem(self.rank, self.world_size));
         let (n_workers, auto_workers) = workers(self.n_workers, None, &mut problems);
-        let mut whole = |name: &str, value: i64, from: i64, to: i64| {
-            if !(from..=to).contains(&value) {
-                problems.push(format!("{name} is {}, must be {from} to {to}", shown(value)));
-            }
-        };
-        let prefetch_batches = match self.prefetch_batches {
-            Count::Auto => AUTO_PREFETCH[1] as i64,
-            Count::Exactly(n) => n,
-        };
-        whole("batch_size", self.batch_size, 1, 1 << 20);
-        whole("world_size", self.world_size, 1, 1 << 20);
-        whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
-        whole("start_step", self.start_step, 0, 1 << 40);
-        whole("prefetch_batches", prefetch_batches, 1, 1024);
-        check_stall_warning(self.stall_warning_s, &mut problems);
+        let (prefetch, auto_prefetch) = prefetched(self.prefetch_batches);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
@@ -87,8 +90,8 @@ impl RowConfig {
             n_readers: 1,
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,
-            prefetch_batches: prefetch_batches as usize,
-            auto: Auto { workers: auto_workers, prefetch: self.prefetch_batches == Count::Auto },
+            prefetch_batches: prefetch as usize,
+            auto: Auto { workers: auto_workers, prefetch: auto_prefetch },
             // A batch is a record: to leave one out would be to train on other data.
             policy: Policy { skip_bad: false, ..Policy::default() },
         };
@@ -104,7 +107,7 @@ impl RowConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Count, *};
 
     #[test]
     fn all_problems_are_told_at_once() {

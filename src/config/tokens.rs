@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Count, PolicyConfig, STALL_WARNING_S, check_stall_warning, shown, workers};
+use super::{
+    PolicyConfig, prefetched, rank_problem,
+    table::{self, check, choices, config_struct, first, identity_word, kind_text, python_literal, value},
+    workers,
+};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, PackPlan},
-    engine::{AUTO_PREFETCH, Auto, Plan},
+    engine::{Auto, Plan},
     fields::DataType,
-    memory::RAW_CHANNEL_BYTES,
     order::{Groups, Order, Stride},
     transform::CropRule,
 };
@@ -16,83 +19,116 @@ use crate::{
 /// The most that the ids of a batch may take, bytes.
 const MAX_BATCH_BYTES: u64 = 8 << 30;
 
-/// Parameters of a loader of documents, in the order of its signature.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenConfig {
-    /// Rows of a batch.
-    pub batch_size: i64,
-    /// T, the inputs of a row.
-    pub seq_len: i64,
-    /// Documents that a packer holds before each pick.
-    pub buffer_size: i64,
-    /// Documents by which it is refilled at once.
-    pub tokenizer_batch_size: i64,
-    /// Threads that tokenise.
-    pub n_workers: Count,
-    /// This process, counted from 0.
-    pub rank: i64,
-    /// How many processes share each batch.
-    pub world_size: i64,
-    /// The number that all randomness comes from; none without it.
-    pub seed: Option<u64>,
-    /// Whether epochs follow one another without end.
-    pub infinite: bool,
-    /// `drop` or `carry`.
-    pub crop: String,
-    /// V, the packers; the world size if not given.
-    pub n_streams: Option<i64>,
-    /// `file` or `global`; if not given, what the files allow.
-    pub stride: Option<String>,
-    /// Documents that each draw of a packer chooses from; 0 and 1 keep their order. None: 0, and `buffer_size` with a seed.
-    pub shuffle_min_size: Option<i64>,
-    /// Whether a last batch with fewer rows is left out.
-    pub drop_last: bool,
-    /// `int64`, `int32` or `uint16`.
-    pub dtype: String,
-    /// `doc_ids`, `position_ids`, `cu_seqlens`, `documents`.
-    pub extras: Vec<String>,
-    /// Batches that are made ahead.
-    pub prefetch_batches: Count,
-    /// Documents between the I/O thread and the workers.
-    pub raw_channel_size: i64,
-    /// The most workers, if the loader may choose; the cores that the process may use if not given.
-    pub cpu_budget: Option<i64>,
-    /// Bytes of the documents between the I/O thread and the workers.
-    pub raw_channel_bytes: i64,
-    /// What becomes of documents that cannot be had.
-    pub policy: PolicyConfig,
-    /// Seconds of waiting for a batch after which a warning says which thread is waited for; none if not given.
-    pub stall_warning_s: Option<f64>,
+/// Hands the rows of the table of `forebay.TokenLoader` to a macro.
+macro_rules! token_parameters {
+    ($with:ident) => {
+        $crate::config::table::table! { $with
+        /// Parameters of a loader of documents, in the order of its signature.
+        #[derive(Debug, Clone, PartialEq)]
+        TokenConfig as "TokenLoader" {
+        /// A folder, a pattern, or files; read in the order of their paths, without those that end in `.tmp`.
+        parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
+        /// A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2, r50k_base, p50k_base, cl100k_base and
+        /// o200k_base are known by name, others need `pattern` and `special_tokens`), or a callable from a
+        /// text to its ids (slower: it holds the GIL), which needs `bos_id`.
+        tokenizer: Tokenizer, state(tokenizer), elsewhere(encoding, encoder, tokenizer_file, tokenize);
+        /// Rows of a batch on this rank.
+        batch_size: Int = 32, state(global_batch_size), range(1, 1 << 20),
+            elsewhere(batchsize, bs, batch, device_batch_size, micro_batch_size, B);
+        /// Inputs of a row.
+        seq_len: Int = 2048, state, range(1, 1 << 24),
+            elsewhere(seq_length, sequence_length, max_seq_len, max_length, block_size, context_length, T);
+        /// `"train"` or `"val"`. The last file is for validation, unless `val` names the files.
+        split: Text = "train", data, one_of("train", "val"), elsewhere(part, subset);
+        "*";
+        /// Names, paths or patterns of the files for validation. None: the last file.
+        val: Names = None, data, elsewhere(val_files, validation, valid, val_split);
+        /// Documents that a packer holds at least before each pick.
+        buffer_size: Int = 1000, state, range(1, 1 << 24), elsewhere(shuffle_buffer_size, packing_buffer);
+        /// Documents added per refill.
+        tokenizer_batch_size: Int = 128, state, range(1, 1 << 20), elsewhere(tokenize_batch_size);
+        /// Tokenising threads. `"auto"`: as many as the loop needs, at most `cpu_budget`.
+        n_workers: Count = 4, free, range(1, 1024),
+            elsewhere(num_workers, workers, tokenizer_threads, num_threads, n_threads, num_proc, n_jobs);
+        /// Number of this process among those that share each batch, from 0.
+        rank: Int = 0, free, elsewhere(shard_id, local_rank, ddp_rank, process_index, process_id, node_rank);
+        /// Number of all processes that share each batch of `batch_size * world_size` rows.
+        world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
+            elsewhere(num_replicas, num_shards, ddp_world_size, process_count, n_ranks, num_processes);
+        /// With a seed, row groups come in a new order each epoch and documents are mixed. None: storage
+        /// order.
+        seed: OptionalSeed = None, state, elsewhere(random_seed, random_state, generator, shuffle);
+        /// True: epoch after epoch without end. False: one pass per `iter()`, which ends when the remaining
+        /// documents fill no row; ranks may then differ by some batches. A pass without any batch raises
+        /// ConfigError; with several ranks it logs a warning.
+        infinite: Bool = true, state, elsewhere(repeat, resampled, endless, loop_forever);
+        /// The column of the documents.
+        text_column: Text = "text", state, elsewhere(text_field, content_field, text_key, column);
+        /// The rest of a cropped document: `"drop"` discards it; `"carry"` makes it a new document, with its
+        /// own BOS.
+        crop: Text = "drop", state, one_of("drop", "carry"), elsewhere(truncation, overflow, truncate);
+        /// Packers, each with its own row groups: a multiple of every world size of the run. None:
+        /// `world_size`.
+        n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams, n_packers);
+        /// Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all
+        /// files together. None: by file, unless a file has fewer row groups than there are packers.
+        stride: OptionalText = None, state, one_of("file", "global"), elsewhere(split_by);
+        /// Documents that each draw chooses from, if the rank has one packer; several packers share them.
+        /// None: `buffer_size` with a seed, else 0, which keeps their order.
+        shuffle_min_size: OptionalInt = None, state(shuffle_min_size), range(0, 1 << 24),
+            elsewhere(shuffle_buffer, shuffle_size);
+        /// Leaves out a short last batch.
+        drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
+        /// Type of inputs and targets: `"int64"`, `"int32"`, or `"uint16"` for at most 65536 ids.
+        dtype: Text = "int64", free, one_of("int64", "int32", "uint16"), elsewhere(torch_dtype, output_dtype);
+        /// More fields of a batch. `"doc_ids"`: int32 `[batch, seq_len]`, which document of its row an input
+        /// belongs to. `"position_ids"`: int32 `[batch, seq_len]`, its position in that document.
+        /// `"cu_seqlens"`: int32 `[n + 1]`, the starts of the documents in the concatenated rows.
+        /// `"documents"`: int64 `[n, 6]`, a row of the batch, a column from 0 to seq_len, shard, row group,
+        /// row in the shard, and first token there (1: from the beginning), for each part of a document.
+        extras: Texts = None, free, elsewhere(return_doc_ids, return_position_ids, fields);
+        /// Of a rank file that is not known by name: the regular expression whose matches are the pieces of a
+        /// text.
+        pattern: OptionalText = None, state(tokenizer), elsewhere(pat_str, regex, split_pattern);
+        /// Of a rank file that is not known by name: the ids of its special tokens, by text.
+        special_tokens: Ids = None, state(tokenizer), elsewhere(added_tokens);
+        /// The id that begins each document. None: that of `<|bos|>`, else of `<|endoftext|>`.
+        bos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
+            elsewhere(bos_token_id, bos, bos_token, eot_token);
+        /// Batches made ahead of the loop.
+        prefetch_batches: Count = 3, free, range(1, 1024),
+            elsewhere(prefetch, prefetch_factor, prefetch_size, num_prefetch);
+        /// Documents that may wait for the workers.
+        raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_documents);
+        /// Upper limit for `n_workers="auto"`. None: the cores that this process may use.
+        cpu_budget: OptionalInt = None, free, range(1, 1024), elsewhere(max_workers, max_cpus);
+        /// Bytes of the documents that may wait for the workers; one document is always admitted.
+        raw_channel_bytes: Int = 536_870_912, free, range(1, 1 << 40), elsewhere(read_ahead_bytes);
+        /// Policy for bad documents: `"skip"` leaves the document out without a substitute, `"raise"` raises
+        /// `DecodeError` at its position.
+        on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);
+        /// Policy for documents that the system fails to read, after retries: `"raise"` raises `OSError` at
+        /// the document's position, `"skip"` leaves it out like a bad one.
+        on_io_error: OnError = "raise", free, elsewhere(io_errors, read_errors);
+        /// How many different documents may fail on this rank before `DecodeError` is raised; see `Loader`.
+        /// None: no bound.
+        max_errors: OptionalMaxErrors = None, free, elsewhere(max_failures, error_limit);
+        /// How many consecutive documents may fail on this rank before `DecodeError` is raised. None: no
+        /// bound.
+        max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
+        /// Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
+        exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
+        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
+        /// says which thread it waits for. Changes no batch. None: never.
+        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
+        } }
+    };
 }
 
-impl Default for TokenConfig {
-    fn default() -> Self {
-        Self {
-            batch_size: 32,
-            seq_len: 2048,
-            buffer_size: 1000,
-            tokenizer_batch_size: 128,
-            n_workers: Count::Exactly(4),
-            rank: 0,
-            world_size: 1,
-            seed: None,
-            infinite: true,
-            crop: "drop".into(),
-            n_streams: None,
-            stride: None,
-            shuffle_min_size: None,
-            drop_last: false,
-            dtype: "int64".into(),
-            extras: Vec::new(),
-            prefetch_batches: Count::Exactly(3),
-            raw_channel_size: 256,
-            cpu_budget: None,
-            raw_channel_bytes: RAW_CHANNEL_BYTES as i64,
-            policy: PolicyConfig::default(),
-            stall_warning_s: STALL_WARNING_S,
-        }
-    }
-}
+#[cfg(feature = "python")]
+pub(crate) use token_parameters;
+
+token_parameters!(config_struct);
 
 impl TokenConfig {
     /// The window of each packer, as given or as it follows from the rest.
@@ -110,50 +146,32 @@ impl TokenConfig {
         bos: u32,
         n_vocab: Option<usize>,
     ) -> Result<(Plan, PackPlan)> {
-        let mut problems = Vec::new();
+        let mut problems = self.problems();
+        problems.extend(rank_problem(self.rank, self.world_size));
         let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
-        let mut whole = |name: &str, value: i64, from: i64, to: i64| {
-            if !(from..=to).contains(&value) {
-                problems.push(format!("{name} is {}, must be {from} to {to}", shown(value)));
-            }
+        let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
+        let crop = if self.crop == "carry" { CropRule::Carry } else { CropRule::Drop };
+        let id_type = match &*self.dtype {
+            "int32" => DataType::Int32,
+            "uint16" => DataType::Uint16,
+            _ => DataType::Int64,
         };
-        let prefetch_batches = match self.prefetch_batches {
-            Count::Auto => AUTO_PREFETCH[1] as i64,
-            Count::Exactly(n) => n,
-        };
-        whole("batch_size", self.batch_size, 1, 1 << 20);
-        whole("seq_len", self.seq_len, 1, 1 << 24);
-        whole("buffer_size", self.buffer_size, 1, 1 << 24);
-        whole("tokenizer_batch_size", self.tokenizer_batch_size, 1, 1 << 20);
-        whole("world_size", self.world_size, 1, 1 << 20);
-        whole("rank", self.rank, 0, (self.world_size - 1).clamp(0, 1 << 20));
-        whole("n_streams", self.n_streams.unwrap_or(1), 1, 1 << 20);
-        whole("shuffle_min_size", self.window(), 0, 1 << 24);
-        whole("prefetch_batches", prefetch_batches, 1, 1024);
-        whole("raw_channel_size", self.raw_channel_size, 1, 1 << 20);
-        whole("raw_channel_bytes", self.raw_channel_bytes, 1, 1 << 40);
-        check_stall_warning(self.stall_warning_s, &mut problems);
-        let mut one_of = |name: &str, value: &str, names: &[&str]| {
-            let found = names.iter().position(|name| *name == value);
-            if found.is_none() {
-                problems.push(format!("{name} is {value:?}, must be one of {}", names.join(", ")));
-            }
-            found.unwrap_or_default()
-        };
-        let crop = [CropRule::Drop, CropRule::Carry][one_of("crop", &self.crop, &["drop", "carry"])];
-        let id_type = [DataType::Int64, DataType::Int32, DataType::Uint16]
-            [one_of("dtype", &self.dtype, &["int64", "int32", "uint16"])];
         let stride = self
             .stride
             .as_deref()
-            .map(|stride| [Stride::File, Stride::Global][one_of("stride", stride, &["file", "global"])]);
+            .map(|stride| if stride == "global" { Stride::Global } else { Stride::File });
         let mut extras = Extras::default();
         for extra in &self.extras {
-            let Extras { doc_ids, position_ids, cu_seqlens, documents } = &mut extras;
-            let flags = [doc_ids, position_ids, cu_seqlens, documents];
-            let names = ["doc_ids", "position_ids", "cu_seqlens", "documents"];
-            let which = one_of("an entry of extras", extra, &names);
-            flags.into_iter().skip(which).take(1).for_each(|flag| *flag = true);
+            match &**extra {
+                "doc_ids" => extras.doc_ids = true,
+                "position_ids" => extras.position_ids = true,
+                "cu_seqlens" => extras.cu_seqlens = true,
+                "documents" => extras.documents = true,
+                _ => {
+                    let names = ["doc_ids", "position_ids", "cu_seqlens", "documents"];
+                    problems.extend(table::one_of("an entry of extras", extra, &names));
+                }
+            }
         }
         if let Some(n) = self.n_streams.filter(|&n| n >= 1 && self.world_size >= 1 && self.batch_size >= 1) {
             let global = self.batch_size.saturating_mul(self.world_size);
@@ -181,7 +199,13 @@ impl TokenConfig {
                 MAX_BATCH_BYTES >> 30
             ));
         }
-        let policy = self.policy.check(&mut problems);
+        let policy = PolicyConfig {
+            on_error: self.on_error.clone(),
+            on_io_error: self.on_io_error.clone(),
+            max_errors: self.max_errors,
+            max_consecutive_errors: self.max_consecutive_errors,
+        };
+        let policy = policy.check(&mut problems);
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
@@ -208,7 +232,7 @@ impl TokenConfig {
             channel_size: self.raw_channel_size as usize,
             channel_bytes: self.raw_channel_bytes as usize,
             prefetch_batches: prefetch_batches as usize,
-            auto: Auto { workers: auto_workers, prefetch: self.prefetch_batches == Count::Auto },
+            auto: Auto { workers: auto_workers, prefetch: auto_prefetch },
         };
         let pack = PackPlan {
             seq_len: self.seq_len as usize,
@@ -250,7 +274,7 @@ mod tests {
             "batch_size is 0, must be 1",
             "seq_len is -1",
             "rank is 3, must be 0 to 0",
-            "crop is \"cut\", must be one of drop, carry",
+            "crop is \"cut\", must be \"drop\" or \"carry\"",
             "dtype is \"int8\"",
             "extras is \"mask\"",
             "stride is \"row\"",

@@ -3,49 +3,44 @@
 use std::path::PathBuf;
 
 use pyo3::{
-    exceptions::PyTypeError,
+    IntoPyObjectExt,
     prelude::*,
     types::{PyBool, PyString},
 };
 
-use super::errors::to_python;
-use crate::{Error, ErrorKind, source::AllowPaths};
+use super::arguments::{Argument, Refused};
+use crate::source::AllowPaths;
 
-/// Which files rows may name, as given by the user.
-pub fn extract(given: Option<&Bound<'_, PyAny>>) -> PyResult<AllowPaths> {
-    let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(AllowPaths::BelowShard) };
-    if let Ok(any) = given.cast::<PyBool>() {
-        return Ok(if any.is_true() { AllowPaths::Any } else { AllowPaths::BelowShard });
-    }
-    let folders = match given.extract::<PathBuf>() {
-        Ok(folder) => vec![folder],
-        Err(_) if given.is_instance_of::<PyString>() => return Err(wrong_type()),
-        Err(_) => {
-            let folders = given.try_iter().map_err(|_| wrong_type())?;
-            folders.map(|folder| folder?.extract().map_err(|_| wrong_type())).collect::<PyResult<_>>()?
+impl Argument for AllowPaths {
+    const EXPECTED: &'static str = "True, a folder (str or os.PathLike), a sequence of folders";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if let Ok(any) = given.cast::<PyBool>() {
+            return Ok(if any.is_true() { Self::Any } else { Self::BelowShard });
         }
-    };
-    if folders.iter().any(|folder| folder.as_os_str().is_empty()) {
-        let message = "allow_paths is '', must be a folder; \".\" is the current one";
-        return Err(to_python(given.py(), &Error::new(ErrorKind::Config, message)));
-    }
-    Ok(if folders.is_empty() { AllowPaths::BelowShard } else { AllowPaths::Below(folders) })
-}
-
-fn wrong_type() -> PyErr {
-    PyTypeError::new_err(
-        "allow_paths must be None, True, a folder (str or os.PathLike) or a sequence of folders",
-    )
-}
-
-/// The same for Python.
-pub fn to_object<'py>(py: Python<'py>, allowed: &AllowPaths) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match allowed {
-        AllowPaths::BelowShard => py.None().into_bound(py),
-        AllowPaths::Any => PyBool::new(py, true).to_owned().into_any(),
-        AllowPaths::Below(folders) => {
-            let folders: Vec<_> = folders.iter().map(|folder| folder.as_os_str()).collect();
-            folders.into_pyobject(py)?
+        let folder = |folder: &Bound<'_, PyAny>| folder.extract::<PathBuf>().map_err(|_| Refused::Type);
+        let folders = match folder(given) {
+            Ok(folder) => vec![folder],
+            Err(_) if given.is_instance_of::<PyString>() => return Err(Refused::Type),
+            Err(_) => {
+                let folders = given.try_iter().map_err(|_| Refused::Type)?;
+                folders.map(|one| folder(&one?)).collect::<Result<_, _>>()?
+            }
+        };
+        if folders.iter().any(|folder| folder.as_os_str().is_empty()) {
+            problems.push(format!("{name} is '', must be a folder; \".\" is the current one"));
         }
-    })
+        Ok(if folders.is_empty() { Self::BelowShard } else { Self::Below(folders) })
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::BelowShard => Ok(py.None().into_bound(py)),
+            Self::Any => true.into_bound_py_any(py),
+            Self::Below(folders) => {
+                let folders: Vec<_> = folders.iter().map(|folder| folder.as_os_str()).collect();
+                folders.into_bound_py_any(py)
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 use pyo3::{prelude::*, types::PyList};
 
 use super::{
-    allow_paths,
+    arguments::argument,
     engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
     extract::int64,
@@ -79,7 +79,7 @@ impl _Check {
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
-            let allow_paths = allow_paths::extract(allow_paths)?;
+            let allow_paths = argument("allow_paths", allow_paths)?;
             // Labels are not read.
             let options = ArrowOptions {
                 audio_column,

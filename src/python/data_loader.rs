@@ -2,22 +2,27 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use pyo3::{IntoPyObjectExt, exceptions::PyTypeError, prelude::*, types::PyDict};
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
 use serde_json::{Map, Value};
 
 use super::{
     SLICE,
+    arguments::{Argument, Parameters, arguments, bind, entries, identity, signature, wrong_type},
     arrays::to_dict,
     dataset::_Dataset,
     engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
-    extract::{chosen, int64, n_workers, prefetch_batches},
     loader_base::{LoaderBase, Loads},
     logging, state,
 };
 use crate::{
-    Error, Result,
-    config::RowConfig,
+    Error, ErrorKind, Result,
+    config::{RowConfig, rows::row_parameters},
     dataset::Length,
     engine::{Engine, Position},
     seed::mix,
@@ -25,6 +30,9 @@ use crate::{
     tasks::{DatasetSource, DatasetTask, RowShare, Rows, SharedTask},
 };
 
+row_parameters!(arguments);
+
+#[doc = row_parameters!(signature)]
 /// Batches of a dataset, made ahead on threads, starting at any step.
 ///
 /// Iteration yields dicts of arrays by field. A field whose documents all have one shape is stacked,
@@ -47,25 +55,7 @@ use crate::{
 ///
 /// Parameters
 /// ----------
-/// dataset : AsyncDataset
-///     The dataset to read. A mixture without a block_size uses the global batch as its block, so that each
-///     batch has fixed counts.
-/// batch_size : int
-///     Rows of a batch on this rank.
-/// rank, world_size : int
-///     Number of this process, and of all processes that share each batch.
-/// start_step : int
-///     The first batch, counted across passes. If passes of a mixture differ in length they are counted one
-///     by one, up to 2**20 of them.
-/// prefetch_batches : int or "auto"
-///     Batches made ahead of the loop.
-/// n_workers : int or "auto"
-///     Threads that make batches.
-/// drop_last : bool
-///     Leaves out a short last batch.
-/// stall_warning_s : float, optional
-///     Seconds of waiting after which `next()` logs which thread it waits for; see `Loader`. None: never.
-///
+#[doc = row_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError
@@ -83,46 +73,30 @@ pub struct DataLoader {
     is_endless: bool,
     /// What the dataset is.
     text: String,
-    dataset: Py<PyAny>,
 }
 
 #[pymethods]
 impl DataLoader {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
-    #[pyo3(signature = (
-        dataset, batch_size, rank=0, world_size=1, start_step=0, prefetch_batches=4, *, n_workers=4, drop_last=false,
-        stall_warning_s=30.0
-    ))]
+    #[pyo3(signature = (*args, **kwargs), text_signature = None)]
     fn new(
         py: Python<'_>,
-        dataset: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = int64)] batch_size: i64,
-        #[pyo3(from_py_with = int64)] rank: i64,
-        #[pyo3(from_py_with = int64)] world_size: i64,
-        #[pyo3(from_py_with = int64)] start_step: i64,
-        #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
-        #[pyo3(from_py_with = n_workers)] n_workers: i64,
-        drop_last: bool,
-        stall_warning_s: Option<f64>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
-            let (prefetch_batches, n_workers) = (chosen(prefetch_batches), chosen(n_workers));
-            let config = RowConfig {
-                batch_size,
-                rank,
-                world_size,
-                start_step,
-                prefetch_batches,
-                n_workers,
-                drop_last,
-                stall_warning_s,
+            let (config, mut problems) = bind::<RowConfig>(args, kwargs)?;
+            let plans = config.check().map_err(|error| problems.push(error.message));
+            let (Ok((plan, share)), true) = (plans, problems.is_empty()) else {
+                return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
             };
-            let (plan, share) = config.check().map_err(raise)?;
+            let dataset = config.dataset.to_python(py)?;
             let not_one = || {
-                PyTypeError::new_err(
-                    "dataset must be an AsyncDataset of forebay.cache; derive yours from that class",
+                wrong_type(
+                    "dataset",
+                    &dataset,
+                    "an AsyncDataset of forebay.cache; derive yours from that class",
                 )
             };
             let native = dataset.call_method0("_native").map_err(|_| not_one())?;
@@ -147,15 +121,15 @@ impl DataLoader {
                 }
             };
             py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
+            let RowConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let loader = Self {
-                engine: EngineHandle::new(engine, config.stall_warning_s),
+                engine: EngineHandle::new(engine, stall_warning_s),
                 source,
                 task,
                 config,
                 share,
                 is_endless: length.is_endless(),
                 text,
-                dataset: dataset.clone().unbind(),
             };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
@@ -163,34 +137,15 @@ impl DataLoader {
 
     /// The dataset that the loader reads.
     #[getter]
-    fn dataset(&self, py: Python<'_>) -> Py<PyAny> {
-        self.dataset.clone_ref(py)
+    fn dataset<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.config.dataset.to_python(py)
     }
 
     /// Pickles dataset, parameters and state.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let RowConfig {
-            batch_size,
-            rank,
-            world_size,
-            start_step,
-            prefetch_batches,
-            n_workers,
-            drop_last,
-            stall_warning_s,
-        } = this.config;
-        let keywords = PyDict::new(py);
-        keywords.set_item("batch_size", batch_size)?;
-        keywords.set_item("rank", rank)?;
-        keywords.set_item("world_size", world_size)?;
-        keywords.set_item("start_step", start_step)?;
-        keywords.set_item("prefetch_batches", prefetch_batches)?;
-        keywords.set_item("n_workers", n_workers)?;
-        keywords.set_item("drop_last", drop_last)?;
-        keywords.set_item("stall_warning_s", stall_warning_s)?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
-        let arguments = (slf.get_type(), (this.dataset.bind(py),), keywords);
+        let arguments = (slf.get_type(), PyTuple::empty(py), this.config.keywords(py, None)?);
         (new, arguments, this.state(py)?).into_bound_py_any(py)
     }
 }
@@ -239,16 +194,13 @@ impl Loads for DataLoader {
 
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
         let length = self.rows(py)?;
-        let mut config = Map::new();
-        config.insert("dataset".into(), shortened(&self.text).into());
-        config.insert("global_batch_size".into(), self.share.global_batch().into());
-        config.insert("drop_last".into(), self.share.drop_last.into());
+        let facts = Facts { config: &self.config, share: &self.share, text: &self.text };
         let mut data = Map::new();
         let known = (length.is_final && !length.is_endless()).then_some(length.rows);
         data.insert("num_records".into(), known.into());
         Ok(Cow::Owned(Identity {
             kind: "forebay.cache.DataLoader",
-            config,
+            config: facts.entries(),
             data,
             share: Share { rank: 0, world_size: 1 },
         }))
@@ -291,6 +243,26 @@ impl DataLoader {
     fn rows(&self, py: Python<'_>) -> PyResult<Length> {
         self.engine.check_process()?;
         py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
+    }
+}
+
+/// What defines the batches of a loader of datasets.
+struct Facts<'a> {
+    config: &'a RowConfig,
+    share: &'a RowShare,
+    /// What the dataset is.
+    text: &'a str,
+}
+
+row_parameters!(identity);
+
+impl Facts<'_> {
+    fn dataset(&self) -> Option<Value> {
+        Some(shortened(self.text).into())
+    }
+
+    fn global_batch_size(&self) -> Option<Value> {
+        Some(self.share.global_batch().into())
     }
 }
 

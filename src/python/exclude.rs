@@ -1,43 +1,42 @@
 //! The values of `exclude`: row numbers, or the report of `forebay check`.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use pyo3::{IntoPyObjectExt, prelude::*};
 use serde_json::{Value, json};
 
-use super::extract::int64;
-use crate::{Error, ErrorKind, Result, error::shown, report, seed::mix, source::Shard};
+use super::arguments::{Argument, Refused};
+use crate::{Error, ErrorKind, Result, config::Exclude, error::shown, report, seed::mix, source::Shard};
 
-/// Rows to leave out, as given by the user.
-pub enum Exclude {
-    /// Row numbers over all files in the given order.
-    Rows(Vec<i64>),
-    /// A report, whose bad records are excluded.
-    Report(PathBuf),
+impl Argument for Exclude {
+    const EXPECTED: &'static str = "the path of a report by `forebay check`, or a sequence of row numbers";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if let Ok(path) = given.extract() {
+            return Ok(Self::Report(path));
+        }
+        let rows = given.try_iter().map_err(|_| Refused::Type)?;
+        let rows = rows.map(|row| i64::read(name, &row?, problems));
+        Ok(Self::Rows(rows.collect::<Result<_, _>>()?))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Rows(rows) if rows.is_empty() => Ok(py.None().into_bound(py)),
+            Self::Rows(rows) => rows.into_bound_py_any(py),
+            Self::Report(path) => path.into_bound_py_any(py),
+        }
+    }
 }
 
 impl Exclude {
-    /// A path, or a sequence of row numbers; None for nothing.
-    pub fn extract(exclude: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(exclude) = exclude else { return Ok(Self::Rows(Vec::new())) };
-        if let Ok(path) = exclude.extract() {
-            return Ok(Self::Report(path));
-        }
-        let rows = exclude.try_iter().map_err(|_| {
-            PyTypeError::new_err(
-                "exclude must be the path of a report by `forebay check`, or a sequence of row numbers",
-            )
-        })?;
-        Ok(Self::Rows(rows.map(|row| int64(&row?)).collect::<PyResult<_>>()?))
-    }
-
     /// The rows, in rising order, each once.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards.
-    pub fn rows(self, shards: &[Shard]) -> Result<Arc<[u64]>> {
+    pub fn rows(&self, shards: &[Shard]) -> Result<Arc<[u64]>> {
         let mut rows = match self {
-            Self::Report(path) => report::bad_rows(&path, shards)?,
+            Self::Report(path) => report::bad_rows(path, shards)?,
             Self::Rows(rows) => {
                 let n_rows = shards.last().map_or(0, |shard| shard.first_row + shard.n_rows);
                 let known = |&row: &i64| {

@@ -15,29 +15,30 @@ use pyo3::{
 };
 
 use super::{
-    allow_paths,
+    arguments::{Parameters, arguments, bind, entries, preset, signature},
     arrays::to_dict as batch_dict,
     engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
-    exclude::Exclude,
-    extract::{chosen, int64, int128, max_errors, n_workers, optional_int64, prefetch_batches},
+    extract::int64,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, Loads},
     logging,
-    parameters::{batch_number, preset, to_dict},
-    sources::Sources,
-    state,
+    parameters::batch_number,
+    state::Facts,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{MixtureConfig, PolicyConfig, shown},
-    engine::{Engine, MaxErrors, closed},
+    config::{Exclude, Sources, loader::loader_parameters, shown},
+    engine::{Engine, closed},
     fields::{Columns, Field},
     source::{ArrowOptions, Recordings},
     state::Identity,
     tasks::{AudioPlan, AudioTask, Outputs},
 };
 
+loader_parameters!(arguments);
+
+#[doc = loader_parameters!(signature)]
 /// Shuffled log-mel batches of the recordings in Arrow shards.
 ///
 /// `n_readers` threads read records, `n_workers` threads decode a crop of each and compute its spectrogram,
@@ -52,125 +53,7 @@ use crate::{
 ///
 /// Parameters
 /// ----------
-/// arrow_files : path, sequence of paths, or dict of names and paths
-///     Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
-///     `.parquet`; all of one kind, in a fixed order: `sorted(Path(...).glob(...))`, not a set or an
-///     iterator. Or a folder written by `save_to_disk`. A dict names sources that are mixed by `weights`.
-/// seed : int
-///     Seed of all random decisions, 0 to 2**64 - 1.
-/// batch_size : int
-///     Examples per batch; the last batch of a finite pass may be shorter.
-/// shuffle_buffer_size : int
-///     Decoded examples held; affects memory and speed, never batches. 4 * n_mels * n_frames bytes each, half
-///     of that with a 16-bit `dtype`.
-/// shuffle_min_size : int
-///     Number of examples that every draw chooses from; more mixes rows better. 0 keeps the reading order.
-/// sample_rate, clip_seconds : int, float
-///     Rate (Hz) and length of the clips; recordings are resampled, cut or padded with zeros.
-/// n_mels, n_fft, hop_length : int
-///     Mel bands, samples per Fourier transform, samples between frames.
-/// n_workers : int or "auto"
-///     Decoding threads; those beyond the number of cores stay parked while all cores are busy. `"auto"`
-///     begins with two, wakes more while `next()` waits for them and cores are free, and parks some while
-///     batches pile up; never more than `cpu_budget`.
-/// raw_channel_size : int
-///     Records read ahead that may wait for a worker.
-/// infinite : bool
-///     True: epoch after epoch without end, bad records replaced. False: one pass per `iter()`, bad records
-///     left out. A batch in which all records are bad is left out too; with several ranks, which must take
-///     the same number of steps, it is returned without rows.
-/// augment : bool
-///     True: random crops (short recordings are padded with zeros at the end). False: center crops (zeros on
-///     both sides).
-/// order : str, optional
-///     `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed within
-///     `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per row), `"era"`
-///     (the same within each `era_length` rows). None: sequential if finite with `shuffle_min_size=0`, global
-///     for a mixture, else window.
-/// rank, world_size : int
-///     Number of this process, and of all processes that share each batch of `batch_size * world_size` rows.
-///     Their parts, side by side, are the batch that one process would have made (`"window"`: of the same
-///     state, with `n_streams` set at the first start).
-/// n_streams : int, optional
-///     For `"window"`: a multiple of every world size of the run. None: `world_size`.
-/// drop_last : bool
-///     Leaves out a short last batch.
-/// era_length : int
-///     Rows of an era.
-/// weights : dict, or list of (batch, dict), optional
-///     Share of each source in a mixture, optionally with the batch from which it holds. None: by size of the
-///     sources.
-/// mixture_block : int, optional
-///     Examples over which the weights hold exactly. None: `batch_size * world_size`.
-/// stop : str, optional
-///     When a finite mixture stops: `"first_exhausted"` (default; its first source is exhausted) or
-///     `"all_exhausted"`; an infinite one has `"restart"`.
-/// n_readers : int
-///     I/O threads, one read in flight each: single records in scattered orders and at the start, else blocks
-///     of 4 MiB, at most 16 ahead. Waiting threads cost little. 1 disables read-ahead.
-/// prefetch_batches : int or "auto"
-///     Batches made ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8, one more
-///     whenever `next()` had to wait although batches had piled up.
-/// cpu_budget : int, optional
-///     Upper limit for `n_workers="auto"`. None: the cores that this process may use.
-/// memory_budget : int, optional
-///     Upper limit of the bytes that the loader may hold. A configuration that may hold more raises
-///     ConfigError with its parts. `"auto"` numbers and `raw_channel_bytes=None` are chosen to fit. None: no
-///     limit.
-/// raw_channel_bytes : int, optional
-///     Bytes of the records that may wait for a worker; records above 4 MiB count from before they are read
-///     until a worker has processed them. One record is always admitted, of any size. None: 512 MiB, or less
-///     within a `memory_budget`.
-/// max_record_bytes : int
-///     Upper limit of a record's bytes: a larger one is a bad record (`too_large`), and its bytes are not
-///     read.
-/// max_decoded_seconds : float
-///     Upper limit of a recording's seconds: a longer one is a bad record (`too_large`), and its samples are
-///     not decoded.
-/// dtype : str
-///     Type of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`; the last two are rounded to
-///     nearest even and take half the memory. Values lie between -23.03 (the floor) and about 20, so float16
-///     is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16, so its bits come as
-///     uint16. `forebay.torch` and `forebay.jax` convert them; otherwise
-///     `torch.from_numpy(a).view(torch.bfloat16)` or `a.view(ml_dtypes.bfloat16)` reinterpret the same
-///     memory.
-/// layout : str
-///     `"mel"`: `[batch, n_mels, n_frames]`; `"time"`: `[batch, n_frames, n_mels]`.
-/// n_frames : int, optional
-///     Frames of every spectrogram: longer clips are cut at the end, shorter ones padded with silence,
-///     log(1e-10). None: `1 + clip_samples // hop_length` (odd `n_fft`: `1 + (clip_samples - 1) //
-///     hop_length`).
-/// audio_column, label_column : str, optional
-///     Names of the columns. None: the schema's Audio feature or `audio`, and `label`.
-/// mmap : bool
-///     Maps the files into memory, so that records are not copied: for local disks. A file that is truncated
-///     while it is mapped may end the process (SIGBUS); replacing it by a rename is safe. Compressed shards
-///     are still read, not mapped.
-/// allow_paths : bool, path or sequence of paths, optional
-///     Which files may be named by rows that hold a path instead of bytes. None or False: files below the
-///     folder of their shard. One or more folders: also files below these, such as the download cache that a
-///     dataset was made from. True: any file that this process may open, for trusted shards. Symbolic links
-///     and `..` are resolved first. A row with another path is a bad record (`unreadable`). Not part of the
-///     state.
-/// on_error : str
-///     Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
-///     (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
-/// on_io_error : str
-///     Policy for records that the system fails to read, after retries: `"raise"` raises `OSError` at the
-///     record's position; `"skip"` handles it like a bad record, and the state lists the lost records.
-/// max_errors : int or float, optional
-///     How many different records may fail on this rank before `DecodeError` is raised; a float is a share of
-///     all records, between 0 and 1. None: no bound.
-/// max_consecutive_errors : int, optional
-///     How many consecutive positions of this rank may have failed records. None: no bound.
-/// exclude : path or sequence of int, optional
-///     Rows that are never read, and are left out or replaced like bad ones without counting as errors: the
-///     path of a report by `forebay check`, or row numbers over all files. No position moves. For few rows
-///     only: each position in an infinite stream has 16 substitutes.
-/// stall_warning_s : float, optional
-///     When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
-///     says which thread it waits for. Changes no batch. None: never.
-///
+#[doc = loader_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError
@@ -190,159 +73,58 @@ pub struct Loader {
     identity: Identity,
     shape: [usize; 2],
     fields: Arc<[Field]>,
-    sources: Sources,
-    columns: [Option<String>; 2],
-    exclude: Arc<[u64]>,
 }
 
 #[pymethods]
 impl Loader {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
-    #[pyo3(signature = (
-        arrow_files, seed=0, batch_size=64, shuffle_buffer_size=10000, shuffle_min_size=8000, sample_rate=32000,
-        clip_seconds=5.0, n_mels=128, n_fft=1024, hop_length=320, n_workers=8, raw_channel_size=256, infinite=true,
-        augment=true, *, order=None, rank=0, world_size=1, n_streams=None, drop_last=false, era_length=8192, weights=None,
-        mixture_block=None, stop=None, n_readers=32, prefetch_batches=3, cpu_budget=None,
-        memory_budget=None, raw_channel_bytes=None, max_record_bytes=1073741824, max_decoded_seconds=86400.0, dtype="float32",
-        layout="mel", n_frames=None, audio_column=None, label_column=None, mmap=false, allow_paths=None, on_error="skip", on_io_error="raise",
-        max_errors=None, max_consecutive_errors=None, exclude=None, stall_warning_s=30.0
-    ))]
+    #[pyo3(signature = (*args, **kwargs), text_signature = None)]
     fn new(
         py: Python<'_>,
-        arrow_files: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = int128)] seed: i128,
-        #[pyo3(from_py_with = int64)] batch_size: i64,
-        #[pyo3(from_py_with = int64)] shuffle_buffer_size: i64,
-        #[pyo3(from_py_with = int64)] shuffle_min_size: i64,
-        #[pyo3(from_py_with = int64)] sample_rate: i64,
-        clip_seconds: f64,
-        #[pyo3(from_py_with = int64)] n_mels: i64,
-        #[pyo3(from_py_with = int64)] n_fft: i64,
-        #[pyo3(from_py_with = int64)] hop_length: i64,
-        #[pyo3(from_py_with = n_workers)] n_workers: i64,
-        #[pyo3(from_py_with = int64)] raw_channel_size: i64,
-        infinite: bool,
-        augment: bool,
-        order: Option<String>,
-        #[pyo3(from_py_with = int64)] rank: i64,
-        #[pyo3(from_py_with = int64)] world_size: i64,
-        #[pyo3(from_py_with = optional_int64)] n_streams: Option<i64>,
-        drop_last: bool,
-        #[pyo3(from_py_with = int64)] era_length: i64,
-        weights: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = optional_int64)] mixture_block: Option<i64>,
-        stop: Option<String>,
-        #[pyo3(from_py_with = int64)] n_readers: i64,
-        #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
-        #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
-        #[pyo3(from_py_with = optional_int64)] memory_budget: Option<i64>,
-        #[pyo3(from_py_with = optional_int64)] raw_channel_bytes: Option<i64>,
-        #[pyo3(from_py_with = int64)] max_record_bytes: i64,
-        max_decoded_seconds: f64,
-        dtype: &str,
-        layout: &str,
-        #[pyo3(from_py_with = optional_int64)] n_frames: Option<i64>,
-        audio_column: Option<String>,
-        label_column: Option<String>,
-        mmap: bool,
-        allow_paths: Option<&Bound<'_, PyAny>>,
-        on_error: &str,
-        on_io_error: &str,
-        #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
-        #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
-        exclude: Option<&Bound<'_, PyAny>>,
-        stall_warning_s: Option<f64>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
-            let sources = Sources::extract(arrow_files)?;
-            let stages = sources.stages(weights)?;
-            let mixture = sources.names.is_some().then(|| MixtureConfig {
-                stages,
-                block: mixture_block,
-                stop: stop.clone(),
-            });
-            let seed_in_range = u64::try_from(seed);
-            let config = LoaderConfig {
-                seed: seed_in_range.unwrap_or_default(),
-                batch_size,
-                shuffle_buffer_size,
-                shuffle_min_size,
-                sample_rate,
-                clip_seconds,
-                n_mels,
-                n_fft,
-                hop_length,
-                n_workers: chosen(n_workers),
-                raw_channel_size,
-                infinite,
-                augment,
-                order,
-                era_length,
-                rank,
-                world_size,
-                n_streams,
-                drop_last,
-                n_readers,
-                mmap,
-                allow_paths: allow_paths::extract(allow_paths)?,
-                prefetch_batches: chosen(prefetch_batches),
-                cpu_budget,
-                memory_budget,
-                raw_channel_bytes,
-                max_record_bytes,
-                max_decoded_seconds,
-                dtype: dtype.to_owned(),
-                layout: layout.to_owned(),
-                n_frames,
-                mixture,
-                policy: PolicyConfig {
-                    on_error: on_error.to_owned(),
-                    on_io_error: on_io_error.to_owned(),
-                    max_errors,
-                    max_consecutive_errors,
-                },
-                stall_warning_s,
-            };
-            let exclude = Exclude::extract(exclude)?;
-            let mut problems = Vec::new();
-            if sources.groups.iter().all(Vec::is_empty) {
+            let (mut config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
+            let Sources { names, groups } = &config.arrow_files;
+            if groups.iter().all(Vec::is_empty) {
                 problems.push("arrow_files is empty, must name at least one shard".to_owned());
             }
-            if let Some(at) = sources.groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
+            if let Some(at) = groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
                 problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
             }
-            if sources.names.is_none() && (mixture_block.is_some() || stop.is_some()) {
+            if names.is_none() && !config.weights.0.is_empty() {
+                return Err(PyTypeError::new_err(
+                    "weights need sources to weigh: give arrow_files as a dict of names and files",
+                ));
+            }
+            if names.is_none() && (config.mixture_block.is_some() || config.stop.is_some()) {
                 problems.push(
                     "mixture_block and stop need sources to mix: give arrow_files as a dict".to_owned(),
                 );
-            }
-            if seed_in_range.is_err() {
-                let beyond = [i128::MIN, i128::MAX].contains(&seed);
-                let seed = if beyond { "beyond int128".to_owned() } else { seed.to_string() };
-                problems.push(format!("seed is {seed}, must be 0 to {}", u64::MAX));
             }
             let plans = config.check().map_err(|error| problems.push(error.message));
             let (Ok((mut plan, audio)), true) = (plans, problems.is_empty()) else {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
             let raise = |error: Error| to_python(py, &error);
-            let columns =
-                [audio_column.as_deref(), label_column.as_deref()].map(|name| name.map(str::to_owned));
             let options = ArrowOptions {
-                audio_column,
-                label_column,
-                mmap,
+                audio_column: config.audio_column.clone(),
+                label_column: config.label_column.clone(),
+                mmap: config.mmap,
                 max_record_bytes: config.max_record_bytes as u64,
                 allow_paths: config.allow_paths.clone(),
                 ..ArrowOptions::default()
             };
-            let (task, source) = open(py, audio.clone(), sources.groups.clone(), options)?;
+            let (task, source) = open(py, audio.clone(), config.arrow_files.groups.clone(), options)?;
             config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
-            plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
-            let exclude = plan.policy.exclude.clone();
+            let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
+            config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
+            let identity =
+                Facts { config: &config, audio: &audio, source: &source, exclude: &exclude }.identity();
+            plan.policy.exclude = exclude;
             let starts = source.group_starts();
-            let starts = sources.names.is_some().then_some(&*starts);
+            let starts = config.arrow_files.names.is_some().then_some(&*starts);
             let task = task.with_outputs(Outputs::new(&source.fields(), starts));
             let (shape, fields, source) = (task.shape(), task.fields().clone(), Arc::new(source));
             if let Some(mixture) = &mut plan.mixture {
@@ -355,23 +137,9 @@ impl Loader {
                     _ => error,
                 })
             })?;
-            let loader = Self {
-                engine: EngineHandle::new(engine, config.stall_warning_s),
-                identity: state::identity(
-                    &config,
-                    &audio,
-                    columns.each_ref().map(Option::as_deref),
-                    &source,
-                    &exclude,
-                ),
-                exclude,
-                config,
-                shape,
-                fields,
-                sources,
-                columns,
-                source,
-            };
+            let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
+            let engine = EngineHandle::new(engine, stall_warning_s);
+            let loader = Self { engine, identity, config, shape, fields, source };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -426,7 +194,7 @@ impl Loader {
     /// The names of the sources of a mixture, by the numbers in a batch's `source`; None for a single one.
     #[getter]
     fn source_names(&self) -> Option<Vec<String>> {
-        self.sources.names.clone()
+        self.config.arrow_files.names.clone()
     }
 
     /// The fields that hold the bits of bfloat16, which numpy does not have, as uint16.
@@ -489,13 +257,7 @@ impl Loader {
     /// Pickles configuration and state; the copy reads the same paths and resumes at this loader's position.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let keywords = to_dict(py, &this.config)?;
-        this.sources.add_to(&keywords, this.config.mixture.as_ref())?;
-        let [audio_column, label_column] = &this.columns;
-        keywords.set_item("audio_column", audio_column)?;
-        keywords.set_item("label_column", label_column)?;
-        keywords.set_item("allow_paths", allow_paths::to_object(py, &this.config.allow_paths)?)?;
-        keywords.set_item("exclude", (!this.exclude.is_empty()).then_some(&*this.exclude))?;
+        let keywords = this.config.keywords(py, None)?;
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), PyTuple::empty(py), keywords);
         (new, arguments, this.state(py)?).into_bound_py_any(py)

@@ -5,6 +5,7 @@
 //! while it holds the GIL.
 
 mod allow_paths;
+pub(crate) mod arguments;
 mod arrays;
 mod fair_lock;
 mod batches;
@@ -90,16 +91,6 @@ fn _cores() -> usize {
     engine::cores()
 }
 
-/// The defaults of `Loader` and of its eval preset in the core: a test compares them with the signature.
-#[pyfunction]
-fn _presets(py: Python<'_>) -> PyResult<(Bound<'_, pyo3::types::PyDict>, Bound<'_, pyo3::types::PyDict>)> {
-    use crate::LoaderConfig;
-    Ok((
-        parameters::positional(py, &LoaderConfig::train())?,
-        parameters::positional(py, &LoaderConfig::eval())?,
-    ))
-}
-
 /// The Rust core of forebay.
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -128,7 +119,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     #[cfg(debug_assertions)]
     inject::add(module)?;
     module.add_function(wrap_pyfunction!(_cores, module)?)?;
-    module.add_function(wrap_pyfunction!(_presets, module)?)?;
+    module.add_function(wrap_pyfunction!(arguments::_parameters, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;
     module.add_class::<parquet::_ParquetText>()?;

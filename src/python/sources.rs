@@ -9,89 +9,61 @@ use pyo3::{
     types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMapping, PySet},
 };
 
-use super::{
-    errors::to_python,
-    extract::{int64, named},
-};
-use crate::{Error, ErrorKind, config::MixtureConfig};
+use super::arguments::{Argument, Refused, wrong_type};
+use crate::config::{Sources, Weights};
 
-/// Groups of files; with names if they are to be mixed.
-pub struct Sources {
-    /// In the order given.
-    pub names: Option<Vec<String>>,
-    /// One for each source.
-    pub groups: Vec<Vec<PathBuf>>,
-}
+impl Argument for Sources {
+    const EXPECTED: &'static str =
+        "a path (str or os.PathLike) or a sequence of paths, or a dict of them by source";
 
-/// Weights of the sources, from which batch on.
-pub type Stages = Vec<(i64, Vec<f64>)>;
-
-impl Sources {
-    /// A path, a sequence of paths, or a dict of either.
-    pub fn extract(files: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let Ok(mapping) = files.cast::<PyMapping>() else {
-            return Ok(Self { names: None, groups: vec![paths("arrow_files", files)?] });
+    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        let Ok(mapping) = given.cast::<PyMapping>() else {
+            return Ok(Self { names: None, groups: vec![paths(name, given)?] });
         };
         let (mut names, mut groups) = (Vec::new(), Vec::new());
         for item in mapping.items()? {
-            let (name, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-            names.push(named(files.py(), "arrow_files", name.extract())?);
-            groups.push(paths(&format!("arrow_files[{}]", name.repr()?), &files)?);
+            let (source, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+            names.push(source_name(name, &source)?);
+            groups.push(paths(&format!("{name}[{}]", source.repr()?), &files)?);
         }
         Ok(Self { names: Some(names), groups })
     }
 
-    /// Weights by name, or pairs of a batch and weights by name; without weights, the sizes of the sources.
-    pub fn stages(&self, weights: Option<&Bound<'_, PyAny>>) -> PyResult<Stages> {
-        let Some(weights) = weights else { return Ok(Vec::new()) };
-        let Some(names) = &self.names else {
-            return Err(PyTypeError::new_err(
-                "weights need sources to weigh: give arrow_files as a dict of names and files",
-            ));
-        };
-        if let Ok(by_source) = weights.cast::<PyMapping>() {
-            return Ok(vec![(0, by_name(names, by_source)?)]);
-        }
-        let expected = || {
-            PyTypeError::new_err(
-                "weights must be a dict of names and numbers, or a list of (batch, dict) with the batch from which each holds",
-            )
-        };
-        let stages = weights.try_iter().map_err(|_| expected())?;
-        stages
-            .map(|stage| {
-                let [from, weights] = pair(&stage?).ok_or_else(expected)?;
-                Ok((
-                    named(from.py(), "weights", int64(&from))?,
-                    by_name(names, weights.cast().map_err(|_| expected())?)?,
-                ))
-            })
-            .collect()
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(names) = &self.names else { return self.groups.concat().into_bound_py_any(py) };
+        let dict = PyDict::new(py);
+        names.iter().zip(&self.groups).try_for_each(|(name, group)| dict.set_item(name, group))?;
+        Ok(dict.into_any())
     }
 }
 
-impl Sources {
-    /// Adds the arguments `arrow_files`, `weights` and the others of a mixture.
-    pub fn add_to(&self, keywords: &Bound<'_, PyDict>, mixture: Option<&MixtureConfig>) -> PyResult<()> {
-        let py = keywords.py();
-        let (Some(names), Some(MixtureConfig { stages, block, stop })) = (&self.names, mixture) else {
-            return keywords.set_item("arrow_files", self.groups.concat());
-        };
-        let named = |values: Vec<Bound<'_, PyAny>>| -> PyResult<_> {
+impl Argument for Weights {
+    const EXPECTED: &'static str =
+        "a dict of names and numbers, or a list of (batch, dict) with the batch from which each holds";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if let Ok(by_source) = given.cast::<PyMapping>() {
+            return Ok(Self(vec![(0, by_name(name, by_source)?)]));
+        }
+        let mut stages = Vec::new();
+        for stage in given.try_iter().map_err(|_| Refused::Type)? {
+            let [from, weights] = pair(&stage?).ok_or(Refused::Type)?;
+            let from = i64::read(name, &from, problems)?;
+            stages.push((from, by_name(name, weights.cast().map_err(|_| Refused::Type)?)?));
+        }
+        Ok(Self(stages))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.0.is_empty() {
+            return Ok(py.None().into_bound(py));
+        }
+        let stages = self.0.iter().map(|(from, weights)| {
             let dict = PyDict::new(py);
-            names.iter().zip(values).try_for_each(|(name, value)| dict.set_item(name, value))?;
-            Ok(dict)
-        };
-        let groups: PyResult<_> = self.groups.iter().map(|group| group.into_bound_py_any(py)).collect();
-        keywords.set_item("arrow_files", named(groups?)?)?;
-        let stages = stages.iter().map(|(from, weights)| {
-            let weights: PyResult<_> = weights.iter().map(|weight| weight.into_bound_py_any(py)).collect();
-            Ok((*from, named(weights?)?))
+            weights.iter().try_for_each(|(name, weight)| dict.set_item(name, weight))?;
+            Ok((*from, dict))
         });
-        let stages = stages.collect::<PyResult<Vec<_>>>()?;
-        keywords.set_item("weights", (!stages.is_empty()).then_some(stages))?;
-        keywords.set_item("mixture_block", block)?;
-        keywords.set_item("stop", stop)
+        stages.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
     }
 }
 
@@ -101,26 +73,22 @@ pub fn pair<'py>(object: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
     items.try_into().ok()
 }
 
-fn by_name(names: &[String], weights: &Bound<'_, PyMapping>) -> PyResult<Vec<f64>> {
-    let refused = |message| to_python(weights.py(), &Error::new(ErrorKind::Config, message));
-    if let Some(stranger) =
-        weights.keys()?.iter().find(|key| !names.iter().any(|name| key.eq(name).unwrap_or(false)))
-    {
-        return Err(refused(format!(
-            "weights name {}, which is no source; the sources are {}",
-            stranger.repr()?,
-            names.join(", ")
-        )));
+/// The name of a source, in the value of the parameter `parameter`.
+fn source_name(parameter: &str, source: &Bound<'_, PyAny>) -> PyResult<String> {
+    source.extract().map_err(|_| wrong_type(&format!("a source in {parameter}"), source, "a str"))
+}
+
+/// A dict of names and numbers.
+fn by_name(parameter: &str, weights: &Bound<'_, PyMapping>) -> Result<Vec<(String, f64)>, Refused> {
+    let mut found = Vec::new();
+    for item in weights.items()? {
+        let (source, weight): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        let name = format!("{parameter}[{}]", source.repr()?);
+        let number = f64::read(&name, &weight, &mut Vec::new());
+        let weight = number.map_err(|refused| refused.raised(&name, &weight, f64::EXPECTED))?;
+        found.push((source_name(parameter, &source)?, weight));
     }
-    names
-        .iter()
-        .map(|name| {
-            if weights.contains(name)? {
-                return named(weights.py(), "weights", weights.get_item(name)?.extract());
-            }
-            Err(refused(format!("weights lack the source {name:?}; give 0 to leave it out")))
-        })
-        .collect()
+    Ok(found)
 }
 
 /// One path, or a sequence of paths; `name` is the parameter.
@@ -128,15 +96,7 @@ fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     if let Ok(path) = files.extract() {
         return Ok(vec![path]);
     }
-    let wrong = |name: &str, found: &Bound<'_, PyAny>| {
-        let found = found.get_type();
-        let expected =
-            "must be a path (str or os.PathLike) or a sequence of paths, or a dict of them by source";
-        PyTypeError::new_err(match found.name() {
-            Ok(found) => format!("{name} {expected}, not {found}"),
-            Err(_) => format!("{name} {expected}, not {found}"),
-        })
-    };
+    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, Sources::EXPECTED);
     if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
         return Err(wrong(name, files));
     }

@@ -9,75 +9,91 @@ use pyo3::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{exclude, extract::int64, sources::pair};
+use super::{arguments::identity, exclude, extract::int64, sources::pair};
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
+    config::loader::loader_parameters,
     seed::mix,
     source::Recordings,
     state::{Identity, Share},
     tasks::AudioPlan,
 };
 
-/// The parameters that define the batches of a loader of recordings.
-pub fn identity(
-    config: &LoaderConfig,
-    audio: &AudioPlan,
-    columns: [Option<&str>; 2],
-    source: &Recordings,
-    exclude: &[u64],
-) -> Identity {
-    let resolved = config.resolved_order().map(|order| order.name()).unwrap_or_default();
-    let mut parameters = Map::new();
-    let mut put = |name: &str, value: Value| {
-        parameters.insert(name.to_owned(), value);
-    };
-    put("order", resolved.into());
-    put("global_batch_size", (config.batch_size * config.world_size).into());
-    if resolved == "window" {
-        put("shuffle_min_size", config.shuffle_min_size.max(1).into());
+/// What defines the batches of a loader of recordings.
+pub struct Facts<'a> {
+    pub config: &'a LoaderConfig,
+    pub audio: &'a AudioPlan,
+    pub source: &'a Recordings,
+    pub exclude: &'a [u64],
+}
+
+loader_parameters!(identity);
+
+impl Facts<'_> {
+    /// The identity of the loader.
+    pub fn identity(&self) -> Identity {
+        let Self { config, source, .. } = self;
+        let mut data = Map::new();
+        data.insert("num_shards".into(), source.shards().len().into());
+        data.insert("num_records".into(), source.n_rows().into());
+        data.insert("fingerprint".into(), hex(source.fingerprint()));
+        let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+        Identity { kind: "forebay.Loader", config: self.entries(), data, share }
     }
-    if resolved == "era" {
-        put("era_length", config.era_length.into());
+
+    fn order_name(&self) -> &'static str {
+        self.config.resolved_order().map(|order| order.name()).unwrap_or_default()
     }
-    if let Some(mixture) = &config.mixture {
-        // Weights may be many, so a hash of their shares tells whether they are the same.
+
+    fn order(&self) -> Option<Value> {
+        Some(self.order_name().into())
+    }
+
+    fn global_batch_size(&self) -> Option<Value> {
+        Some(self.config.global_batch_size().into())
+    }
+
+    fn shuffle_min_size(&self) -> Option<Value> {
+        (self.order_name() == "window").then(|| self.config.shuffle_min_size.max(1).into())
+    }
+
+    fn era_length(&self) -> Option<Value> {
+        (self.order_name() == "era").then(|| self.config.era_length.into())
+    }
+
+    /// A hash of the shares of the sources, since weights may be many.
+    fn weights(&self) -> Option<Value> {
         let shares = |weights: &[f64]| -> Vec<f64> {
             let sum: f64 = weights.iter().sum();
             weights.iter().map(|weight| (weight / sum * 1e9).round()).collect()
         };
-        let stages: Vec<_> = mixture.stages.iter().map(|(from, weights)| (from, shares(weights))).collect();
-        put("weights", digest(&format!("{stages:?}")));
-        put("source_sizes", digest(&format!("{:?}", source.group_starts())));
-        put("mixture_block", mixture.block.unwrap_or(config.batch_size * config.world_size).into());
-        let stop = if config.infinite { "restart" } else { "first_exhausted" };
-        put("stop", mixture.stop.as_deref().unwrap_or(stop).into());
+        let names = self.config.arrow_files.names.as_ref()?;
+        let stages = self.config.weights.of(names, &mut Vec::new());
+        let stages: Vec<_> = stages.iter().map(|(from, weights)| (from, shares(weights))).collect();
+        Some(digest(&format!("{stages:?}")))
     }
-    for (name, column) in ["audio_column", "label_column"].into_iter().zip(columns) {
-        put(name, column.into());
+
+    fn source_sizes(&self) -> Option<Value> {
+        self.config.is_mixture().then(|| digest(&format!("{:?}", self.source.group_starts())))
     }
-    put("seed", config.seed.into());
-    put("infinite", config.infinite.into());
-    put("augment", config.augment.into());
-    put("drop_last", config.drop_last.into());
-    put("sample_rate", config.sample_rate.into());
-    put("clip_seconds", config.clip_seconds.into());
-    put("n_mels", config.n_mels.into());
-    put("n_fft", config.n_fft.into());
-    put("hop_length", config.hop_length.into());
-    put("max_record_bytes", config.max_record_bytes.into());
-    put("max_decoded_seconds", config.max_decoded_seconds.into());
-    put("dtype", config.dtype.as_str().into());
-    put("layout", config.layout.as_str().into());
-    put("n_frames", audio.n_frames().into());
-    if let Some(rows) = exclude::identity(exclude) {
-        put("exclude", rows);
+
+    fn mixture_block(&self) -> Option<Value> {
+        let block = self.config.mixture_block.unwrap_or(self.config.global_batch_size());
+        self.config.is_mixture().then(|| block.into())
     }
-    let mut data = Map::new();
-    data.insert("num_shards".into(), source.shards().len().into());
-    data.insert("num_records".into(), source.n_rows().into());
-    data.insert("fingerprint".into(), hex(source.fingerprint()));
-    let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
-    Identity { kind: "forebay.Loader", config: parameters, data, share }
+
+    fn stop(&self) -> Option<Value> {
+        let stop = if self.config.infinite { "restart" } else { "first_exhausted" };
+        self.config.is_mixture().then(|| self.config.stop.as_deref().unwrap_or(stop).into())
+    }
+
+    fn n_frames(&self) -> Option<Value> {
+        Some(self.audio.n_frames().into())
+    }
+
+    fn exclude(&self) -> Option<Value> {
+        exclude::identity(self.exclude)
+    }
 }
 
 /// A hash of a text.

@@ -2,7 +2,6 @@
 
 use std::{
     borrow::Cow,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -16,25 +15,22 @@ use pyo3::{
 use serde_json::{Map, Value, json};
 
 use super::{
+    arguments::{Argument, Parameters, arguments, bind, entries, identity, signature},
     arrays::array,
     engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
-    exclude::{self, Exclude},
-    extract::{chosen, int64, int128, max_errors, n_workers, named, optional_int64, prefetch_batches},
+    exclude,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, Loads},
-    logging,
-    parameters::set_policy,
-    state,
-    tokenizer::{id, ids_of},
+    logging, state,
     vocabulary::{self, Given},
 };
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Packing, TokenBatch},
-    config::{PolicyConfig, TokenConfig},
+    config::{Exclude, TokenConfig, tokens::token_parameters},
     decode::tokenizer::TokenizerOptions,
-    engine::{Engine, Losses, MaxErrors, Position},
+    engine::{Engine, Losses, Position},
     fields::Field,
     order::{Groups, Place, Stride},
     record::Standing,
@@ -43,6 +39,9 @@ use crate::{
     tasks::TokenTask,
 };
 
+token_parameters!(arguments);
+
+#[doc = token_parameters!(signature)]
 /// Packed batches of tokens from documents in Parquet shards.
 ///
 /// One I/O thread reads documents, `n_workers` threads tokenise them, and best-fit packing fills rows of
@@ -57,73 +56,7 @@ use crate::{
 ///
 /// Parameters
 /// ----------
-/// parquet_files : path or sequence of paths
-///     A folder, a pattern, or files; read in the order of their paths, without those that end in `.tmp`.
-/// tokenizer : path or callable
-///     A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2, r50k_base, p50k_base, cl100k_base and
-///     o200k_base are known by name, others need `pattern` and `special_tokens`), or a callable from a text to
-///     its ids (slower: it holds the GIL), which needs `bos_id`.
-/// batch_size, seq_len : int
-///     Rows of a batch on this rank, inputs of a row.
-/// split : str
-///     `"train"` or `"val"`. The last file is for validation, unless `val` names the files.
-/// val : str or sequence of str, optional
-///     Names, paths or patterns of the files for validation.
-/// buffer_size, tokenizer_batch_size : int
-///     Documents that a packer holds at least before each pick, and documents added per refill.
-/// n_workers : int or "auto"
-///     Tokenising threads. `"auto"`: as many as the loop needs, at most `cpu_budget`.
-/// rank, world_size : int
-///     Number of this process, and of all processes that share each batch of `batch_size * world_size` rows.
-/// seed : int, optional
-///     With a seed, row groups come in a new order each epoch and documents are mixed. None: storage order.
-/// infinite : bool
-///     True: epoch after epoch without end. False: one pass per `iter()`, which ends when the remaining
-///     documents fill no row; ranks may then differ by some batches. A pass without any batch raises
-///     ConfigError; with several ranks it logs a warning.
-/// text_column : str
-///     The column of the documents.
-/// crop : str
-///     The rest of a cropped document: `"drop"` discards it; `"carry"` makes it a new document, with its own
-///     BOS.
-/// n_streams : int, optional
-///     Packers, each with its own row groups: a multiple of every world size of the run. None: `world_size`.
-/// stride : str, optional
-///     Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all files
-///     together. None: by file, unless a file has fewer row groups than there are packers.
-/// shuffle_min_size : int, optional
-///     Documents that each draw chooses from, if the rank has one packer; several packers share them. None:
-///     `buffer_size` with a seed, else 0, which keeps their order.
-/// drop_last : bool
-///     Leaves out a short last batch.
-/// dtype : str
-///     Type of inputs and targets: `"int64"`, `"int32"`, or `"uint16"` for at most 65536 ids.
-/// extras : sequence of str
-///     `"doc_ids"`: int32 `[batch, seq_len]`, which document of its row an input belongs to.
-///     `"position_ids"`: int32 `[batch, seq_len]`, its position in that document. `"cu_seqlens"`: int32
-///     `[n + 1]`, the starts of the documents in the concatenated rows. `"documents"`: int64 `[n, 6]`, a row
-///     of the batch, a column from 0 to seq_len, shard, row group, row in the shard, and first token there
-///     (1: from the beginning), for each part of a document.
-/// pattern, special_tokens, bos_id : str, dict, int, optional
-///     Settings that the tokenizer's file lacks. BOS is `bos_id` if it is given, else `<|bos|>`, else
-///     `<|endoftext|>`.
-/// prefetch_batches : int or "auto"
-///     Batches made ahead of the loop.
-/// raw_channel_size, raw_channel_bytes : int
-///     Documents that may wait for the workers, and their bytes; one document is always admitted.
-/// cpu_budget : int, optional
-///     Upper limit for `n_workers="auto"`. None: the cores that the process may use.
-/// on_error, on_io_error : str
-///     Policy for bad documents, and for those that the system fails to read after retries: `"skip"` leaves
-///     the document out without a substitute, `"raise"` raises `DecodeError` or `OSError` at its position.
-/// max_errors, max_consecutive_errors : int or float, int, optional
-///     How many different documents, or how many consecutive ones, may fail on this rank before `DecodeError`
-///     is raised; see `Loader`.
-/// exclude : path or sequence of int, optional
-///     Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
-/// stall_warning_s : float, optional
-///     Seconds of waiting after which `next()` logs which thread it waits for; see `Loader`. None: never.
-///
+#[doc = token_parameters!(entries)]
 /// Raises
 /// ------
 /// ConfigError
@@ -145,146 +78,54 @@ pub struct TokenLoader {
     extras: Extras,
     fields: Arc<[Field]>,
     bos: u32,
-    /// The loader's arguments, for pickling.
-    arguments: Py<PyDict>,
 }
 
 #[pymethods]
 impl TokenLoader {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
-    #[pyo3(signature = (
-        parquet_files, tokenizer, batch_size=32, seq_len=2048, split="train", *, val=None, buffer_size=1000,
-        tokenizer_batch_size=128, n_workers=4, rank=0, world_size=1, seed=None, infinite=true, text_column="text", crop="drop",
-        n_streams=None, stride=None, shuffle_min_size=None, drop_last=false, dtype="int64", extras=None, pattern=None,
-        special_tokens=None, bos_id=None, prefetch_batches=3, raw_channel_size=256, cpu_budget=None,
-        raw_channel_bytes=536870912, on_error="skip", on_io_error="raise", max_errors=None, max_consecutive_errors=None,
-        exclude=None, stall_warning_s=30.0
-    ))]
+    #[pyo3(signature = (*args, **kwargs), text_signature = None)]
     fn new(
         py: Python<'_>,
-        parquet_files: &Bound<'_, PyAny>,
-        tokenizer: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = int64)] batch_size: i64,
-        #[pyo3(from_py_with = int64)] seq_len: i64,
-        split: &str,
-        val: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = int64)] buffer_size: i64,
-        #[pyo3(from_py_with = int64)] tokenizer_batch_size: i64,
-        #[pyo3(from_py_with = n_workers)] n_workers: i64,
-        #[pyo3(from_py_with = int64)] rank: i64,
-        #[pyo3(from_py_with = int64)] world_size: i64,
-        seed: Option<&Bound<'_, PyAny>>,
-        infinite: bool,
-        text_column: &str,
-        crop: &str,
-        #[pyo3(from_py_with = optional_int64)] n_streams: Option<i64>,
-        stride: Option<String>,
-        #[pyo3(from_py_with = optional_int64)] shuffle_min_size: Option<i64>,
-        drop_last: bool,
-        dtype: &str,
-        extras: Option<Vec<String>>,
-        pattern: Option<String>,
-        special_tokens: Option<Bound<'_, PyDict>>,
-        #[pyo3(from_py_with = optional_int64)] bos_id: Option<i64>,
-        #[pyo3(from_py_with = prefetch_batches)] prefetch_batches: i64,
-        #[pyo3(from_py_with = int64)] raw_channel_size: i64,
-        #[pyo3(from_py_with = optional_int64)] cpu_budget: Option<i64>,
-        #[pyo3(from_py_with = int64)] raw_channel_bytes: i64,
-        on_error: &str,
-        on_io_error: &str,
-        #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
-        #[pyo3(from_py_with = optional_int64)] max_consecutive_errors: Option<i64>,
-        exclude: Option<&Bound<'_, PyAny>>,
-        stall_warning_s: Option<f64>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let raise = |error: Error| to_python(py, &error);
-            let config = TokenConfig {
-                batch_size,
-                seq_len,
-                buffer_size,
-                tokenizer_batch_size,
-                n_workers: chosen(n_workers),
-                rank,
-                world_size,
-                seed: seed.map(whole_seed).transpose()?,
-                infinite,
-                crop: crop.to_owned(),
-                n_streams,
-                stride,
-                shuffle_min_size,
-                drop_last,
-                dtype: dtype.to_owned(),
-                extras: extras.unwrap_or_default(),
-                prefetch_batches: chosen(prefetch_batches),
-                raw_channel_size,
-                cpu_budget,
-                raw_channel_bytes,
-                policy: PolicyConfig {
-                    on_error: on_error.to_owned(),
-                    on_io_error: on_io_error.to_owned(),
-                    max_errors,
-                    max_consecutive_errors,
-                },
-                stall_warning_s,
-            };
-            let exclude = Exclude::extract(exclude)?;
-            let paths =
-                one_or_more::<PathBuf>(parquet_files, "parquet_files is", "a path or a sequence of paths")?;
-            let val_names = val
-                .map(|val| one_or_more::<String>(val, "val is", "a name or a sequence of names"))
-                .transpose()?;
-            let special_tokens = special_tokens.map(|tokens| ids_of(&tokens)).transpose()?;
+            let (mut config, mut problems) = bind::<TokenConfig>(args, kwargs)?;
+            let any = vec![vec![0..1]];
+            problems.extend(config.check(any.clone(), 0, None).err().map(|error| error.message));
+            if !problems.is_empty() {
+                return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
+            }
             let options = TokenizerOptions {
-                pattern: pattern.clone(),
-                special_tokens: special_tokens.clone().unwrap_or_default(),
-                bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
+                pattern: config.pattern.clone(),
+                special_tokens: config.special_tokens.clone(),
+                bos_id: config.bos_id.map(|id| id as u32),
             };
-            let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(tokenizer, options)?;
+            let tokenizer = config.tokenizer.to_python(py)?;
+            let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(&tokenizer, options)?;
             // Checks before any file is opened.
-            config.check(vec![vec![0..1]], bos, n_vocab).map_err(raise)?;
-            let source = Arc::new(open(py, paths.clone(), split, val_names, text_column)?);
+            config.check(any, bos, n_vocab).map_err(raise)?;
+            let source = Arc::new(open(py, &config)?);
             let groups = (0..source.shards().len()).map(|shard| {
                 let groups = source.row_groups_of(shard).iter();
                 groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
             });
             let (mut plan, pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
-            plan.policy.exclude = exclude.rows(source.shards()).map_err(raise)?;
-            let exclude = plan.policy.exclude.clone();
+            let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
+            config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
+            let facts = Facts { config: &config, tokenizer: fingerprint, source: &source, exclude: &exclude };
+            let identity = facts.identity();
+            plan.policy.exclude = exclude;
             let groups =
                 plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
             let extras = pack.extras;
             let task = TokenTask::new(pack, vocabulary);
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
-            let arguments = PyDict::new(py);
-            macro_rules! set {
-            ($($name:ident = $value:expr),* $(,)?) => { $(arguments.set_item(stringify!($name), $value)?;)* };
-        }
-            set! {
-                parquet_files = paths, tokenizer = tokenizer, batch_size = batch_size, seq_len = seq_len, split = split, val = val,
-                buffer_size = buffer_size, tokenizer_batch_size = tokenizer_batch_size, n_workers = config.n_workers,
-                rank = rank, world_size = world_size, seed = config.seed, infinite = infinite, text_column = text_column,
-                crop = &config.crop, n_streams = n_streams, stride = &config.stride, shuffle_min_size = shuffle_min_size,
-                drop_last = drop_last, dtype = &config.dtype, extras = &config.extras, pattern = pattern,
-                special_tokens = special_tokens, bos_id = bos_id, prefetch_batches = config.prefetch_batches,
-                raw_channel_size = raw_channel_size, cpu_budget = cpu_budget, raw_channel_bytes = raw_channel_bytes,
-                exclude = (!exclude.is_empty()).then_some(&*exclude), stall_warning_s = stall_warning_s,
-            }
-            set_policy(&arguments, &config.policy)?;
-            let loader = Self {
-                engine: EngineHandle::new(engine, config.stall_warning_s),
-                identity: identity(&config, text_column, fingerprint, &source, &exclude),
-                source,
-                task,
-                config,
-                groups,
-                extras,
-                fields,
-                bos,
-                arguments: arguments.unbind(),
-            };
+            let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
+            let engine = EngineHandle::new(engine, stall_warning_s);
+            let loader = Self { engine, identity, source, task, config, groups, extras, fields, bos };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -318,7 +159,7 @@ impl TokenLoader {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
-        let arguments = (slf.get_type(), PyTuple::empty(py), this.arguments.bind(py));
+        let arguments = (slf.get_type(), PyTuple::empty(py), this.config.keywords(py, None)?);
         (new, arguments, this.state(py)?).into_bound_py_any(py)
     }
 }
@@ -514,77 +355,48 @@ impl TokenLoader {
     }
 }
 
-/// The parameters that define the batches of a loader of documents.
-fn identity(
-    config: &TokenConfig,
-    text_column: &str,
+/// What defines the batches of a loader of documents.
+struct Facts<'a> {
+    config: &'a TokenConfig,
+    /// The tokenizer's fingerprint.
     tokenizer: u64,
-    source: &ParquetSource,
-    exclude: &[u64],
-) -> Identity {
-    let mut parameters = Map::new();
-    let mut put = |name: &str, value: Value| {
-        parameters.insert(name.to_owned(), value);
-    };
-    put("global_batch_size", (config.batch_size * config.world_size).into());
-    put("seq_len", config.seq_len.into());
-    put("tokenizer", state::hex(tokenizer));
-    put("text_column", text_column.into());
-    put("seed", config.seed.into());
-    put("infinite", config.infinite.into());
-    put("drop_last", config.drop_last.into());
-    put("crop", config.crop.as_str().into());
-    put("buffer_size", config.buffer_size.into());
-    put("tokenizer_batch_size", config.tokenizer_batch_size.into());
-    put("shuffle_min_size", config.window().max(1).into());
-    put("stride", config.stride.as_deref().into());
-    if let Some(rows) = exclude::identity(exclude) {
-        put("exclude", rows);
-    }
-    let mut data = Map::new();
-    data.insert("num_shards".into(), source.shards().len().into());
-    data.insert("num_documents".into(), source.n_rows().into());
-    data.insert("fingerprint".into(), state::hex(source.fingerprint()));
-    let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
-    Identity { kind: "forebay.TokenLoader", config: parameters, data, share }
+    source: &'a ParquetSource,
+    exclude: &'a [u64],
 }
 
-/// The seed as Python gave it.
-fn whole_seed(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
-    u64::try_from(named(seed.py(), "seed", int128(seed))?).map_err(|_| {
-        let message = format!("seed is {seed}, must be 0 to {}", u64::MAX);
-        to_python(seed.py(), &Error::new(ErrorKind::Config, message))
-    })
-}
+token_parameters!(identity);
 
-/// One of something, or several.
-fn one_or_more<'py, T>(given: &Bound<'py, PyAny>, what: &str, expected: &str) -> PyResult<Vec<T>>
-where
-    T: for<'a> FromPyObject<'a, 'py>,
-{
-    if let Ok(one) = given.extract::<T>() {
-        return Ok(vec![one]);
+impl Facts<'_> {
+    fn identity(&self) -> Identity {
+        let Self { config, source, .. } = self;
+        let mut data = Map::new();
+        data.insert("num_shards".into(), source.shards().len().into());
+        data.insert("num_documents".into(), source.n_rows().into());
+        data.insert("fingerprint".into(), state::hex(source.fingerprint()));
+        let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+        Identity { kind: "forebay.TokenLoader", config: self.entries(), data, share }
     }
-    let several = given.try_iter().and_then(|items| {
-        items
-            .map(|item| item.and_then(|item| item.extract::<T>().map_err(Into::into)))
-            .collect::<PyResult<_>>()
-    });
-    several.map_err(|_| {
-        let kind = given.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-        PyTypeError::new_err(format!("{what} {kind}, expected {expected}"))
-    })
+
+    fn tokenizer(&self) -> Option<Value> {
+        Some(state::hex(self.tokenizer))
+    }
+
+    fn global_batch_size(&self) -> Option<Value> {
+        Some((self.config.batch_size * self.config.world_size).into())
+    }
+
+    fn shuffle_min_size(&self) -> Option<Value> {
+        Some(self.config.window().max(1).into())
+    }
+
+    fn exclude(&self) -> Option<Value> {
+        exclude::identity(self.exclude)
+    }
 }
 
 /// Finds the files of the split and opens them.
-fn open(
-    py: Python<'_>,
-    paths: Vec<PathBuf>,
-    part: &str,
-    val: Option<Vec<String>>,
-    text_column: &str,
-) -> PyResult<ParquetSource> {
-    let part = match part {
+fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
+    let part = match &*config.split {
         "train" => Split::Train,
         "val" => Split::Val,
         other => {
@@ -592,7 +404,8 @@ fn open(
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
         }
     };
-    let options = ParquetOptions::text(text_column);
+    let options = ParquetOptions::text(&config.text_column);
+    let (paths, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
     run_interruptible(py, "forebay-index", move |stop: &AtomicBool| {
         let files = split(&list_files(&paths)?, part, val.as_deref())?;
         ParquetSource::open(&files, &options, stop)

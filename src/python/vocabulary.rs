@@ -2,9 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use pyo3::prelude::*;
 
 use super::{
+    arguments::wrong_type,
     calls::{call, expect_calls},
     errors::to_python,
     interruptible::run_interruptible,
@@ -39,10 +40,8 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
         });
     }
     if !tokenizer.is_callable() {
-        return Err(PyTypeError::new_err(format!(
-            "tokenizer is {}, expected the path of a tokenizer.json or rank file, or a callable from a text to its ids",
-            tokenizer.get_type().name()?
-        )));
+        let expected = "the path of a tokenizer.json or rank file, or a callable from a text to its ids";
+        return Err(wrong_type("tokenizer", tokenizer, expected));
     }
     let wrong = |message: &str| Err(to_python(py, &Error::new(ErrorKind::Config, message)));
     if options.pattern.is_some() || !options.special_tokens.is_empty() {

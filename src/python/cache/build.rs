@@ -29,10 +29,10 @@ use crate::{
     engine::{MaxErrors, Policy},
     fields::DataType,
     python::{
-        allow_paths,
+        arguments::argument,
         calls::expect_calls,
         errors::{ForebayError, to_python},
-        extract::{int64, max_errors},
+        extract::int64,
         interruptible::run_interruptible,
         logging,
         spectrogram::SpectrogramTransform,
@@ -96,7 +96,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
                 AnyProcessor::Features(Features::new(transform, max_decoded_seconds)),
                 Want::Recordings {
                     column: item("audio_column")?.extract()?,
-                    allow_paths: allow_paths::extract(given.get_item("allow_paths")?.as_ref())?,
+                    allow_paths: argument("allow_paths", given.get_item("allow_paths")?.as_ref())?,
                 },
             )
         }
@@ -166,7 +166,7 @@ impl _CacheBuild {
         made_by: &str,
         overwrite: bool,
         on_error: &str,
-        #[pyo3(from_py_with = max_errors)] max_errors: Option<MaxErrors>,
+        max_errors: Option<&Bound<'_, PyAny>>,
         is_processed: bool,
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
@@ -183,7 +183,7 @@ impl _CacheBuild {
             order: if order == "concat" { Order::Concat } else { Order::RoundRobin },
             n_workers,
             fields: fields.map_err(to_python)?,
-            policy: policy(on_error.to_owned(), max_errors).map_err(to_python)?,
+            policy: policy(on_error.to_owned(), argument("max_errors", max_errors)?).map_err(to_python)?,
             options: WriterOptions {
                 compression: Compression::from_name(compression).map_err(to_python)?,
                 overwrite,

@@ -385,7 +385,7 @@ def test_what_would_end_a_loop_in_silence_does_not() -> None:
         ({"start_step": -1}, "start_step is -1"),
         ({"prefetch_batches": 0}, "prefetch_batches is 0"),
         ({"prefetch_batches": "many"}, "prefetch_batches is 'many', must be a whole number or \"auto\""),
-        ({"n_workers": 0, "batch_size": -1}, "n_workers is 0.*batch_size is -1"),
+        ({"n_workers": 0, "batch_size": -1}, "batch_size is -1.*n_workers is 0"),
     ],
 )
 def test_parameters(arguments: dict[str, Any], message: str) -> None:

@@ -91,7 +91,7 @@ def test_parquet(apart: tuple[Path, Path]) -> None:
 
 @pytest.mark.parametrize("wrong", [7, 1.5, ["a", 7], b"folder"])
 def test_wrong_types(apart: tuple[Path, Path], wrong: Any) -> None:
-    with pytest.raises(TypeError, match="allow_paths must be None, True, a folder"):
+    with pytest.raises(TypeError, match=r"^allow_paths is .*, must be True, a folder"):
         forebay.Loader(apart[0], allow_paths=wrong)
 
 

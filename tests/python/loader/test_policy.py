@@ -119,7 +119,7 @@ def test_rows_that_there_are_not(tiny_shards: list[Path], exclude: list[int], me
 
 
 def test_what_is_no_list_of_rows(tiny_shards: list[Path]) -> None:
-    with pytest.raises(TypeError, match="exclude must be the path"):
+    with pytest.raises(TypeError, match=r"^exclude is 3 \(type int\), must be the path"):
         forebay.Loader(tiny_shards, exclude=3)  # type: ignore[arg-type]
     with pytest.raises(forebay.ConfigError, match="all of them are excluded"):
         forebay.Loader(tiny_shards, exclude=range(300))

@@ -1,4 +1,4 @@
-"""Each parameter of each constructor is named where it is of a wrong type; those that need torch: with its tests."""
+"""Each parameter of each constructor is named where it is of a wrong type; those of tables: `test_parameters.py`."""
 
 import glob
 import os
@@ -19,16 +19,6 @@ from recordings import TINY
 from wrong import Odd, assert_named, parameters
 
 ASYNC: dict[str, Any] = {"dataset_reader": Reader(8), "pipeline": Pipeline(), "batch_size": 4}
-
-
-@pytest.mark.parametrize("parameter", parameters(forebay.Loader))
-def test_loader(tiny_shard: Path, parameter: str) -> None:
-    assert_named(forebay.Loader, parameter, arrow_files={"one": tiny_shard})
-
-
-@pytest.mark.parametrize("parameter", parameters(forebay.TokenLoader))
-def test_token_loader(parameter: str) -> None:
-    assert_named(forebay.TokenLoader, parameter, parquet_files="a.parquet", tokenizer=len, bos_id=0)
 
 
 @pytest.mark.parametrize("parameter", parameters(forebay.SpectrogramTransform))

@@ -1,9 +1,12 @@
-"""Signature, stub, core and README name the same parameters with the same defaults."""
+"""Signature, docstring, stub and README have the parameters of the tables in `src/config`."""
 
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -11,72 +14,52 @@ import forebay
 from forebay import _core
 from paths import ROOT
 
-KEYWORDS = {
-    "order": None,
-    "rank": 0,
-    "world_size": 1,
-    "n_streams": None,
-    "drop_last": False,
-    "era_length": 8192,
-    "weights": None,
-    "mixture_block": None,
-    "stop": None,
-    "n_readers": 32,
-    "prefetch_batches": 3,
-    "cpu_budget": None,
-    "memory_budget": None,
-    "raw_channel_bytes": None,
-    "max_record_bytes": 1 << 30,
-    "max_decoded_seconds": 86400.0,
-    "dtype": "float32",
-    "layout": "mel",
-    "n_frames": None,
-    "audio_column": None,
-    "label_column": None,
-    "mmap": False,
-    "allow_paths": None,
-    "on_error": "skip",
-    "on_io_error": "raise",
-    "max_errors": None,
-    "max_consecutive_errors": None,
-    "exclude": None,
-    "stall_warning_s": 30.0,
-}
+TABLES: dict[str, list[dict[str, Any]]] = _core._parameters()
 
 
-def signature() -> dict[str, object]:
-    """Parameters with defaults, in order."""
-    parameters = list(inspect.signature(forebay.Loader).parameters.values())
-    assert parameters[0].name == "arrow_files"
-    kinds = {parameter.name: parameter.kind for parameter in parameters}
-    assert {name for name, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY} == set(KEYWORDS)
-    return {parameter.name: parameter.default for parameter in parameters[1:]}
+@pytest.mark.parametrize("name", TABLES)
+def test_signature(name: str) -> None:
+    loader: Any = getattr(_core, name)
+    parameters = list(inspect.signature(loader).parameters.values())
+    assert [parameter.name for parameter in parameters] == [row["name"] for row in TABLES[name]]
+    for parameter, row in zip(parameters, TABLES[name], strict=True):
+        assert (parameter.kind is parameter.KEYWORD_ONLY) == row["is_keyword_only"]
+        default = parameter.empty if row["default"] is None else ast.literal_eval(row["default"])
+        assert parameter.default == default, row["name"]
+    first, *_, last = parameters
+    assert (first.kind, last.kind) == (first.POSITIONAL_OR_KEYWORD, last.KEYWORD_ONLY)
 
 
-def test_core() -> None:
-    train, evaluation = _core._presets()
-    assert signature() == train | KEYWORDS
-    assert list(signature()) == list(train) + list(KEYWORDS)
-    assert {name: value for name, value in evaluation.items() if value != train[name]} == {
-        "shuffle_buffer_size": 1000,
-        "shuffle_min_size": 0,
-        "n_workers": 4,
-        "infinite": False,
-        "augment": False,
-    }
+@pytest.mark.parametrize("name", TABLES)
+def test_docstring(name: str) -> None:
+    docs = inspect.getdoc(getattr(_core, name))
+    assert docs
+    section = docs.partition("\nParameters\n----------\n")[2].partition("\n\nRaises\n------\n")[0]
+    entries = re.findall(r"^(\w+) : (.+)\n((?:    .+\n?)+)", section, re.MULTILINE)
+    assert [(entry, kind) for entry, kind, _ in entries] == [(row["name"], row["kind"]) for row in TABLES[name]]
+    for (_, _, text), row in zip(entries, TABLES[name], strict=True):
+        assert text.split() == row["docs"].split()
+        assert text.strip().endswith(".")
 
 
-@pytest.mark.parametrize("name", ["DataLoader", "Loader", "SpectrogramTransform", "TokenLoader"])
-def test_stub(name: str) -> None:
+def test_tables() -> None:
+    """Stub and README are what `make tables` writes; the failure shows the lines that differ."""
+    command = [sys.executable, str(ROOT / "docs/tables.py"), "--check"]
+    process = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, ""), f"run `make tables`\n{process.stdout}"
+
+
+def test_stub() -> None:
+    """Of a class without a table."""
     stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
-    [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name]
+    [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "SpectrogramTransform"]
     [new] = [node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == "__new__"]
     positional = [argument.arg for argument in new.args.args[-len(new.args.defaults) :]]
     defaults = dict(zip(positional, map(ast.literal_eval, new.args.defaults), strict=True))
     for argument, default in zip(new.args.kwonlyargs, new.args.kw_defaults, strict=True):
         assert default is not None
         defaults[argument.arg] = ast.literal_eval(default)
-    runtime = inspect.signature(getattr(_core, name)).parameters.values()
+    runtime = inspect.signature(_core.SpectrogramTransform).parameters.values()
     assert defaults == {p.name: p.default for p in runtime if p.default is not inspect.Parameter.empty}
 
 
@@ -86,12 +69,6 @@ def test_stub_of_errors(name: str) -> None:
     stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
     [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name]
     assert ast.get_docstring(cls) == inspect.getdoc(getattr(forebay, name))
-
-
-def test_readme() -> None:
-    readme = (ROOT / "README.md").read_text()
-    table = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", readme, re.MULTILINE))
-    assert {name: ast.literal_eval(value) for name, value in table.items()} == signature()
 
 
 def test_everything_is_documented() -> None:

@@ -1,0 +1,105 @@
+"""Writes what follows from the tables of parameters: the signatures in the stub, and the README's table.
+
+`python docs/tables.py`, with the installed forebay, rewrites both files; `--check` only prints what differs.
+The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`; `tests/python/test_signature.py` runs the
+check.
+"""
+
+import argparse
+import difflib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from forebay import _core
+
+ROOT = Path(__file__).parents[1]
+STUB = ROOT / "python/forebay/_core.pyi"
+README = ROOT / "README.md"
+
+Row = dict[str, Any]
+
+
+def annotated(row: Row) -> str:
+    """`name: type = default`, as in a signature."""
+    default = "" if row["default"] is None else f" = {ast_literal(row['default'])}"
+    return f"{row['name']}: {row['annotation']}{default}"
+
+
+def ast_literal(source: str) -> str:
+    """A default without the separators of its digits, as `repr` writes it."""
+    return source.replace("_", "") if source[0].isdigit() else source
+
+
+def signature(rows: list[Row]) -> str:
+    """The parameters of `__new__` after `cls`, a line each."""
+    lines = []
+    for before, row in zip([None, *rows], rows, strict=False):
+        if row["is_keyword_only"] and not (before and before["is_keyword_only"]):
+            lines.append("*")
+        lines.append(annotated(row))
+    return "".join(f"        {line},\n" for line in lines)
+
+
+def stub(text: str) -> str:
+    """The stub with the signatures of the tables."""
+    for name, rows in _core._parameters().items():
+        start = text.index("        cls,\n", text.index(f"\nclass {name}:\n")) + len("        cls,\n")
+        text = text[:start] + signature(rows) + text[text.index("    ) -> Self: ...\n", start) :]
+    rows = _core._parameters()["Loader"]
+    overrides = [f"    {row['name']}: {row['annotation']}\n" for row in rows if row["default"] is not None]
+    return replaced(text, "class _Overrides(TypedDict, total=False):\n", "    ", overrides)
+
+
+def replaced(text: str, heading: str, begin: str, lines: list[str]) -> str:
+    """The text with `lines` for the lines after `heading` that begin with `begin`."""
+    before, found, after = text.partition(f"\n{heading}")
+    assert found, heading
+    rest = after.splitlines(keepends=True)
+    kept = next(i for i, line in enumerate(rest) if not line.startswith(begin))
+    return before + found + "".join([*lines, *rest[kept:]])
+
+
+def summary(row: Row) -> str:
+    """The first sentence of the documentation, and those that say what True, False, None or "auto" mean."""
+    docs = " ".join(line.strip() for line in row["docs"].splitlines())
+    first, *others = re.split(r"(?<=[.)])(?<!\.\.\.) (?=[A-Z`])", docs)
+    value = r"(True|False|None)\b"
+    kept = [first, *(one for one in others if re.match(rf'({value}( or {value})?|`"auto"`): ', one))]
+    text = "; ".join(one.removesuffix(".") for one in kept)
+    if text[1].islower() and not re.match(value, text):
+        text = text[0].lower() + text[1:]
+    return re.sub(rf"\b{value}(?= or [TFN]|: )", r"`\1`", text).replace("|", "\\|")
+
+
+def readme(text: str) -> str:
+    """The README with the table of the parameters of `Loader`."""
+    rows = [row for row in _core._parameters()["Loader"] if row["default"] is not None]
+    lines = [f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} |\n" for row in rows]
+    return replaced(text, "| parameter | default | meaning |\n|---|---|---|\n", "|", lines)
+
+
+def main() -> int:
+    """Rewrites or checks; the number of files that differed."""
+    parser = argparse.ArgumentParser(description="Writes the stub's signatures and the README's table.")
+    parser.add_argument("--check", action="store_true", help="write nothing, print what would change")
+    is_check = parser.parse_args().check
+    n_different = 0
+    for path, write in [(STUB, stub), (README, readme)]:
+        before = path.read_text()
+        after = write(before)
+        if before == after:
+            continue
+        n_different += 1
+        if is_check:
+            old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+            names = [f"{path.relative_to(ROOT)}, as it is", "as `make tables` writes it"]
+            sys.stdout.writelines(difflib.unified_diff(old, new, *names))
+        else:
+            path.write_text(after)
+    return n_different if is_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+//! The table of the parameters of a loader of recordings: see [`table`](super::table).
+
+/// Hands the rows to a macro.
+macro_rules! loader_parameters {
+    ($with:ident) => {
+        $crate::config::table::table! { $with
+        /// Parameters of a loader of recordings, in the order of its signature. The default is `train`.
+        #[derive(Debug, Clone, PartialEq)]
+        LoaderConfig as "Loader" {
+        /// Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
+        /// `.parquet`; all of one kind, in a fixed order: `sorted(Path(...).glob(...))`, not a set or an
+        /// iterator. Or a folder written by `save_to_disk`. A dict names sources that are mixed by `weights`.
+        arrow_files: Sources, data, elsewhere(data_files, files, shards, urls, path, paths);
+        /// Seed of all random decisions, 0 to `2**64 - 1`.
+        seed: Seed = 0, state, elsewhere(random_seed, random_state, generator);
+        /// Examples per batch; the last batch of a finite pass may be shorter.
+        batch_size: Int = 64, state(global_batch_size), range(1, 1 << 20), elsewhere(batchsize, bs, batch);
+        /// Decoded examples held; affects memory and speed, never batches. Each takes `4 * n_mels * n_frames`
+        /// bytes, half of that with a 16-bit `dtype`.
+        shuffle_buffer_size: Int = 10_000, free, range(1, 1 << 40), eval(1000),
+            elsewhere(buffer_size, shuffle_buffer, bufsize, initial_fill);
+        /// Number of examples that every draw chooses from; more mixes rows better, 0 keeps the reading
+        /// order.
+        shuffle_min_size: Int = 8000, state(shuffle_min_size), range(0, 1 << 30), eval(0),
+            elsewhere(shuffle, shuffle_size, random_shuffle, min_buffer_size, initial);
+        /// Rate of the clips in Hz; recordings are resampled to it.
+        sample_rate: Int = 32_000, state, range(1, 768_000),
+            elsewhere(sr, sampling_rate, samplerate, rate, fs, orig_freq, new_freq);
+        /// Length of the clips; recordings are cut or padded with zeros.
+        clip_seconds: Float = 5.0, state, above(0, 3600),
+            elsewhere(duration, clip_duration, clip_length, chunk_length_s, segment_seconds, max_length);
+        /// Mel bands.
+        n_mels: Int = 128, state, range(1, 4096),
+            elsewhere(num_mels, num_mel_bins, nfilter, feature_size, mel_bins);
+        /// Samples of a Fourier transform.
+        n_fft: Int = 1024, state, range(2, 65_536), elsewhere(nfft, fft_size, fft_length, window_size);
+        /// Samples between frames.
+        hop_length: Int = 320, state, range(1, 1 << 20),
+            elsewhere(hop, hop_size, hopsize, frame_shift, window_step, stride);
+        /// Decoding threads; those beyond the number of cores stay parked while all cores are busy. `"auto"`:
+        /// as many as raise throughput, at most `cpu_budget`. It begins with two, wakes more while `next()`
+        /// waits for them and cores are free, and parks some while batches pile up.
+        n_workers: Count = 8, free, range(1, 1024), eval(4),
+            elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
+        /// Records read ahead that may wait for a worker.
+        raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_records);
+        /// True: epoch after epoch without end, bad records replaced. False: one pass per `iter()`, bad
+        /// records left out. A batch in which all records are bad is left out too; with several ranks, which
+        /// must take the same number of steps, it is returned without rows.
+        infinite: Bool = true, state, eval(false), elsewhere(repeat, resampled, endless, loop_forever);
+        /// True: random crops (short recordings are padded with zeros at the end). False: center crops (zeros
+        /// on both sides).
+        augment: Bool = true, state, eval(false), elsewhere(random_crop, train, training, augmentation);
+        "*";
+        /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
+        /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
+        /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with
+        /// `shuffle_min_size=0`, global for a mixture, else window.
+        order: OptionalText = None, state(order), one_of("sequential", "window", "global", "era"),
+            elsewhere(shuffle, sampler, shuffle_mode);
+        /// Number of this process among those that share each batch, from 0.
+        rank: Int = 0, free, elsewhere(shard_id, local_rank, process_index, process_id, node_rank);
+        /// Number of all processes that share each batch of `batch_size * world_size` rows. Their parts, side
+        /// by side, are the batch that one process would have made (`"window"`: of the same state, with
+        /// `n_streams` set at the first start).
+        world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
+            elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
+        /// For `"window"`: a multiple of every world size of the run. None: `world_size`.
+        n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams);
+        /// Leaves out a short last batch.
+        drop_last: Bool = false, state,
+            elsewhere(drop_last_batch, drop_remainder, partial, last_batch_policy);
+        /// Rows of an era.
+        era_length: Int = 8192, state(era_length), range(1, 1 << 40), elsewhere(era_size);
+        /// Share of each source in a mixture, optionally with the batch from which it holds. None: by size of
+        /// the sources.
+        weights: Weights = None, state(weights, source_sizes),
+            elsewhere(probabilities, probs, sampling_weights);
+        /// Examples over which the weights hold exactly. None: `batch_size * world_size`.
+        mixture_block: OptionalInt = None, state(mixture_block), range(1, Mixture::MAX_BLOCK as i64),
+            elsewhere(block_size);
+        /// When a finite mixture stops: `"first_exhausted"` (default; its first source is exhausted) or
+        /// `"all_exhausted"`; an infinite one has `"restart"`.
+        stop: OptionalText = None, state(stop), one_of("restart", "first_exhausted", "all_exhausted"),
+            elsewhere(stopping_strategy, longest);
+        /// I/O threads, one read in flight each: single records in scattered orders and at the start, else
+        /// blocks of 4 MiB, at most 16 ahead; 1 disables read-ahead. Waiting threads cost little.
+        n_readers: Int = 32, free, range(1, MOST_READERS as i64),
+            elsewhere(num_readers, io_threads, reader_threads);
+        /// Batches made ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8, one
+        /// more whenever `next()` had to wait although batches had piled up.
+        prefetch_batches: Count = 3, free, range(1, 1024),
+            elsewhere(prefetch, prefetch_factor, prefetch_queue_depth, prefetch_size, num_prefetch);
+        /// Upper limit for `n_workers="auto"`. None: the cores that this process may use.
+        cpu_budget: OptionalInt = None, free, range(1, 1024), elsewhere(max_workers, max_cpus);
+        /// Upper limit of the bytes that the loader may hold. A configuration that may hold more raises
+        /// ConfigError with its parts. `"auto"` numbers and `raw_channel_bytes=None` are chosen to fit. None:
+        /// no limit.
+        memory_budget: OptionalInt = None, free, range(1, 1 << 60),
+            elsewhere(max_memory, memory_limit, max_bytes);
+        /// Bytes of the records that may wait for a worker; records above 4 MiB count from before they are
+        /// read until a worker has processed them. One record is always admitted, of any size. None: 512 MiB,
+        /// or less within a `memory_budget`.
+        raw_channel_bytes: OptionalInt = None, free, range(1, 1 << 40), elsewhere(read_ahead_bytes);
+        /// Upper limit of a record's bytes: a larger one is a bad record (`too_large`), and its bytes are not
+        /// read.
+        max_record_bytes: Int = 1_073_741_824, state, elsewhere(max_file_size);
+        /// Upper limit of a recording's seconds: a longer one is a bad record (`too_large`), and its samples
+        /// are not decoded.
+        max_decoded_seconds: Float = 86400.0, state, elsewhere(max_duration);
+        /// Type of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`; the last two are rounded to
+        /// nearest even and take half the memory. Values lie between -23.03 (the floor) and about 20, so
+        /// float16 is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16, so its bits
+        /// come as uint16. `forebay.torch` and `forebay.jax` convert them; otherwise
+        /// `torch.from_numpy(a).view(torch.bfloat16)` or `a.view(ml_dtypes.bfloat16)` reinterpret the same
+        /// memory.
+        dtype: Text = "float32", state, one_of("float32", "float16", "bfloat16"),
+            elsewhere(precision, torch_dtype, output_dtype);
+        /// `"mel"`: `[batch, n_mels, n_frames]`; `"time"`: `[batch, n_frames, n_mels]`.
+        layout: Text = "mel", state, one_of("mel", "time"), elsewhere(time_first, data_format, transpose);
+        /// Frames of every spectrogram: longer clips are cut at the end, shorter ones padded with silence,
+        /// log(1e-10). None: `1 + clip_samples // hop_length` (odd `n_fft`: `1 + (clip_samples - 1) //
+        /// hop_length`).
+        n_frames: OptionalInt = None, state(n_frames), range(1, 1 << 24),
+            elsewhere(num_frames, target_length, nb_max_frames);
+        /// Name of the column of recordings. None: the schema's Audio feature, else `audio`.
+        audio_column: OptionalText = None, state, elsewhere(audio_key, audio_field);
+        /// Name of the column of labels. None: `label`.
+        label_column: OptionalText = None, state,
+            elsewhere(label, label_key, target, target_column, label_names);
+        /// Maps the files into memory, so that records are not copied: for local disks. A file that is
+        /// truncated while it is mapped may end the process (SIGBUS); replacing it by a rename is safe.
+        /// Compressed shards are still read, not mapped.
+        mmap: Bool = false, free, elsewhere(memory_map, dont_use_mmap, use_mmap);
+        /// Which files may be named by rows that hold a path instead of bytes. None or False: files below the
+        /// folder of their shard. One or more folders: also files below these, such as the download cache
+        /// that a dataset was made from. True: any file that this process may open, for trusted shards.
+        /// Symbolic links and `..` are resolved first. A row with another path is a bad record
+        /// (`unreadable`). Not part of the state, since folders have other names on another machine.
+        allow_paths: Folders = None, free, elsewhere(root, file_root, data_dir, allow_path);
+        /// Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
+        /// (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
+        on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);
+        /// Policy for records that the system fails to read, after retries: `"raise"` raises `OSError` at the
+        /// record's position; `"skip"` handles it like a bad record, and the state lists the lost records.
+        on_io_error: OnError = "raise", free, elsewhere(io_errors, read_errors);
+        /// How many different records may fail on this rank before `DecodeError` is raised; a float is a
+        /// share of all records, between 0 and 1. None: no bound.
+        max_errors: OptionalMaxErrors = None, free, elsewhere(max_failures, error_limit);
+        /// How many consecutive positions of this rank may have failed records. None: no bound.
+        max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
+        /// Rows that are never read, and are left out or replaced like bad ones without counting as errors:
+        /// the path of a report by `forebay check`, or row numbers over all files. No position moves. For few
+        /// rows only: each position in an infinite stream has 16 substitutes.
+        exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
+        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
+        /// says which thread it waits for. Changes no batch. None: never.
+        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
+        } }
+    };
+}
+
+pub(crate) use loader_parameters;

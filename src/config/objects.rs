@@ -1,0 +1,77 @@
+//! Parameters that are more than a number or a text.
+
+use std::{any::Any, fmt, path::PathBuf, sync::Arc};
+
+/// Groups of files; with names if they are to be mixed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// In the order given.
+    pub names: Option<Vec<String>>,
+    /// One for each source.
+    pub groups: Vec<Vec<PathBuf>>,
+}
+
+/// From which batch on which weights of the sources hold; empty for each source's number of rows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Weights(pub Vec<(i64, Vec<(String, f64)>)>);
+
+/// One name, or several.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
+
+/// Rows that are never read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exclude {
+    /// Row numbers over all files in the given order.
+    Rows(Vec<i64>),
+    /// A report of `forebay check`, whose bad records are excluded.
+    Report(PathBuf),
+}
+
+impl Default for Exclude {
+    fn default() -> Self {
+        Self::Rows(Vec::new())
+    }
+}
+
+/// An object that only Python knows.
+#[derive(Clone, Default)]
+pub struct Opaque(pub Option<Arc<dyn Any + Send + Sync>>);
+
+impl fmt::Debug for Opaque {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opaque")
+    }
+}
+
+impl PartialEq for Opaque {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            (mine, theirs) => mine.is_none() && theirs.is_none(),
+        }
+    }
+}
+
+impl Weights {
+    /// The weights in the order of the sources' names.
+    pub(crate) fn of(&self, names: &[String], problems: &mut Vec<String>) -> Vec<(i64, Vec<f64>)> {
+        let stages = self.0.iter().map(|(from, weights)| {
+            if let Some((stranger, _)) = weights.iter().find(|(name, _)| !names.contains(name)) {
+                problems.push(format!(
+                    "weights name {stranger:?}, which is no source; the sources are {}",
+                    names.join(", ")
+                ));
+            }
+            let of = |name: &String| {
+                let found = weights.iter().find(|(of, _)| of == name);
+                if found.is_none() {
+                    problems.push(format!("weights lack the source {name:?}; give 0 to leave it out"));
+                }
+                found.map_or(0.0, |(_, weight)| *weight)
+            };
+            (*from, names.iter().map(of).collect())
+        });
+        stages.collect()
+    }
+}

@@ -1,0 +1,623 @@
+//! The tables of parameters: one row says all that there is to say about a parameter.
+//!
+//! A table is a macro that hands its rows to another one. [`config_struct`] makes of them the configuration
+//! with its defaults, range checks and [`Parameter`]s; `src/python/arguments.rs` the docstring, the binding
+//! of Python's arguments, pickling and what a state says about the loader. `docs/tables.py` writes stub and
+//! README from the same rows. So a parameter is its row and the place where it is used.
+//!
+//! A row, with clauses in this order:
+//!
+//! ```text
+//! /// The documentation. Its first sentence, and those that begin with "True:", "False:" or "None:", are
+//! /// the README's.
+//! name: Kind = default, identity, check, eval(value), elsewhere(other, names);
+//! ```
+//!
+//! - `Kind` is a type of [`kind`]. Without a default the parameter is required.
+//! - The identity is what a state holds of the parameter, and compares when it is loaded: `state`, the value;
+//!   `state(keys)`, what follows from it, each by the method of that name; `data`, what it chooses, such as
+//!   the files or their streams; `free`, nothing: it changes no batch, or only which part of it this process
+//!   gets, and may be another one after a restart.
+//! - The check is `range(least, most)` of whole numbers, `above(bound)` or `above(bound, most)` of others, or `one_of` texts.
+//! - `eval` is the value of that preset.
+//! - `elsewhere` has the parameter's names in other libraries, for the error about an unknown keyword.
+//!
+//! The row after `"*";` is the first that is keyword-only.
+
+use super::Count;
+use crate::error::shown;
+
+/// The types of parameters.
+pub(super) mod kind {
+    use std::{collections::BTreeMap, path::PathBuf};
+
+    use crate::engine::MaxErrors;
+
+    pub type Int = i64;
+    pub type OptionalInt = Option<i64>;
+    pub type Seed = u64;
+    pub type OptionalSeed = Option<u64>;
+    pub type Count = super::Count;
+    pub type Float = f64;
+    pub type OptionalFloat = Option<f64>;
+    pub type Bool = bool;
+    pub type Text = String;
+    pub type OptionalText = Option<String>;
+    pub type OnError = String;
+    pub type OptionalMaxErrors = Option<MaxErrors>;
+    pub type Sources = crate::config::Sources;
+    pub type Weights = crate::config::Weights;
+    pub type Exclude = crate::config::Exclude;
+    #[cfg(feature = "arrow")]
+    pub type Folders = crate::source::AllowPaths;
+    #[cfg(not(feature = "arrow"))]
+    pub type Folders = ();
+    pub type Files = Vec<PathBuf>;
+    pub type Names = Option<crate::config::Names>;
+    pub type Texts = Vec<String>;
+    pub type Ids = BTreeMap<String, u32>;
+    pub type Tokenizer = crate::config::Opaque;
+    pub type Dataset = crate::config::Opaque;
+}
+
+/// What documentation (`docs`) and stub (`stub`) call a [`kind`].
+macro_rules! kind_text {
+    (docs Int) => {
+        "int"
+    };
+    (stub Int) => {
+        "int"
+    };
+    (docs OptionalInt) => {
+        "int, optional"
+    };
+    (stub OptionalInt) => {
+        "int | None"
+    };
+    (docs Seed) => {
+        "int"
+    };
+    (stub Seed) => {
+        "int"
+    };
+    (docs OptionalSeed) => {
+        "int, optional"
+    };
+    (stub OptionalSeed) => {
+        "int | None"
+    };
+    (docs Count) => {
+        "int or \"auto\""
+    };
+    (stub Count) => {
+        "int | Literal[\"auto\"]"
+    };
+    (docs Float) => {
+        "float"
+    };
+    (stub Float) => {
+        "float"
+    };
+    (docs OptionalFloat) => {
+        "float, optional"
+    };
+    (stub OptionalFloat) => {
+        "float | None"
+    };
+    (docs Bool) => {
+        "bool"
+    };
+    (stub Bool) => {
+        "bool"
+    };
+    (docs Text) => {
+        "str"
+    };
+    (stub Text) => {
+        "str"
+    };
+    (docs OptionalText) => {
+        "str, optional"
+    };
+    (stub OptionalText) => {
+        "str | None"
+    };
+    (docs OnError) => {
+        "str"
+    };
+    (stub OnError) => {
+        "Literal[\"skip\", \"raise\"]"
+    };
+    (docs OptionalMaxErrors) => {
+        "int or float, optional"
+    };
+    (stub OptionalMaxErrors) => {
+        "float | None"
+    };
+    (docs Sources) => {
+        "path, sequence of paths, or dict of names and paths"
+    };
+    (stub Sources) => {
+        "_Sources"
+    };
+    (docs Weights) => {
+        "dict, or list of (batch, dict), optional"
+    };
+    (stub Weights) => {
+        "_Weights | None"
+    };
+    (docs Exclude) => {
+        "path or sequence of int, optional"
+    };
+    (stub Exclude) => {
+        "str | PathLike[str] | Iterable[int] | None"
+    };
+    (docs Folders) => {
+        "bool, path or sequence of paths, optional"
+    };
+    (stub Folders) => {
+        "bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None"
+    };
+    (docs Files) => {
+        "path or sequence of paths"
+    };
+    (stub Files) => {
+        "_Files"
+    };
+    (docs Names) => {
+        "str or sequence of str, optional"
+    };
+    (stub Names) => {
+        "str | Sequence[str] | None"
+    };
+    (docs Texts) => {
+        "sequence of str, optional"
+    };
+    (stub Texts) => {
+        "Sequence[str] | None"
+    };
+    (docs Ids) => {
+        "dict, optional"
+    };
+    (stub Ids) => {
+        "Mapping[str, int] | None"
+    };
+    (docs Tokenizer) => {
+        "path or callable"
+    };
+    (stub Tokenizer) => {
+        "str | PathLike[str] | Callable[[str], Iterable[int]]"
+    };
+    (docs Dataset) => {
+        "AsyncDataset"
+    };
+    (stub Dataset) => {
+        "AsyncDataset"
+    };
+}
+
+/// A default as Python writes it.
+macro_rules! python_literal {
+    (true) => {
+        "True"
+    };
+    (false) => {
+        "False"
+    };
+    ($value:tt) => {
+        stringify!($value)
+    };
+}
+
+/// A default as a value of its [`kind`].
+macro_rules! value {
+    (Text $value:tt) => {
+        $value.to_owned()
+    };
+    (OnError $value:tt) => {
+        $value.to_owned()
+    };
+    (Count $value:tt) => {
+        $crate::config::Count::Exactly($value)
+    };
+    (OptionalInt None) => {
+        None
+    };
+    (OptionalFloat $value:tt) => {
+        Some($value)
+    };
+    (OptionalSeed None) => {
+        None
+    };
+    (OptionalText None) => {
+        None
+    };
+    (OptionalMaxErrors None) => {
+        None
+    };
+    (Names None) => {
+        None
+    };
+    ($kind:ident None) => {
+        Default::default()
+    };
+    ($kind:ident) => {
+        Default::default()
+    };
+    ($kind:ident $value:tt) => {
+        $value
+    };
+}
+
+/// Whether this is one of the words about identity.
+macro_rules! identity_word {
+    (state) => {
+        "state"
+    };
+    (data) => {
+        "data"
+    };
+    (free) => {
+        "free"
+    };
+}
+
+/// The texts that a check allows.
+macro_rules! choices {
+    ([one_of $($choice:literal),+]) => { &[$($choice),+] };
+    ($check:tt) => { &[] };
+}
+
+/// Adds what a check finds to `problems`.
+macro_rules! check {
+    ($problems:ident, $name:expr, $value:expr, []) => {};
+    ($problems:ident, $name:expr, $value:expr, [range $least:expr, $most:expr]) => {
+        $problems.extend($crate::config::table::range($name, $value, $least, $most));
+    };
+    ($problems:ident, $name:expr, $value:expr, [above $bound:literal]) => {
+        let expected = concat!("above ", stringify!($bound));
+        $problems.extend($crate::config::table::above(
+            $name,
+            $value,
+            $bound as f64,
+            f64::INFINITY,
+            expected,
+        ));
+    };
+    ($problems:ident, $name:expr, $value:expr, [above $bound:literal, $most:literal]) => {
+        let expected = concat!("above ", stringify!($bound), " and at most ", stringify!($most));
+        $problems.extend($crate::config::table::above($name, $value, $bound as f64, $most as f64, expected));
+    };
+    ($problems:ident, $name:expr, $value:expr, [one_of $($choice:literal),+]) => {
+        $problems.extend($crate::config::table::one_of($name, $value, &[$($choice),+]));
+    };
+}
+
+/// Hands the rows of a table, in a form that is easy to match, to the macro `$with`.
+macro_rules! table {
+    ($with:ident $(#[$attribute:meta])* $config:ident as $class:literal { $(
+        $($star:literal;)?
+        $(#[doc = $doc:literal])+
+        $name:ident: $kind:ident $(= $default:tt)?, $identity:ident $(($($key:ident),+))?
+        $(, range($least:expr, $most:expr))? $(, above($bound:literal $(, $highest:literal)?))?
+        $(, one_of($($choice:literal),+))? $(, eval($eval:tt))? $(, elsewhere($($other:ident),+))?;
+    )+ }) => {
+        $with! { [$(#[$attribute])*] $config $class $({
+            [$($star)?] [$($doc)+] $name $kind [$($default)?] $identity [$($($key)+)?]
+            [$(range $least, $most)? $(above $bound $(, $highest)?)? $(one_of $($choice),+)?]
+            [$($eval)?] [$($($other)+)?]
+        })+ }
+    };
+}
+
+/// The configuration of a table's rows.
+macro_rules! config_struct {
+    ([$($attribute:tt)*] $config:ident $class:literal $({
+        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
+        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
+    })+) => {
+        $($attribute)*
+        pub struct $config {
+            $($(#[doc = $doc])+ pub $name: $crate::config::table::kind::$kind,)+
+        }
+
+        impl Default for $config {
+            fn default() -> Self {
+                Self { $($name: value!($kind $($default)?),)+ }
+            }
+        }
+
+        impl $config {
+            /// The parameters, in the order of the signature.
+            pub const TABLE: $crate::config::Table = $crate::config::Table {
+                class: $class,
+                parameters: &[$($crate::config::Parameter {
+                    name: stringify!($name),
+                    starts_keywords: first(&[$($star)?]).is_some(),
+                    docs: concat!($($doc, "\n"),+),
+                    kind: kind_text!(docs $kind),
+                    annotation: kind_text!(stub $kind),
+                    default: first(&[$(python_literal!($default))?]),
+                    eval: first(&[$(python_literal!($eval))?]),
+                    choices: choices!([$($check)*]),
+                    identity: identity_word!($identity),
+                    keys: &[$(stringify!($key)),*],
+                    elsewhere: &[$(stringify!($other)),*],
+                }),+],
+            };
+
+            /// A message for each parameter that is out of range by itself.
+            pub(crate) fn problems(&self) -> Vec<String> {
+                let mut problems = Vec::new();
+                $(check!(problems, stringify!($name), &self.$name, [$($check)*]);)+
+                problems
+            }
+        }
+    };
+}
+
+/// The configuration of the preset `eval`.
+macro_rules! eval_preset {
+    ([$($attribute:tt)*] $config:ident $class:literal $({
+        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
+        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
+    })+) => {
+        impl $config {
+            /// One pass in order, center crops, small buffers beside a training loader.
+            pub fn eval() -> Self {
+                let mut eval = Self::default();
+                $($(eval.$name = value!($kind $eval);)?)+
+                eval
+            }
+        }
+    };
+}
+
+pub(super) use {check, choices, config_struct, eval_preset, identity_word, value};
+pub(crate) use {kind_text, python_literal, table};
+
+/// One parameter, as its row says.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// The name.
+    pub name: &'static str,
+    /// Whether this and all later parameters are keyword-only.
+    pub starts_keywords: bool,
+    /// The documentation, lines with a leading space.
+    pub docs: &'static str,
+    /// The type, for people.
+    pub kind: &'static str,
+    /// The type, for the stub.
+    pub annotation: &'static str,
+    /// The default as Python writes it; none if the parameter is required.
+    pub default: Option<&'static str>,
+    /// The value of the preset `eval`, if it is another one.
+    pub eval: Option<&'static str>,
+    /// The texts that are allowed, if they are few.
+    pub choices: &'static [&'static str],
+    /// `state`, `data` or `free`.
+    pub identity: &'static str,
+    /// The entries of a state that follow from it; empty if the entry is the value itself.
+    pub keys: &'static [&'static str],
+    /// Its names in other libraries.
+    pub elsewhere: &'static [&'static str],
+}
+
+/// The parameters of a loader.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// The name of the loader.
+    pub class: &'static str,
+    /// In the order of the signature.
+    pub parameters: &'static [Parameter],
+}
+
+impl Table {
+    /// How many parameters may be given by position.
+    pub fn n_positional(&self) -> usize {
+        let first = self.parameters.iter().position(|parameter| parameter.starts_keywords);
+        first.unwrap_or(self.parameters.len())
+    }
+
+    /// What to say about a keyword that is no parameter: the parameters that other libraries call so, or the
+    /// one with the most similar name.
+    pub fn advice(&self, unknown: &str) -> String {
+        let bare = |name: &str| name.to_lowercase().replace(['_', '-'], "");
+        let known: Vec<_> = self.parameters.iter().filter(|one| one.elsewhere.contains(&unknown)).collect();
+        if !known.is_empty() {
+            let names: Vec<_> = known.iter().map(|one| one.name).collect();
+            return format!("here it is {}", names.join(" and "));
+        }
+        let names = self.parameters.iter().flat_map(|one| {
+            [one.name].into_iter().chain(one.elsewhere.iter().copied()).map(|name| (name, one.name))
+        });
+        let nearest = names
+            .map(|(name, parameter)| (distance(&bare(unknown), &bare(name)), parameter))
+            .min_by_key(|&(d, _)| d);
+        match nearest {
+            Some((distance, parameter)) if distance <= 1 + unknown.len() / 4 => {
+                format!("did you mean {parameter}?")
+            }
+            _ => format!("help(forebay.{}) lists the parameters", self.class),
+        }
+    }
+}
+
+/// Letters to insert, remove, replace, or swap with the next one to get from one text to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<_>, Vec<_>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// The one item, if there is one.
+pub(super) const fn first(items: &[&'static str]) -> Option<&'static str> {
+    match items {
+        [item, ..] => Some(item),
+        [] => None,
+    }
+}
+
+/// A whole number, if one is given.
+pub(super) trait Whole {
+    /// The number.
+    fn whole(&self) -> Option<i64>;
+}
+
+impl Whole for i64 {
+    fn whole(&self) -> Option<i64> {
+        Some(*self)
+    }
+}
+
+impl Whole for Option<i64> {
+    fn whole(&self) -> Option<i64> {
+        *self
+    }
+}
+
+impl Whole for Count {
+    fn whole(&self) -> Option<i64> {
+        match self {
+            Self::Exactly(n) => Some(*n),
+            Self::Auto => None,
+        }
+    }
+}
+
+/// A number, if one is given.
+pub(super) trait Number {
+    /// Whether there may be none.
+    const IS_OPTIONAL: bool;
+
+    /// The number.
+    fn number(&self) -> Option<f64>;
+}
+
+impl Number for f64 {
+    const IS_OPTIONAL: bool = false;
+
+    fn number(&self) -> Option<f64> {
+        Some(*self)
+    }
+}
+
+impl Number for Option<f64> {
+    const IS_OPTIONAL: bool = true;
+
+    fn number(&self) -> Option<f64> {
+        *self
+    }
+}
+
+/// A text, if one is given.
+pub(super) trait Text {
+    /// Whether there may be none.
+    const IS_OPTIONAL: bool;
+
+    /// The text.
+    fn text(&self) -> Option<&str>;
+}
+
+impl Text for String {
+    const IS_OPTIONAL: bool = false;
+
+    fn text(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+impl Text for Option<String> {
+    const IS_OPTIONAL: bool = true;
+
+    fn text(&self) -> Option<&str> {
+        self.as_deref()
+    }
+}
+
+/// What is wrong with a whole number outside of its range.
+pub(super) fn range(name: &str, value: &impl Whole, least: i64, most: i64) -> Option<String> {
+    let value = value.whole().filter(|value| !(least..=most).contains(value))?;
+    Some(format!("{name} is {}, must be {least} to {most}", shown(value)))
+}
+
+/// What is wrong with a number that is not above a bound, or beyond the most.
+pub(super) fn above<N: Number>(
+    name: &str,
+    value: &N,
+    bound: f64,
+    most: f64,
+    expected: &str,
+) -> Option<String> {
+    let value = value.number().filter(|&value| !(value > bound && value <= most))?;
+    let or_none = if N::IS_OPTIONAL { ", or None" } else { "" };
+    Some(format!("{name} is {value:?}, must be {expected}{or_none}"))
+}
+
+/// What is wrong with a text that is none of these.
+pub(super) fn one_of<T: Text>(name: &str, value: &T, choices: &[&str]) -> Option<String> {
+    let value = value.text().filter(|value| !choices.contains(value))?;
+    let quoted: Vec<_> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+    let expected = match &*quoted {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        all => all.join(""),
+    };
+    let or_none = if T::IS_OPTIONAL { ", or None" } else { "" };
+    Some(format!("{name} is {value:?}, must be {expected}{or_none}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LoaderConfig;
+
+    #[test]
+    fn a_swap_is_one_step() {
+        for (a, b, steps) in [("", "abc", 3), ("abc", "abc", 0), ("ba", "ab", 1), ("kitten", "sitting", 3)] {
+            assert_eq!((distance(a, b), distance(b, a)), (steps, steps), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_libraries_are_known() {
+        for (unknown, advice) in [
+            ("num_workers", "here it is n_workers"),
+            ("shuffle", "here it is shuffle_min_size and order"),
+            ("batchsize", "here it is batch_size"),
+            ("Batch_Sise", "did you mean batch_size?"),
+            ("n_worker", "did you mean n_workers?"),
+            ("qwertyuiop", "help(forebay.Loader) lists the parameters"),
+        ] {
+            assert_eq!(LoaderConfig::TABLE.advice(unknown), advice, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn no_name_of_another_library_is_a_parameter() {
+        for parameter in LoaderConfig::TABLE.parameters {
+            for other in parameter.elsewhere {
+                assert!(LoaderConfig::TABLE.parameters.iter().all(|one| one.name != *other), "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn choices_are_told() {
+        assert_eq!(one_of("a", &"x".to_owned(), &["b", "c"]).unwrap(), "a is \"x\", must be \"b\" or \"c\"");
+        let optional = one_of("a", &Some("x".to_owned()), &["b", "c", "d"]).unwrap();
+        assert_eq!(optional, "a is \"x\", must be \"b\", \"c\" or \"d\", or None");
+        assert_eq!(one_of("a", &None, &["b"]), None);
+    }
+}

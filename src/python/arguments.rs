@@ -1,0 +1,508 @@
+//! Python's arguments: bound to the rows of a [table](crate::config::table), converted, and given back for
+//! pickling.
+//!
+//! A constructor takes `*args, **kwargs`, so that errors name parameters as the table knows them: what an
+//! unknown keyword is called here, and of a wrong type parameter, value and type. Signature and docstring
+//! follow from the same rows.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::{PyOverflowError, PyTypeError},
+    prelude::*,
+    types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
+};
+
+use super::{
+    errors::to_python,
+    extract::{int64, int128},
+    tokenizer::ids_of,
+};
+use crate::{
+    Error, ErrorKind, LoaderConfig,
+    config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig},
+    engine::MaxErrors,
+};
+
+/// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.
+pub trait Parameters: Default {
+    /// The rows.
+    const ROWS: Table;
+
+    /// Converts one argument; what is out of range goes to `problems`.
+    fn set(&mut self, row: &Parameter, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> PyResult<()>;
+
+    /// The parameters as keywords; without those that are as in `like`, if it is given.
+    fn keywords<'py>(&self, py: Python<'py>, like: Option<&Self>) -> PyResult<Bound<'py, PyDict>>;
+}
+
+/// Implements [`Parameters`] for the configuration of a table.
+macro_rules! arguments {
+    ([$($attribute:tt)*] $config:ident $class:literal $({
+        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
+        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
+    })+) => {
+        impl $crate::python::arguments::Parameters for $config {
+            const ROWS: $crate::config::Table = Self::TABLE;
+
+            fn set(
+                &mut self,
+                row: &$crate::config::Parameter,
+                given: &Bound<'_, PyAny>,
+                problems: &mut Vec<String>,
+            ) -> PyResult<()> {
+                use $crate::python::arguments::converted;
+                match row.name {
+                    $(name if name == stringify!($name) => self.$name = converted(row, given, problems)?,)+
+                    _ => {}
+                }
+                Ok(())
+            }
+
+            fn keywords<'py>(&self, py: Python<'py>, like: Option<&Self>) -> PyResult<Bound<'py, PyDict>> {
+                use $crate::python::arguments::Argument;
+                let keywords = PyDict::new(py);
+                $(if like.is_none_or(|like| like.$name != self.$name) {
+                    keywords.set_item(stringify!($name), self.$name.to_python(py)?)?;
+                })+
+                Ok(keywords)
+            }
+        }
+    };
+}
+
+/// The method `entries` of a struct `Facts` with a field `config`: what a state holds of the parameters.
+macro_rules! identity {
+    ([$($attribute:tt)*] $config:ident $class:literal $({
+        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
+        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
+    })+) => {
+        impl Facts<'_> {
+            /// What a state holds of the parameters, as their rows say.
+            fn entries(&self) -> Map<String, Value> {
+                let mut entries = Map::new();
+                $($crate::python::arguments::entry!(entries, self, $name $identity [$($key)*]);)+
+                entries
+            }
+        }
+    };
+}
+
+/// Adds the entry of one parameter.
+macro_rules! entry {
+    ($entries:ident, $facts:ident, $name:ident state []) => {
+        $entries.insert(stringify!($name).to_owned(), Value::from($facts.config.$name.clone()));
+    };
+    ($entries:ident, $facts:ident, $name:ident state [$($key:ident)+]) => {
+        $($entries.extend($facts.$key().map(|value| (stringify!($key).to_owned(), value)));)+
+    };
+    ($entries:ident, $facts:ident, $name:ident data []) => {};
+    ($entries:ident, $facts:ident, $name:ident free []) => {};
+}
+
+/// The first line of a docstring, from which `inspect.signature` reads names and defaults.
+macro_rules! signature {
+    ([$($attribute:tt)*] $config:ident $class:literal $({
+        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
+        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
+    })+) => {
+        concat!(
+            $class, "(",
+            $(
+                $($star, ", ",)? stringify!($name),
+                $("=", $crate::config::table::python_literal!($default),)? ", ",
+            )+
+            ")\n--\n"
+        )
+    };
+}
+
+/// The section "Parameters" of a docstring, without its heading.
+macro_rules! entries {
+    ([$($attribute:tt)*] $config:ident $class:literal $({
+        [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
+        [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
+    })+) => {
+        concat!($(
+            stringify!($name), " : ", $crate::config::table::kind_text!(docs $kind), "\n",
+            $("   ", $doc, "\n",)+
+        )+)
+    };
+}
+
+pub(super) use {arguments, entries, entry, identity, signature};
+
+/// Binds arguments as Python does, and what is out of range.
+pub fn bind<C: Parameters>(
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<(C, Vec<String>)> {
+    let table = C::ROWS;
+    let rows = table.parameters;
+    let refused = |message: String| PyTypeError::new_err(format!("{}() {message}", table.class));
+    let (most, n_given) = (table.n_positional(), args.len());
+    if n_given > most {
+        let least = rows.iter().filter(|row| row.default.is_none()).count();
+        let takes = if least == most { most.to_string() } else { format!("from {least} to {most}") };
+        let plural = if most == 1 { "" } else { "s" };
+        return Err(refused(format!("takes {takes} positional argument{plural} but {n_given} were given")));
+    }
+    let mut given: Vec<_> = args.iter().map(Some).collect();
+    // bounded: one for each row of the table.
+    given.resize(rows.len(), None);
+    for (keyword, value) in kwargs.iter().flat_map(|kwargs| kwargs.iter()) {
+        let keyword = keyword.cast::<PyString>()?.to_cow()?.into_owned();
+        let Some(at) = rows.iter().position(|row| row.name == keyword) else {
+            let advice = table.advice(&keyword);
+            return Err(refused(format!("got an unexpected keyword argument '{keyword}'; {advice}")));
+        };
+        if given[at].replace(value).is_some() {
+            return Err(refused(format!("got multiple values for argument '{keyword}'")));
+        }
+    }
+    let missing = rows.iter().zip(&given).filter(|(row, given)| row.default.is_none() && given.is_none());
+    let missing: Vec<_> = missing.map(|(row, _)| format!("'{}'", row.name)).collect();
+    if let [names @ .., last] = &*missing {
+        let names = if names.is_empty() { last.clone() } else { format!("{} and {last}", names.join(", ")) };
+        let plural = if missing.len() == 1 { "" } else { "s" };
+        return Err(refused(format!(
+            "missing {} required positional argument{plural}: {names}",
+            missing.len()
+        )));
+    }
+    let (mut config, mut problems) = (C::default(), Vec::new());
+    for (row, given) in rows.iter().zip(given) {
+        // None as the default stands for an empty value where the type has no other.
+        if let Some(given) = given.filter(|given| !given.is_none() || row.default != Some("None")) {
+            config.set(row, &given, &mut problems)?;
+        }
+    }
+    Ok((config, problems))
+}
+
+/// Calls the class with a preset's parameters, overridden.
+pub fn preset<'py, C: Parameters>(
+    class: &Bound<'py, PyType>,
+    files: &Bound<'py, PyAny>,
+    config: &C,
+    overrides: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let keywords = config.keywords(class.py(), Some(&C::default()))?;
+    if let Some(overrides) = overrides {
+        keywords.update(overrides.as_mapping())?;
+    }
+    class.call((files,), Some(&keywords))
+}
+
+/// Why an argument cannot be converted.
+pub enum Refused {
+    /// It is not of the type that is expected.
+    Type,
+    /// An exception that says more.
+    Raised(PyErr),
+}
+
+impl Refused {
+    /// The exception about an argument.
+    pub fn raised(self, name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+        match self {
+            Self::Raised(error) => error,
+            Self::Type => wrong_type(name, given, expected),
+        }
+    }
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+/// A type of arguments.
+pub trait Argument: Sized {
+    /// What is expected, for the message about another type.
+    const EXPECTED: &'static str;
+
+    /// Whether None is a value.
+    const IS_OPTIONAL: bool = false;
+
+    /// The value of an argument; what is out of range goes to `problems`.
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused>;
+
+    /// The argument of a value.
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
+}
+
+/// The value of an argument, or the `TypeError` that names parameter, value and type.
+pub fn converted<T: Argument>(
+    row: &Parameter,
+    given: &Bound<'_, PyAny>,
+    problems: &mut Vec<String>,
+) -> PyResult<T> {
+    let or_none = if T::IS_OPTIONAL || row.default == Some("None") { " or None" } else { "" };
+    T::read(row.name, given, problems)
+        .map_err(|refused| refused.raised(row.name, given, &format!("{}{or_none}", T::EXPECTED)))
+}
+
+/// The value of an argument that is not in a table; the default for None.
+pub fn argument<T: Argument + Default>(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<T> {
+    let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(T::default()) };
+    let mut problems = Vec::new();
+    let value = T::read(name, given, &mut problems)
+        .map_err(|refused| refused.raised(name, given, &format!("{} or None", T::EXPECTED)))?;
+    if problems.is_empty() {
+        return Ok(value);
+    }
+    Err(to_python(given.py(), &Error::new(ErrorKind::Config, problems.join("; "))))
+}
+
+/// The longest value in a message, characters.
+const LONGEST: usize = 60;
+
+/// The `TypeError` about an argument.
+pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    let class = given.get_type();
+    let class = class.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    // A repr() may fail.
+    let mut value = given.repr().map_or_else(|_| "not printable".to_owned(), |text| text.to_string());
+    if let Some((end, _)) = value.char_indices().nth(LONGEST) {
+        value.truncate(end);
+        value.push_str("...");
+    }
+    PyTypeError::new_err(format!("{name} is {value} (type {class}), must be {expected}"))
+}
+
+/// Whole numbers, except bool, which is a mistake where a number is expected.
+fn is_whole(given: &Bound<'_, PyAny>) -> Result<bool, Refused> {
+    Ok(!given.is_instance_of::<PyBool>() && given.hasattr("__index__")?)
+}
+
+impl Argument for i64 {
+    const EXPECTED: &'static str = "an int";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        if is_whole(given)? { Ok(int64(given)?) } else { Err(Refused::Type) }
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl Argument for u64 {
+    const EXPECTED: &'static str = "an int";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if !is_whole(given)? {
+            return Err(Refused::Type);
+        }
+        let number = int128(given)?;
+        Ok(Self::try_from(number).unwrap_or_else(|_| {
+            let beyond = [i128::MIN, i128::MAX].contains(&number);
+            let number = if beyond { "beyond int128".to_owned() } else { number.to_string() };
+            problems.push(format!("{name} is {number}, must be 0 to {}", Self::MAX));
+            0
+        }))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl Argument for f64 {
+    const EXPECTED: &'static str = "a float";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        if !given.hasattr("__float__")? && !given.hasattr("__index__")? {
+            return Err(Refused::Type);
+        }
+        match given.extract() {
+            Ok(number) => Ok(number),
+            // A whole number that no float is near to: out of any range.
+            Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(Self::INFINITY),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl Argument for bool {
+    const EXPECTED: &'static str = "a bool";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        given.extract().map_err(|_| Refused::Type)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl Argument for String {
+    const EXPECTED: &'static str = "a str";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        let text = given.cast::<PyString>().map_err(|_| Refused::Type)?;
+        Ok(text.to_cow()?.into_owned())
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl<T: Argument> Argument for Option<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+    const IS_OPTIONAL: bool = true;
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if given.is_none() { Ok(None) } else { T::read(name, given, problems).map(Some) }
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.as_ref().map_or_else(|| Ok(py.None().into_bound(py)), |value| value.to_python(py))
+    }
+}
+
+impl Argument for Count {
+    const EXPECTED: &'static str = "an int or \"auto\"";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        let Ok(text) = given.cast::<PyString>() else {
+            return i64::read(name, given, problems).map(Self::Exactly);
+        };
+        if text != "auto" {
+            problems.push(format!("{name} is {}, must be a whole number or \"auto\"", text.repr()?));
+        }
+        Ok(Self::Auto)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Exactly(n) => n.into_bound_py_any(py),
+            Self::Auto => "auto".into_bound_py_any(py),
+        }
+    }
+}
+
+impl Argument for MaxErrors {
+    const EXPECTED: &'static str = "an int or a float";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        match given.cast::<PyFloat>() {
+            Ok(share) => Ok(Self::Share(share.extract()?)),
+            Err(_) => i64::read(name, given, problems).map(Self::Count),
+        }
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Count(n) => n.into_bound_py_any(py),
+            Self::Share(share) => share.into_bound_py_any(py),
+        }
+    }
+}
+
+impl Argument for Vec<PathBuf> {
+    const EXPECTED: &'static str = "a path or a sequence of paths";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        one_or_more(given)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl Argument for Names {
+    const EXPECTED: &'static str = "a str or a sequence of str";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        one_or_more(given).map(Self)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        (&self.0).into_bound_py_any(py)
+    }
+}
+
+impl Argument for Vec<String> {
+    const EXPECTED: &'static str = "a sequence of str";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        given.extract().map_err(|_| Refused::Type)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
+    }
+}
+
+impl Argument for BTreeMap<String, u32> {
+    const EXPECTED: &'static str = "a dict of str and int";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        Ok(ids_of(given.cast().map_err(|_| Refused::Type)?)?)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.is_empty() { Ok(py.None().into_bound(py)) } else { self.into_bound_py_any(py) }
+    }
+}
+
+impl Argument for Opaque {
+    const EXPECTED: &'static str = "an object";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        Ok(Self(Some(Arc::new(given.clone().unbind()))))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.0.as_ref().and_then(|object| object.downcast_ref::<Py<PyAny>>());
+        Ok(object.map_or_else(|| py.None(), |object| object.clone_ref(py)).into_bound(py))
+    }
+}
+
+/// One of something, or several.
+fn one_or_more<'py, T>(given: &Bound<'py, PyAny>) -> Result<Vec<T>, Refused>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    if let Ok(one) = given.extract::<T>() {
+        return Ok(vec![one]);
+    }
+    let items = given.try_iter().map_err(|_| Refused::Type)?;
+    items.map(|item| item?.extract::<T>().map_err(|_| Refused::Type)).collect()
+}
+
+/// The tables of the loaders, for tests and for `docs/tables.py`: a list of dicts for each class.
+#[pyfunction]
+pub fn _parameters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let tables = PyDict::new(py);
+    for table in [LoaderConfig::TABLE, TokenConfig::TABLE, RowConfig::TABLE] {
+        let rows = PyList::empty(py);
+        for (at, row) in table.parameters.iter().enumerate() {
+            let dict = PyDict::new(py);
+            dict.set_item("name", row.name)?;
+            dict.set_item("is_keyword_only", at >= table.n_positional())?;
+            dict.set_item("docs", row.docs)?;
+            dict.set_item("kind", row.kind)?;
+            dict.set_item("annotation", row.annotation)?;
+            dict.set_item("default", row.default)?;
+            dict.set_item("eval", row.eval)?;
+            dict.set_item("choices", row.choices)?;
+            dict.set_item("identity", row.identity)?;
+            dict.set_item("keys", row.keys)?;
+            dict.set_item("elsewhere", row.elsewhere)?;
+            rows.append(dict)?;
+        }
+        tables.set_item(table.class, rows)?;
+    }
+    Ok(tables)
+}
