@@ -60,9 +60,9 @@ def batches(
     fewer dimensions use the first entries of the spec.
 
     A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`. A `JaggedArray` becomes
-    one of arrays on the default device; devices cannot share it.
+    one of arrays on the default device; devices cannot share it. Text stays a list of str.
 
-    `pad_to` pads shorter batches with rows of zeros, -1 in integers, so that a compiled step gets one shape.
+    `pad_to` pads shorter batches with rows of zeros, -1 in integers, empty text, so that a compiled step gets one shape.
     A finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and
     devices need equal shares. For a finite `TokenLoader` use `drop_last=True` instead, since padding rows
     would count as targets.
@@ -108,6 +108,8 @@ def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
     def padded(value: Any) -> Any:
         if isinstance(value, JaggedArray):
             raise ConfigError("pad_to is for stacked fields; a jagged one has as many rows as the batch")
+        if isinstance(value, list):
+            return value + [""] * (rows - found)
         filler = -1 if value.dtype.kind == "i" else 0
         return np.concatenate([value, np.full((rows - found, *value.shape[1:]), filler, value.dtype)])
 
@@ -119,6 +121,8 @@ def _to_device(batch: Mapping[str, Any], sharding: NamedSharding | None) -> dict
 
 
 def _put(name: str, value: Any, sharding: NamedSharding | None) -> Any:
+    if isinstance(value, list):
+        return value
     if isinstance(value, JaggedArray):
         if sharding is not None:
             raise ConfigError(f"{name} has rows of different lengths, which devices cannot share; give it a shape")
