@@ -1,7 +1,7 @@
 """Writes what follows from the tables of parameters: the signatures in the stub, and the README's table.
 
 `python docs/tables.py`, with the installed forebay, rewrites both files; `--check` only prints what differs.
-The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`; `tests/python/test_signature.py` runs the
+The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`; `tests/python/project/test_signature.py` runs the
 check.
 """
 
@@ -45,7 +45,7 @@ def signature(rows: list[Row]) -> str:
 def stub(text: str) -> str:
     """The stub with the signatures of the tables."""
     for name, rows in _core._parameters().items():
-        start = text.index("        cls,\n", text.index(f"\nclass {name}:\n")) + len("        cls,\n")
+        start = text.index("        cls,\n", text.index(f"\nclass {name}(")) + len("        cls,\n")
         text = text[:start] + signature(rows) + text[text.index("    ) -> Self: ...\n", start) :]
     rows = _core._parameters()["Loader"]
     overrides = [f"    {row['name']}: {row['annotation']}\n" for row in rows if row["default"] is not None]

@@ -31,7 +31,7 @@ use crate::{
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
-    tasks::AudioPlan,
+    tasks::{AudioPlan, Outputs},
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
 
@@ -192,6 +192,7 @@ impl LoaderConfig {
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy().check(&mut problems);
+        problems.extend(Outputs::problem(&self.outputs));
         if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",

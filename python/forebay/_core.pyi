@@ -91,6 +91,7 @@ class _Overrides(TypedDict, total=False):
     max_errors: float | None
     max_consecutive_errors: int | None
     exclude: str | PathLike[str] | Iterable[int] | None
+    outputs: Sequence[str] | None
     stall_warning_s: float | None
 
 @type_check_only
@@ -308,6 +309,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
+        outputs: Sequence[str] | None = None,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     @classmethod

@@ -114,6 +114,7 @@ impl Loader {
                 mmap: config.mmap,
                 max_record_bytes: config.max_record_bytes as u64,
                 allow_paths: config.allow_paths.clone(),
+                paths: config.outputs.iter().any(|name| name == "path"),
                 ..ArrowOptions::default()
             };
             let (task, source) = open(py, audio.clone(), config.arrow_files.groups.clone(), options)?;
@@ -125,7 +126,7 @@ impl Loader {
             plan.policy.exclude = exclude;
             let starts = source.group_starts();
             let starts = config.arrow_files.names.is_some().then_some(&*starts);
-            let task = task.with_outputs(Outputs::new(&source.fields(), starts));
+            let task = task.with_outputs(Outputs::new(&source.fields(), starts, &config.outputs));
             let (shape, fields, source) = (task.shape(), task.fields().clone(), Arc::new(source));
             if let Some(mixture) = &mut plan.mixture {
                 mixture.over(source.group_starts());

@@ -70,7 +70,14 @@ enum Output {
     Source(Arc<[u64]>),
     /// The row number.
     Index,
+    /// Where the clip begins in its recording, in seconds.
+    Start,
+    /// Samples of the clip that are not padding.
+    ValidSamples,
 }
+
+/// The fields that are made on request.
+const REQUESTED: [&str; 3] = ["path", "start", "valid_samples"];
 
 /// The fields of an example, in their order.
 #[derive(Debug, Clone)]
@@ -79,16 +86,23 @@ pub struct Outputs(Vec<(Output, Option<Field>)>);
 impl Default for Outputs {
     /// Spectrogram and row number.
     fn default() -> Self {
-        Self::new(&[], None)
+        Self::new(&[], None, &[])
     }
 }
 
 impl Outputs {
-    /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at `group_starts`; `index`.
-    pub fn new(columns: &[Field], group_starts: Option<&[u64]>) -> Self {
+    /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at `group_starts`; `index`;
+    /// those `requested`, of [`REQUESTED`].
+    pub fn new(columns: &[Field], group_starts: Option<&[u64]>, requested: &[String]) -> Self {
         let number = |name: &str| Some(Field::number(name, DataType::Int64));
         let columns = columns.iter().enumerate();
-        let columns = columns.map(|(at, field)| (Output::Column(at), Some(field.clone())));
+        let column = |(at, field): (usize, &Field)| (Output::Column(at), Some(field.clone()));
+        let requested = requested.iter().filter_map(|name| match &**name {
+            "start" => Some((Output::Start, Some(Field::number("start", DataType::Float64)))),
+            "valid_samples" => Some((Output::ValidSamples, number("valid_samples"))),
+            name => columns.clone().find(|(_, field)| field.name == *name).map(column),
+        });
+        let columns = columns.clone().filter(|(_, field)| !REQUESTED.contains(&&*field.name)).map(column);
         let source = group_starts.map(|starts| (Output::Source(starts.into()), number("source")));
         let first = (Output::Spectrogram, None);
         Self(
@@ -97,8 +111,21 @@ impl Outputs {
                 .chain(columns)
                 .chain(source)
                 .chain([(Output::Index, number("index"))])
+                .chain(requested)
                 .collect(),
         )
+    }
+
+    /// What is wrong with the names of requested fields.
+    pub(crate) fn problem(requested: &[String]) -> Option<String> {
+        let expected = "each of \"path\", \"start\" and \"valid_samples\" at most once";
+        let is_wrong =
+            |(at, name): (usize, &String)| !REQUESTED.contains(&&**name) || requested[..at].contains(name);
+        requested
+            .iter()
+            .enumerate()
+            .any(is_wrong)
+            .then(|| format!("outputs is {requested:?}, must name {expected}"))
     }
 
     /// The fields, with the spectrogram's shape as planned.
@@ -226,7 +253,7 @@ impl ExampleMaker for ClipMaker {
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {
-        let clip = self.cutter.cut(&self.task, record)?;
+        let (crop, clip) = self.cutter.cut(&self.task, record)?;
         let mut spectrogram = match self.task.spare.take() {
             Some(spectrogram) => spectrogram,
             None => self.task.dtype().zeros(self.task.example_len())?,
@@ -241,23 +268,29 @@ impl ExampleMaker for ClipMaker {
                 Some(Value::Int(starts.partition_point(|&start| start <= record.index) as i64 - 1))
             }
             Output::Index => Some(Value::Int(record.index as i64)),
+            Output::Start => {
+                let samples = crop.start as f64 - crop.pad_front as f64;
+                Some(Value::Float(samples / f64::from(self.task.plan.spectrogram.sample_rate)))
+            }
+            Output::ValidSamples => Some(Value::Int(crop.len as i64)),
         };
         Ok(self.task.outputs.iter().filter_map(value).collect())
     }
 }
 
 impl Cutter {
-    /// The record's clip; stays where it was decoded if nothing is left to do.
-    fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<&[f32]> {
+    /// The record's clip, and where it lies; it stays where it was decoded if nothing is left to do.
+    fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         info.check_seconds(task.plan.max_decoded_seconds)?;
-        let (Crop { start, len, pad_front }, span, resampler) = task.span(info, record.seed)?;
+        let (crop, span, resampler) = task.span(info, record.seed)?;
+        let Crop { start, len, pad_front } = crop;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let mono = self.planes.mean(&mut self.mono)?;
         let n = task.plan.clip_samples;
         if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == n {
-            return Ok(mono);
+            return Ok((crop, mono));
         }
         fallible_alloc::resize(&mut self.clip, n, 0.0)?;
         let (front, rest) = self.clip.split_at_mut(pad_front);
@@ -265,6 +298,6 @@ impl Cutter {
         front.fill(0.0);
         behind.fill(0.0);
         resampler.resample(mono, span.start, start, middle)?;
-        Ok(&self.clip)
+        Ok((crop, &self.clip))
     }
 }

@@ -85,6 +85,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "max_errors": Case(0.25),
         "max_consecutive_errors": Case(7),
         "exclude": Case([3]),
+        "stall_warning_s": Case(None),
     }
     recordings = {
         "arrow_files": Case(files.shards[:1], named="num_records"),
@@ -124,6 +125,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "label_column": Case("label"),
         "mmap": Case(value=True),
         "allow_paths": Case(value=True),
+        "outputs": Case(["path"], other_batches=True),
         **policy,
     }
     tokens = {
@@ -163,9 +165,10 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "rank": Case(1, {"world_size": 2}, other_batches=True),
         "world_size": Case(2, named="global_batch_size"),
         "start_step": Case(3, other_batches=True),
-        "prefetch": Case("auto"),
+        "prefetch_batches": Case("auto"),
         "n_workers": Case("auto"),
         "drop_last": Case(value=True),
+        "stall_warning_s": Case(None),
     }
     return {"Loader": recordings, "TokenLoader": tokens, "DataLoader": datasets}
 
@@ -223,7 +226,7 @@ def test_defaults(name: str, files: Files) -> None:
     assert list(found) == list(defaults)
     for parameter in set(defaults) - set(required):
         # An empty list is what None means.
-        expected = [] if parameter == "extras" else defaults[parameter]
+        expected = [] if parameter in ("extras", "outputs") else defaults[parameter]
         assert found[parameter] == expected, parameter
         assert type(found[parameter]) is type(expected), parameter
 

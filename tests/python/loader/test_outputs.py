@@ -1,0 +1,145 @@
+"""Fields on request: `outputs=["path", "start", "valid_samples"]`."""
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import forebay
+from recordings import TINY, TINY_SAMPLES, Row, tiny_rows, write_shard
+
+RATE = TINY["sample_rate"]
+HEADER = 44
+ALL = ["path", "start", "valid_samples"]
+LENGTHS = [40, TINY_SAMPLES, 100, 159, 3]
+"""Samples of the recordings, in turn."""
+
+
+def rows(n: int) -> list[Row]:
+    """Recordings of different lengths, every third one without a path."""
+    made = []
+    for i, row in enumerate(tiny_rows(n)):
+        assert row.audio is not None
+        pcm = row.audio[HEADER : HEADER + 2 * LENGTHS[i % len(LENGTHS)]]
+        header = bytearray(row.audio[:HEADER])
+        header[4:8] = (36 + len(pcm)).to_bytes(4, "little")
+        header[40:44] = len(pcm).to_bytes(4, "little")
+        made.append(Row(bytes(header) + pcm, i % 4, None if i % 3 == 0 else f"päth {i}.wav"))
+    return made
+
+
+def samples(row: Row) -> np.ndarray[Any, np.dtype[np.float32]]:
+    assert row.audio is not None
+    return np.frombuffer(row.audio[HEADER:], "<i2").astype(np.float32) / np.float32(32768)
+
+
+@pytest.fixture(scope="module", params=["arrow", "parquet"])
+def shard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("outputs")
+    if request.param == "arrow":
+        return write_shard(folder / "a.arrow", rows(60))
+    table = pa.table(
+        {
+            "audio": [{"bytes": row.audio, "path": row.path} for row in rows(60)],
+            "label": [row.label for row in rows(60)],
+        }
+    )
+    pq.write_table(table, folder / "a.parquet", row_group_size=7)
+    return folder / "a.parquet"
+
+
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("order", ["sequential", "window", "global"])
+def test_they_say_where_a_clip_is_from(shard: Path, order: str, augment: bool) -> None:
+    """The clip that they describe has the spectrogram that came with them."""
+    transform = forebay.SpectrogramTransform(
+        sample_rate=RATE, n_fft=TINY["n_fft"], hop_length=TINY["hop_length"], n_mels=TINY["n_mels"]
+    )
+    parameters: dict[str, Any] = {
+        **TINY,
+        "clip_seconds": 0.01,
+        "infinite": False,
+        "shuffle_min_size": 9,
+        "order": order,
+    }
+    n = round(parameters["clip_seconds"] * RATE)
+    made, seen = rows(60), 0
+    with forebay.Loader([shard], batch_size=8, augment=augment, outputs=ALL, **parameters) as loader:
+        for batch in loader:
+            assert list(batch) == ["spectrogram", "label", "index", *ALL]
+            assert batch["start"].dtype.name == "float64"
+            assert batch["valid_samples"].dtype.name == "int64"
+            assert batch["start"].shape == batch["valid_samples"].shape == batch["index"].shape
+            assert type(batch["path"]) is not np.ndarray
+            for i, index in enumerate(batch["index"]):
+                row = made[index]
+                assert batch["path"][i] == (row.path or "")
+                pcm, start = samples(row), round(batch["start"][i] * RATE)
+                clip = np.zeros(n, np.float32)
+                begin, end = max(start, 0), min(start + n, len(pcm))
+                clip[begin - start : end - start] = pcm[begin:end]
+                assert batch["valid_samples"][i] == end - begin
+                assert (batch["spectrogram"][i] == transform.transform(clip)).all()
+                seen += 1
+    assert seen == 60
+
+
+def test_nothing_else_changes(shard: Path) -> None:
+    parameters: dict[str, Any] = {**TINY, "batch_size": 16, "shuffle_min_size": 20, "seed": 3}
+    with forebay.Loader([shard], **parameters) as plain, forebay.Loader([shard], outputs=ALL, **parameters) as more:
+        for _ in range(6):
+            one, other = next(plain), next(more)
+            assert list(one) == ["spectrogram", "label", "index"]
+            assert all((one[name] == other[name]).all() for name in one)
+        state = plain.state_dict()
+        assert state == more.state_dict()
+        following = next(plain)
+        more.load_state_dict(state)
+        with pickle.loads(pickle.dumps(more)) as copied:
+            copied = next(copied)
+            assert list(copied) == ["spectrogram", "label", "index", *ALL]
+            assert (copied["index"] == following["index"]).all()
+
+
+@pytest.mark.parametrize("outputs", [["path"], ["valid_samples", "path"], [], None, ("start",)])
+def test_any_of_them_in_any_order(shard: Path, outputs: Sequence[str] | None) -> None:
+    with forebay.Loader([shard], outputs=outputs, **TINY, batch_size=16) as loader:
+        assert list(next(loader)) == ["spectrogram", "label", "index", *(outputs or [])]
+        assert loader.headspace(seconds=0.0)["handover_per_s"] > 0
+
+
+def test_of_mixtures_and_ranks(shard: Path) -> None:
+    """The parts of two ranks are what one process gets."""
+    parameters: dict[str, Any] = {**TINY, "outputs": ALL, "order": "global", "seed": 5}
+    files = {"a": [shard], "b": [shard]}
+    with forebay.Loader(files, batch_size=16, **parameters) as loader:
+        whole = next(loader)
+        assert list(whole) == ["spectrogram", "label", "source", "index", *ALL]
+        assert (whole["source"] == whole["index"] // 60).all()
+    parts = []
+    for rank in range(2):
+        with forebay.Loader(files, batch_size=8, rank=rank, world_size=2, **parameters) as loader:
+            parts.append(next(loader))
+    for name in whole:
+        both = [part[name] for part in parts]
+        assert np.array_equal(np.concatenate(both), whole[name])
+
+
+@pytest.mark.parametrize("outputs", [["paths"], ["start", "start"], ["index"], ["path", ""]])
+def test_others_are_refused(shard: Path, outputs: list[str]) -> None:
+    with pytest.raises(forebay.ConfigError, match=r'outputs is \[.*\], must name each of "path", "start" and "valid_'):
+        forebay.Loader([shard], outputs=outputs, **TINY)
+
+
+def test_bad_records_have_none(tmp_path: Path) -> None:
+    made = [Row(b"no recording", 0, "bad") if i % 5 == 2 else row for i, row in enumerate(rows(40))]
+    shard = write_shard(tmp_path / "a.arrow", made)
+    with forebay.Loader([shard], infinite=False, shuffle_min_size=0, batch_size=7, outputs=ALL, **TINY) as loader:
+        paths = [path for batch in loader for path in batch["path"]]
+        assert paths == [row.path or "" for row in made if row.path != "bad"]
+        assert len(loader.errors()) == 8
