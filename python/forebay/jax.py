@@ -62,9 +62,9 @@ def batches(
     A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`. A `JaggedArray` becomes
     one of arrays on the default device; devices cannot share it. Text stays a list of str.
 
-    `pad_to` pads shorter batches with rows of zeros, -1 in integers, empty text, so that a compiled step gets one shape.
-    A finite loader with a `sharding` needs it: its last batch, or one with a bad record, is shorter, and
-    devices need equal shares. For a finite `TokenLoader` use `drop_last=True` instead, since padding rows
+    `pad_to` pads shorter batches with rows of zeros, -1 in integers, empty text, so that a compiled step gets
+    one shape. A finite loader with a `sharding` needs it: its last batch, or one with a bad record, is
+    shorter, and devices need equal shares. For a finite `TokenLoader` use `drop_last=True` instead, since padding rows
     would count as targets.
 
     No batch is prefetched, so `loader.state_dict()` is that of the last batch returned. Without

@@ -1,6 +1,7 @@
 """Graphs of what imports what, and their circles."""
 
 import ast
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -90,3 +91,94 @@ def is_path(edges: Edges, circle: list[str]) -> bool:
     """Whether each step of `circle` is an edge, and it ends where it begins."""
     known = set(edges)
     return len(circle) > 2 and circle[0] == circle[-1] and all(step in known for step in pairwise(circle))
+
+
+RUST_TESTS = ("tests", "naive", "oracle", "fuzz")
+"""Modules of Rust that are not part of the library."""
+
+
+def rust_imports(root: Path) -> set[tuple[str, str]]:
+    """Who imports whom among the modules of the crate in `root`, outside of its tests.
+
+    A path counts as one of the module that has the item, wherever it is re-exported. A module may use what
+    the modules that contain it have, as `super::Thing`: that is no edge.
+    """
+    files = {_module(path, root): path for path in root.rglob("*.rs") if path.stem not in RUST_TESTS}
+    texts = {module: _library(path.read_text()) for module, path in files.items()}
+    passed_on = {}
+    for module, text in texts.items():
+        for tree in re.findall(r"\bpub(?:\([a-z: ]+\))? use ([^;]+);", text):
+            for path in _paths(tree):
+                if (found := _resolved(path, module, texts)) and found[1]:
+                    passed_on[module, found[1]] = found
+    edges = set()
+    for module, text in texts.items():
+        uses = re.findall(r"(?<!pub )(?<!\) )\buse ([^;]+);", text)
+        rest = re.sub(r"\b(?:pub(?:\([a-z: ]+\))? )?use [^;]+;", "", text)
+        for tree in [*uses, *re.findall(r"\b(?:crate|super)(?:::\w+)+", rest)]:
+            for path in _paths(tree):
+                found = _resolved(path, module, texts)
+                for _ in range(len(texts)):
+                    found = passed_on.get(found, found) if found else None
+                if found and not module.startswith(found[0]):
+                    edges.add((module, found[0]))
+    return edges
+
+
+def _module(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(["crate", *(part for part in parts if part not in ("mod", "lib"))])
+
+
+def _library(text: str) -> str:
+    """Code without comments, texts and what is compiled for tests alone."""
+    quiet = r"""r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|//[^\n]*"""
+    text = re.sub(quiet, "", text, flags=re.DOTALL)
+    only_tests = r"#\[cfg\((?:test|any\(test, fuzzing\))\)\]\s*(?:pub(?:\([a-z]+\))? )?\w+[^;{]*"
+    kept, at = "", 0
+    for match in re.finditer(only_tests, text):
+        if match.start() < at:
+            continue
+        kept += text[at : match.start()]
+        at, depth = match.end(), 0
+        while at < len(text):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            at += 1
+            if depth == 0:
+                break
+    return kept + text[at:]
+
+
+def _paths(tree: str) -> Iterator[str]:
+    """The paths of a `use`: `a::{b, c::d}` is a::b and a::c::d."""
+    begin, brace, rest = tree.strip().partition("{")
+    if not brace:
+        yield begin.split(" as ")[0].strip()
+        return
+    depth, part = 0, ""
+    for letter in rest[: rest.rindex("}")] + ",":
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            yield from (begin.strip() + path for path in _paths(part) if part.strip())
+            part = ""
+        else:
+            part += letter
+
+
+def _resolved(path: str, module: str, modules: Container[str]) -> tuple[str, str] | None:
+    """The module of a path, and the item in it; None if it is not of the crate."""
+    first, *rest = path.split("::")
+    at = module
+    if first == "crate":
+        at = "crate"
+    elif first == "super":
+        at = module.rpartition(".")[0]
+    elif f"{module}.{first}" in modules:
+        rest = [first, *rest]
+    elif first != "self":
+        return None
+    while rest and rest[0] == "super":
+        at, rest = at.rpartition(".")[0], rest[1:]
+    while rest and f"{at}.{rest[0]}" in modules:
+        at, rest = f"{at}.{rest[0]}", rest[1:]
+    return at, rest[0] if rest else ""

@@ -1,11 +1,11 @@
-"""No circle of imports: neither between modules nor between packages, at module level or inside a function."""
+"""No circle of imports, neither between modules nor between folders: of the Python package and of the crate."""
 
 import random
 from pathlib import Path
 
 import pytest
 
-from graph import circles, folded, imports, is_path, shown
+from graph import circles, folded, imports, is_path, rust_imports, shown
 from paths import ROOT
 
 PACKAGE = ROOT / "python" / "forebay"
@@ -19,6 +19,44 @@ def test_modules_and_packages_have_no_circle() -> None:
     assert not (found := circles(edges)), shown(found)
     # Modules directly in the package are nodes of their own beside the packages.
     assert not (found := circles(folded(edges, 2))), shown(found)
+
+
+def test_the_crate_has_no_circle() -> None:
+    edges = rust_imports(ROOT / "src")
+    # Through a re-export of the engine, in a nested list, and by a path in the code.
+    assert {
+        ("crate.tasks.clips", "crate.fields.field"),
+        ("crate.engine.flow.reader", "crate.engine.plan"),
+        ("crate.engine.flow.run", "crate.engine.flow.worker"),
+        ("crate.python.loader", "crate.tasks.clips"),
+    } <= edges
+    assert not (found := circles(edges)), shown(found)
+    # Files directly in a folder are nodes of their own beside the folders in it.
+    for depth in (2, 3):
+        assert not (found := circles(folded(edges, depth))), shown(found)
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"a": "use crate::b::B;", "b": "use crate::c;", "c": ""}, []),
+        ({"a": "use crate::b::B;", "b": "fn f() { super::a::g() }"}, ["crate.a", "crate.b", "crate.a"]),
+        ({"a": "use crate::b::{self, B};", "b": "#[cfg(test)]\nmod tests { use crate::a::A; }"}, []),
+        ({"a": "pub use crate::b::B;", "b": "", "c": "use crate::a::B;"}, []),
+        ({"a": '// crate::b\nconst T: &str = "crate::b";', "b": "use crate::a::T;"}, []),
+        ({"a/mod": "mod x; use x::X;", "a/x": "use super::Y;"}, []),
+        (
+            {"a/mod": "mod x;", "a/x": "use crate::{b::{C as D, B}};", "b": "use crate::a::x::X;"},
+            ["crate.a.x", "crate.b", "crate.a.x"],
+        ),
+    ],
+)
+def test_circles_of_a_crate(tmp_path: Path, files: dict[str, str], found: list[str]) -> None:
+    for name, text in files.items():
+        path = tmp_path / f"{name}.rs"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert circles(rust_imports(tmp_path)) == ([found] if found else [])
 
 
 @pytest.mark.parametrize(
