@@ -1,16 +1,48 @@
-//! The pipeline: the only place that connects stages and owns threads.
+//! The engine: runs a [`Task`] over a [`Source`], in a given order, on threads of its own.
 //!
 //! ```text
-//!            tickets            records              examples                rows
-//!  Admission ───────▶ I/O thread ───────▶ n workers ─────────▶ Concurrent-  ─────▶ Assembler ──▶ batch
-//!      ▲              (Source)   bounded  (ExampleMaker)    by ticket ShuffleBuffer by draw (Collate)
-//!      └───────────────────────── credit: draws made, substitutes wanted ─────────────────┘
+//!            tickets            records                examples                 rows
+//!  Admission ───────▶ I/O thread ───────▶ n workers ──────────▶ Concurrent-   ──────▶ Assembler ──▶ batch
+//!      ▲              (Source)   bounded  (ExampleMaker)  by    ShuffleBuffer by draw (Collate)
+//!      └──────────────────── credit: draws made, substitutes wanted ──────────────────┘
 //! ```
 //!
-//! Data moves to the right; only counts move to the left. Backpressure acts in one place, at the reader, so that a worker never
-//! blocks inside the pipeline and a consumer's ticket is always on its way. Nothing here knows audio: a [`Task`] says how
-//! a record becomes an example and examples a batch, a [`Source`] where records come from. `docs/design.md` has what each
-//! thread may block on, and the ways out.
+//! Records move to the right, counts move to the left. Backpressure acts in one place, at the I/O thread: a
+//! worker never blocks inside the engine, and the ticket that the collator waits for is always on its way.
+//! The engine knows neither audio nor Arrow: a task says how a record becomes an example and examples a
+//! batch, a source where records come from. `docs/design.md` has the proofs and the ways out.
+//!
+//! | file | what a reader finds there | thread | may wait for |
+//! |---|---|---|---|
+//! | `mod.rs` | `Engine`: passes, the batch that is handed out; `Control`: ends it from any thread | the caller's | a batch, in slices |
+//! | `plan.rs` | the user's choices: order, sizes, limits | | |
+//! | `position.rs` | where the engine stands; resume, seek, skip | the caller's | |
+//! | `replay.rs` | one batch, record by record: the oracle | the caller's | the file system |
+//! | `headspace.rs` | the speed with a loop that does nothing | the caller's | a batch |
+//! | `flow/run.rs` | starts the threads of a pass | the collator's or the caller's | |
+//! | `flow/shared.rs` | what these threads share; the answer that each record is owed | all | |
+//! | `flow/admission.rs` | which ticket is read next | I/O | |
+//! | `flow/demand.rs` | what the collator needs, as errands of the I/O threads | I/O, collator | credit |
+//! | `flow/reader.rs` | an I/O thread: reads, sends | I/O | the file system, its turn, bytes, the channel |
+//! | `flow/sequencer.rs` | hands what several threads read over in one order | I/O | its turn |
+//! | `flow/permits.rs` | memory for a large read, before it is allocated | I/O | bytes |
+//! | `flow/channel_limit.rs` | the bound in bytes; parking for a full channel | I/O | bytes |
+//! | `flow/worker.rs` | a worker: makes examples | worker | a record; a wake-up; the user's code |
+//! | `flow/collator.rs` | makes batches ahead | collator | room for a batch |
+//! | `flow/assembler.rs` | draws become rows of a batch | collator | an example, a substitute |
+//! | `threads/owned.rs` | names, starts and joins threads | the caller's | their end, 0.5 s |
+//! | `threads/parking.rs` | which workers are parked | worker, collator | a wake-up |
+//! | `threads/autoscale.rs` | how many workers and batches ahead | collator | |
+//! | `threads/inject.rs` | faults for tests; not in release builds | worker | a delay |
+//! | `observe/activity.rs` | what each thread does now, and since when | all | |
+//! | `observe/stall.rs` | who waits for whom, in words | the caller's | |
+//! | `observe/meter.rs` | time of work and waits | all | |
+//! | `observe/stats.rs` | totals of a loader | all | |
+//! | `observe/queues.rs` | how much lies between the stages | | |
+//! | `observe/trace.rs` | spans of all threads, as a file | all; its own writes | |
+//! | `observe/verdict.rs` | what limits the loader, in words | the caller's | |
+//! | `failures/policy.rs` | what becomes of bad records | collator | |
+//! | `failures/list.rs` | the bad records that were delivered | the caller's | |
 
 mod failures;
 mod flow;
@@ -170,7 +202,8 @@ impl<E> Control<E> {
         Stall::of(&self.shared()?.look())
     }
 
-    /// The call that waited for a batch has given up. One that times out is seen as waiting until the next one.
+    /// The call that waited for a batch has given up. One that times out is seen as waiting until the next
+    /// one.
     pub fn give_up(&self) {
         if let Some(activities) = &self.current().activities {
             activities.consumer().enter(State::Loop, Instant::now());
@@ -203,8 +236,8 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// An engine that has not started a thread yet; the first call for a batch does.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the source has no rows, or fewer than there are streams, or its sources cannot be mixed as
-    /// planned, or its rows cannot be read in the order planned.
+    /// [`ErrorKind::Config`] if the source has no rows, or fewer than there are streams, or its sources
+    /// cannot be mixed as planned, or its rows cannot be read in the order planned.
     pub fn new(source: Arc<S>, task: K, plan: Plan) -> Result<Self> {
         Self::over(source, Arc::new(task), plan)
     }
@@ -280,11 +313,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         })
     }
 
-    /// Waits for the next batch, at most `timeout`, and keeps it for [`Engine::take`]; until then the position is before it. Starts
-    /// the pass if it has not begun.
+    /// Waits for the next batch, at most `timeout`, and keeps it for [`Engine::take`]; until then the
+    /// position is before it. Starts the pass if it has not begun.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] after [`Control::close`]; an error that ends the run, after all batches before it, again and again.
+    /// [`ErrorKind::Closed`] after [`Control::close`]; an error that ends the run, after all batches before
+    /// it, again and again.
     pub fn fetch(&mut self, timeout: Duration) -> Result<Step<()>> {
         if self.control.is_closed() {
             return Err(closed());
@@ -409,8 +443,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
 
-    /// Leaves the pass without waiting for its threads; the next one begins at `batch`, the first one or, if batches are not counted,
-    /// the next.
+    /// Leaves the pass without waiting for its threads; the next one begins at `batch`, the first one or, if
+    /// batches are not counted, the next.
     fn leave(&mut self, batch: u64) {
         if batch == 0 {
             self.standings = None;
@@ -426,10 +460,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
     }
 
-    /// Chooses the pass that the next `iter()` or `next()` begins. One that stands where it was restored or sought stays there.
+    /// Chooses the pass that the next `iter()` or `next()` begins. One that stands where it was restored or
+    /// sought stays there.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position. [`ErrorKind::Config`] above [`MAX_EPOCH`].
+    /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position.
+    /// [`ErrorKind::Config`] above [`MAX_EPOCH`].
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
         if self.plan.infinite {
             return Err(Error::new(
@@ -443,7 +479,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
     }
 
-    /// Counts the batches of the pass anew, where rows were still added as it began; those past its end are forgotten.
+    /// Counts the batches of the pass anew, where rows were still added as it began; those past its end are
+    /// forgotten.
     ///
     /// # Errors
     /// None that [`Engine::new`] would not have found.
@@ -472,7 +509,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.plan.batch_size as u64 * self.plan.world_size
     }
 
-    /// The records that could not be had so far, each once, by row: the first [`LISTED`], or all of as many as are allowed.
+    /// The records that could not be had so far, each once, by row: the first [`LISTED`], or all of as many
+    /// as are allowed.
     pub fn errors(&self) -> impl Iterator<Item = &Error> {
         self.failures.errors()
     }
@@ -497,11 +535,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.control.clone()
     }
 
-    /// Traces what the threads do for `length` from now on, while batches are asked for as ever, and writes the file at `path` when
-    /// that time is over or the engine closes: trace events as JSON.
+    /// Traces what the threads do for `length` from now on, while batches are asked for as ever, and writes
+    /// the file at `path` when that time is over or the engine closes: trace events as JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if a trace is being taken already, [`ErrorKind::Io`] if the file cannot be written, [`ErrorKind::Closed`].
+    /// [`ErrorKind::State`] if a trace is being taken already, [`ErrorKind::Io`] if the file cannot be
+    /// written, [`ErrorKind::Closed`].
     pub fn trace(&mut self, path: &Path, length: Duration) -> Result<()> {
         if self.control.is_closed() {
             return Err(closed());
@@ -509,7 +548,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.tracing.start(path, length)
     }
 
-    /// Ends all threads, within [`JOIN_TIMEOUT`]; a trace that is being taken ends, and its file is waited for.
+    /// Ends all threads, within [`JOIN_TIMEOUT`]; a trace that is being taken ends, and its file is waited
+    /// for.
     pub fn close(&mut self) {
         self.control.close();
         self.leave(self.next_batch());

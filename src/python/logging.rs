@@ -1,8 +1,8 @@
 //! Log records of the core go to Python's `logging`, under the logger `forebay`.
 //!
-//! A thread of forebay never attaches to Python: it queues its records here, and calls that are attached
-//! anyway (`next()`, `errors()`, `close()`) emit them. The queue is bounded; when it is full the oldest
-//! record is dropped. Debug records take at most half of it.
+//! A thread of forebay does not attach to Python for a log record: it queues the record here, and calls that
+//! are attached anyway (`next()`, `errors()`, `close()`) emit it. The queue is bounded; when it is full the
+//! oldest record is dropped. Debug records take at most half of it.
 
 use std::{
     process, ptr,

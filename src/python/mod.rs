@@ -1,8 +1,10 @@
 //! The Python interface, and the only place that knows PyO3: it converts, detaches and maps errors.
 //!
-//! No code here loops over data. Every wait consists of detached slices of [`SLICE`], with a check of pending
-//! signals between them. Worker threads never attach to Python, so no thread waits for a lock of forebay
-//! while it holds the GIL.
+//! Loops over samples, bytes and tokens are in the core; code here loops over fields, shards and arguments,
+//! and converts what Python functions return. Every wait consists of detached slices of [`SLICE`], with a
+//! check of pending signals between them. A thread of forebay attaches to Python only to call a function of
+//! the user ([`calls`]), and holds no lock of forebay meanwhile: no thread waits for such a lock while it
+//! holds the GIL.
 
 mod allow_paths;
 pub(crate) mod arguments;

@@ -1,6 +1,7 @@
 """No circle of imports, neither between modules nor between folders: of the Python package and of the crate."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_the_crate_has_no_circle() -> None:
     # Files directly in a folder are nodes of their own beside the folders in it.
     for depth in (2, 3):
         assert not (found := circles(folded(edges, depth))), shown(found)
+
+
+def test_the_map_of_the_engine_names_its_files() -> None:
+    folder = ROOT / "src" / "engine"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.rs")}
+    named = re.findall(r"^//! \| `([a-z_/]+\.rs)` \|", (folder / "mod.rs").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(file for file in files if "/" not in file or not file.endswith("/mod.rs"))
 
 
 @pytest.mark.parametrize(
