@@ -68,6 +68,7 @@ lint:
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest forebay._core
+	$(BIN)/python -m pytest -q tests/python/project/test_width.py
 
 examples:
 	rm -f build/demo.png

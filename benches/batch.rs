@@ -1,8 +1,8 @@
-//! What the memory of a batch costs: examples written into a new vector, a new arena, and one that was in use before; and what the
-//! copy of an example costs, through the caches and past them.
+//! What the memory of a batch costs: examples written into a new vector, a new arena, and one that was in use
+//! before; and what the copy of an example costs, through the caches and past them.
 //!
-//! `cargo bench --bench batch`. The vector is what each batch was before there were pools; up to 32 MiB glibc may have such memory at
-//! hand, beyond that never.
+//! `cargo bench --bench batch`. The vector is what each batch was before there were pools; up to 32 MiB glibc
+//! may have such memory at hand, beyond that never.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench")]
 
@@ -76,8 +76,8 @@ fn stream(to: &mut [f32], from: &[f32]) {
     _mm_sfence();
 }
 
-/// The one copy of an example, into its row of one of seven batches of 64 that go round. `hot` examples were written just before, as
-/// without a window; `cold` ones lie in the last of 512 MB, as in a large one.
+/// The one copy of an example, into its row of one of seven batches of 64 that go round. `hot` examples were
+/// written just before, as without a window; `cold` ones lie in the last of 512 MB, as in a large one.
 fn copy(criterion: &mut Criterion) {
     const ROWS: usize = 64;
     let mut group = criterion.benchmark_group("copy");

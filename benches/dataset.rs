@@ -1,7 +1,9 @@
-//! Datasets: what a position of a tree costs on one thread, in batches of 1024, and random batches of tokens by the engine.
+//! Datasets: what a position of a tree costs on one thread, in batches of 1024, and random batches of tokens
+//! by the engine.
 //!
-//! `cargo bench --bench dataset`; the goals in the design: 40 ns an index, 190 million tokens/s by two threads in batches of 32 windows of
-//! 2048, from a cache of 2^26 tokens in the page cache. Beside it the same windows from a memory-mapped file, copied by one thread.
+//! `cargo bench --bench dataset`; the goals in the design: 40 ns an index, 190 million tokens/s by two
+//! threads in batches of 32 windows of 2048, from a cache of 2^26 tokens in the page cache. Beside it the
+//! same windows from a memory-mapped file, copied by one thread.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use std::{fs, hint::black_box, path::Path, sync::Arc, time::Duration};

@@ -1,8 +1,9 @@
 //! What a fixed order costs: the engine beside the same threads without order.
 //!
-//! `cargo bench --bench determinism`. Both read the same toy rows, and both work on each about 1 ms, some four times as long as
-//! others, as recordings are. The engine delivers them in its order; the other one sends what is done into a channel, and a batch
-//! is whatever came first. Runs are interleaved; told are medians, of speeds and of the ratios within a round. Goal: under 3 %.
+//! `cargo bench --bench determinism`. Both read the same toy rows, and both work on each about 1 ms, some
+//! four times as long as others, as recordings are. The engine delivers them in its order; the other one
+//! sends what is done into a channel, and a batch is whatever came first. Runs are interleaved; told are
+//! medians, of speeds and of the ratios within a round. Goal: under 3 %.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::{

@@ -1,6 +1,8 @@
-//! Index arithmetic, one thread: an index of a full shuffle, a draw from the window, the window at a place far into a run.
+//! Index arithmetic, one thread: an index of a full shuffle, a draw from the window, the window at a place
+//! far into a run.
 //!
-//! `cargo bench --bench order`; the goal in the design: an index of a full shuffle in 40 ns, whatever the size.
+//! `cargo bench --bench order`; the goal in the design: an index of a full shuffle in 40 ns, whatever the
+//! size.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -1,7 +1,9 @@
-//! The packing step alone, one thread: documents in memory become batches of 32 rows of 2048, as `[inputs | targets]` in int64.
+//! The packing step alone, one thread: documents in memory become batches of 32 rows of 2048, as `[inputs |
+//! targets]` in int64.
 //!
-//! `cargo bench --bench pack`; the goal in the design: 100 M delivered tokens/s. Timed is all between tokenizer and batch: each
-//! document copied into a spare vector (as a tokenizer would write it), pushed, picked, and widened into both halves of the batch.
+//! `cargo bench --bench pack`; the goal in the design: 100 M delivered tokens/s. Timed is all between
+//! tokenizer and batch: each document copied into a spare vector (as a tokenizer would write it), pushed,
+//! picked, and widened into both halves of the batch.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -76,7 +78,8 @@ fn batch(packer: &mut Packer, corpus: &mut Corpus, out: &mut [i64]) {
 fn pack(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pack");
     group.throughput(Throughput::Elements((BATCH * T) as u64)).sample_size(30);
-    // Of books that each fill one row and are dropped then, little but the copy into the spare vector would be timed.
+    // Of books that each fill one row and are dropped then, little but the copy into the spare vector would
+    // be timed.
     for (name, median, sigma, crop) in [
         ("web-like, mean 1000, drop", 556.0, 1.083, CropRule::Drop),
         ("web-like, mean 1000, carry", 556.0, 1.083, CropRule::Carry),

@@ -1,8 +1,10 @@
-//! Documents out of Parquet on one thread, from a warm page cache: MB of text a second, by codec and way of reading.
+//! Documents out of Parquet on one thread, from a warm page cache: MB of text a second, by codec and way of
+//! reading.
 //!
-//! `cargo bench --bench parquet [-- FOLDER]` prints tables in Markdown. Text is that of FOLDER's column `text`, or words drawn by a
-//! fixed hash; it is written anew in row groups of 1024 documents, as web shards have. The `parquet` crate's own reader runs beside ours, and the
-//! decompression alone, interleaved; figures are medians of the rounds. A token is 4.3 bytes of English.
+//! `cargo bench --bench parquet [-- FOLDER]` prints tables in Markdown. Text is that of FOLDER's column
+//! `text`, or words drawn by a fixed hash; it is written anew in row groups of 1024 documents, as web shards
+//! have. The `parquet` crate's own reader runs beside ours, and the decompression alone, interleaved; figures
+//! are medians of the rounds. A token is 4.3 bytes of English.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking, and prints")]
 

@@ -1,9 +1,10 @@
 //! The whole engine over the toy source and task of the tests: what all threads together cost per example.
 //!
-//! `cargo bench --bench pipeline`. Reading rows of 8 bytes, the channel, the workers' hand-over, the window, collating: the goal
-//! is 0.1 ms per example for all of it. `ready_batch` asks for a batch after a pause in which it came to lie ready: what a
-//! training loop waits that never starves (goal: 50 us). `metering` is what `stats()` costs per example: the looks at the clock of
-//! the threads that it goes through (goal: 1 % of the quickest real example, 5 us).
+//! `cargo bench --bench pipeline`. Reading rows of 8 bytes, the channel, the workers' hand-over, the window,
+//! collating: the goal is 0.1 ms per example for all of it. `ready_batch` asks for a batch after a pause in
+//! which it came to lie ready: what a training loop waits that never starves (goal: 50 us). `metering` is
+//! what `stats()` costs per example: the looks at the clock of the threads that it goes through (goal: 1 % of
+//! the quickest real example, 5 us).
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use std::{

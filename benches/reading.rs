@@ -1,9 +1,11 @@
-//! Reading ahead: records a second from storage with a latency, with and without a limit of the link, and from a cold cache.
+//! Reading ahead: records a second from storage with a latency, with and without a limit of the link, and
+//! from a cold cache.
 //!
-//! `cargo bench --bench reading` prints Markdown tables; `-- latency` or `-- cold` only those. Workers touch each record once and
-//! do nothing else, so what is measured is the way to them. The storage of the first tables waits for each open and each
-//! read, and sends what was read over one link that all reads share: with it, the ideal is the link's rate over the size of a
-//! record. The cache is made cold by dropping the files' pages before each run.
+//! `cargo bench --bench reading` prints Markdown tables; `-- latency` or `-- cold` only those. Workers touch
+//! each record once and do nothing else, so what is measured is the way to them. The storage of the first
+//! tables waits for each open and each read, and sends what was read over one link that all reads share: with
+//! it, the ideal is the link's rate over the size of a record. The cache is made cold by dropping the files'
+//! pages before each run.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking, and prints")]
 
@@ -180,7 +182,8 @@ struct Run {
     reads_per_record: f64,
 }
 
-/// Takes batches: not measured until `from` records were read, or a while has gone; then for [`LENGTH`], or until `most` were read.
+/// Takes batches: not measured until `from` records were read, or a while has gone; then for [`LENGTH`], or
+/// until `most` were read.
 fn run(source: ArrowSource, plan: Plan, reads: &AtomicU64, from: u64, most: u64) -> Run {
     let mut engine = Engine::new(Arc::new(source), Touch, plan).unwrap();
     let next = |engine: &mut Engine<_, _>| match engine.next(Duration::from_secs(60)).unwrap() {
@@ -279,7 +282,8 @@ fn cold(paths: &[PathBuf]) {
         for is_cold in [true, false] {
             for n_readers in numbers("readers", &[1, 8, 32]) {
                 for (name, storage) in &storages {
-                    // Side by side, and the middle of three: the first to touch a disk's own cache is no measure.
+                    // Side by side, and the middle of three: the first to touch a disk's own cache is no
+                    // measure.
                     let mut runs: Vec<Run> = (0..3)
                         .map(|_| {
                             let source = open(storage.clone(), paths);

@@ -1,6 +1,7 @@
 //! Opening shards and reading their rows, from a warm page cache: what the source itself costs.
 //!
-//! `cargo bench --bench source`. Rows are 20 kB and 1 MB; "in order" reads blocks, "alone" one record at a time.
+//! `cargo bench --bench source`. Rows are 20 kB and 1 MB; "in order" reads blocks, "alone" one record at a
+//! time.
 
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
 

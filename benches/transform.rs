@@ -1,6 +1,7 @@
 //! One clip of 5 s through each step of the transform stage, one thread.
 //!
-//! `cargo bench --bench transform`; the goals are in the design: log-mel 0.45 ms, resampling from 44.1 kHz 0.8 ms.
+//! `cargo bench --bench transform`; the goals are in the design: log-mel 0.45 ms, resampling from 44.1 kHz
+//! 0.8 ms.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

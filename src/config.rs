@@ -1,9 +1,10 @@
-//! The loaders' parameters: their names, documentation, defaults, presets and ranges, in this one place, as [`table`]s.
+//! The loaders' parameters: their names, documentation, defaults, presets and ranges, in this one place, as
+//! [`table`]s.
 //!
-//! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or tells every problem at
-//! once. Whole numbers are `i64` here, so that −1 is a value out of range and not an overflow at the door; the largest and the smallest
-//! stand for everything beyond.
-//! `docs/tuning.md` says what each costs.
+//! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or
+//! tells every problem at once. Whole numbers are `i64` here, so that −1 is a value out of range and not an
+//! overflow at the door; the largest and the smallest stand for everything beyond. `docs/tuning.md` says what
+//! each costs.
 
 mod limits;
 pub(crate) mod loader;
@@ -181,7 +182,8 @@ impl LoaderConfig {
     /// Plans of the stages.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to do.
+    /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to
+    /// do.
     pub fn check(&self) -> Result<(Plan, AudioPlan)> {
         let mut problems = self.problems();
         let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
@@ -273,7 +275,8 @@ impl LoaderConfig {
     /// Checks what depends on the number of rows of the data, and fits the plan to the memory budget.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the budget.
+    /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the
+    /// budget.
     pub fn fit(&self, plan: &mut Plan, audio: &AudioPlan, rows: u64) -> Result<()> {
         let most_rows = if self.infinite { u64::MAX } else { rows };
         if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {

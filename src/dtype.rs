@@ -1,8 +1,9 @@
 //! The types that features are handed out in, and one thing for each of them.
 //!
-//! What a loader's type is turns out at run time; [`Typed`] says so once, for a buffer, a field, a pool or a slice, and `each!`
-//! treats all alike. Values are rounded to nearest, ties to even, where they are computed; from there on they are only moved.
-//! Source: IEEE 754-2019 (binary16, 4.3.1); bfloat16 is the upper half of a binary32.
+//! What a loader's type is turns out at run time; [`Typed`] says so once, for a buffer, a field, a pool or a
+//! slice, and `each!` treats all alike. Values are rounded to nearest, ties to even, where they are computed;
+//! from there on they are only moved. Source: IEEE 754-2019 (binary16, 4.3.1); bfloat16 is the upper half of
+//! a binary32.
 
 use half::{bf16, f16};
 

@@ -1,9 +1,9 @@
 //! What can go wrong, in one type: a kind to act on, a place to look at, a sentence to read.
 //!
-//! Every stage returns [`Error`]. Kinds divide in two: those that condemn one record ([`ErrorKind::is_record`]; the loader
-//! skips, counts and lists it, unless its policy is another) and those that end the run. The message says what was found, what was expected and what
-//! to do; code acts on the kind and never on the text. Errors are `Clone`, because a fatal one is told again on every later
-//! call.
+//! Every stage returns [`Error`]. Kinds divide in two: those that condemn one record
+//! ([`ErrorKind::is_record`]; the loader skips, counts and lists it, unless its policy is another) and those
+//! that end the run. The message says what was found, what was expected and what to do; code acts on the kind
+//! and never on the text. Errors are `Clone`, because a fatal one is told again on every later call.
 
 use std::{
     fmt,
@@ -182,7 +182,8 @@ pub struct Error {
     pub kind: ErrorKind,
     /// Where to look.
     pub place: Place,
-    /// The file that the operating system was asked for, if it failed. (A thin pointer: errors are returned by value.)
+    /// The file that the operating system was asked for, if it failed. (A thin pointer: errors are returned
+    /// by value.)
     pub file: Option<Arc<PathBuf>>,
     /// What was found, what was expected, what to do.
     pub message: String,

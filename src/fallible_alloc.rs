@@ -1,7 +1,8 @@
 //! Memory that may be refused: vectors whose length follows from data or parameters.
 //!
-//! What a vector of the standard library does when the system refuses is to end the process. A record that is too large for what is
-//! left shall end the run instead, as an exception that says so; so buffers that may be large are made here.
+//! What a vector of the standard library does when the system refuses is to end the process. A record that is
+//! too large for what is left shall end the run instead, as an exception that says so; so buffers that may be
+//! large are made here.
 //!
 //! Source: own.
 
@@ -96,7 +97,8 @@ pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
     if start.is_null() {
         return Err(refused(len));
     }
-    // SAFETY: `len` bytes of the global allocator, made with the layout that the box will give them back with, and all zero.
+    // SAFETY: `len` bytes of the global allocator, made with the layout that the box will give them back
+    // with, and all zero.
     Ok(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(start, len)) })
 }
 

@@ -1,8 +1,9 @@
 //! The floating-point mode of a thread: rounding, flushing of denormals, traps.
 //!
-//! A mode that is not the default changes the last bits of every batch, and many audio and deep-learning programs flush
-//! denormals. Threads inherit their parent's mode, so ours begin with [`set_default`]; a caller's thread is lent, so
-//! there a [`Lent`] restores what it found. Where the mode is unknown (other architectures) nothing is done.
+//! A mode that is not the default changes the last bits of every batch, and many audio and deep-learning
+//! programs flush denormals. Threads inherit their parent's mode, so ours begin with [`set_default`]; a
+//! caller's thread is lent, so there a [`Lent`] restores what it found. Where the mode is unknown (other
+//! architectures) nothing is done.
 
 #[cfg(target_arch = "x86_64")]
 type Word = u32;
@@ -53,8 +54,8 @@ impl Drop for Lent {
 
 #[cfg(target_arch = "x86_64")]
 fn set(mode: Word) {
-    // SAFETY: reads four bytes of a live local. The values are the default, which masks every exception, and what `get` read on the
-    // same thread.
+    // SAFETY: reads four bytes of a live local. The values are the default, which masks every exception, and
+    // what `get` read on the same thread.
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack, preserves_flags)) };
 }
 

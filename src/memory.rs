@@ -29,7 +29,8 @@ const RESTING_BLOCKS: u64 = 64 << 20;
 /// Examples that are gone of which the memory is kept at most; a fraction of what the shuffle buffer holds.
 pub const SPARE_EXAMPLES: u64 = 256;
 /// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller
-/// does. The memory of all of them is kept, so a consumer that was slow maps nothing anew when it is fast again.
+/// does. The memory of all of them is kept, so a consumer that was slow maps nothing anew when it is fast
+/// again.
 const SPARE_BATCHES: usize = 4;
 /// Window, reading ahead and demand keep a ticket each for a slot of the window.
 const SLOT_BYTES: u64 = 24;
@@ -53,7 +54,8 @@ struct Part {
     lower: &'static str,
 }
 
-/// Batches whose memory a loader keeps at most, if it makes `ahead` of them: these, and those that users have released.
+/// Batches whose memory a loader keeps at most, if it makes `ahead` of them: these, and those that users have
+/// released.
 pub fn batch_slots(ahead: usize) -> usize {
     ahead.saturating_add(SPARE_BATCHES)
 }
@@ -114,8 +116,9 @@ pub fn total(plan: &Plan, sizes: Sizes) -> u64 {
     parts(plan, sizes).iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
 }
 
-/// Chooses the numbers that were left to the loader such that the plan holds at most `budget` bytes: first workers, then batches
-/// ahead, then bytes of the channel if `channel_is_free`, each as many as planned if they fit.
+/// Chooses the numbers that were left to the loader such that the plan holds at most `budget` bytes: first
+/// workers, then batches ahead, then bytes of the channel if `channel_is_free`, each as many as planned if
+/// they fit.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the plan does not fit with the least of them: lists all parts.

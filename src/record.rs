@@ -1,6 +1,7 @@
 //! What flows through the pipeline: a record's bytes go in, an example comes out.
 //!
-//! The types and traits here are all that neighbouring stages share, so a stage knows these and never its neighbour.
+//! The types and traits here are all that neighbouring stages share, so a stage knows these and never its
+//! neighbour.
 
 use std::{
     fmt::Debug,
@@ -76,7 +77,8 @@ pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 /// is no larger.
 pub const SMALL_READ: u64 = 4 << 20;
 
-/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50 ms.
+/// How many blocks are read at the same time: with some 3 MiB each, a gigabyte a second where a read takes 50
+/// ms.
 pub const BLOCKS_AHEAD: usize = 16;
 
 /// Memory that was granted before it was allocated. It is counted until the last share is dropped.
@@ -194,8 +196,8 @@ pub trait ReadRecords: Send {
     /// without limit.
     fn ask(&mut self, _gate: Arc<dyn Gate>) {}
 
-    /// Reads `row`; `run` rows from it on will be wanted next in storage order (1: this one only). Of a large record a source
-    /// may read the `excerpt` alone.
+    /// Reads `row`; `run` rows from it on will be wanted next in storage order (1: this one only). Of a large
+    /// record a source may read the `excerpt` alone.
     ///
     /// # Errors
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the row, any other the run.
@@ -213,7 +215,8 @@ pub trait ExampleMaker {
     /// A kind for which [`crate::ErrorKind::is_record`] holds condemns the record, any other the run.
     fn run(&mut self, record: &Record) -> Result<Self::Example>;
 
-    /// As [`ExampleMaker::run`], for a stage that may wait: it fails, in whatever way, soon after `is_stopped`.
+    /// As [`ExampleMaker::run`], for a stage that may wait: it fails, in whatever way, soon after
+    /// `is_stopped`.
     ///
     /// # Errors
     /// As there.
@@ -245,9 +248,9 @@ pub type Standings = Arc<[Standing]>;
 
 /// Puts examples into the rows of a batch.
 ///
-/// Most batches have a row for each example, and the order says which. A collator that [`Collate::wants`] examples instead takes as
-/// many of each stream as it needs to fill the rows that belong to the stream, and may hold some back; the methods from there on
-/// are for such a one alone.
+/// Most batches have a row for each example, and the order says which. A collator that [`Collate::wants`]
+/// examples instead takes as many of each stream as it needs to fill the rows that belong to the stream, and
+/// may hold some back; the methods from there on are for such a one alone.
 pub trait Collate: Send {
     /// What a stage makes.
     type Example: Send + 'static;
@@ -258,7 +261,8 @@ pub trait Collate: Send {
     /// no other ranks. Not for tasks that count batches as they come.
     const LEAVES_OUT_EMPTY: bool = true;
 
-    /// Writes `example` into `row` of the batch under way, each row once; or takes it for its stream, if it is a wanted one.
+    /// Writes `example` into `row` of the batch under way, each row once; or takes it for its stream, if it
+    /// is a wanted one.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Memory`] if there is none for the batch. It ends the run.
@@ -272,8 +276,8 @@ pub trait Collate: Send {
         rows
     }
 
-    /// Does what can be done for the batch under way, and tells whether it takes another example of `stream`; `None` if that is a
-    /// matter of counting.
+    /// Does what can be done for the batch under way, and tells whether it takes another example of `stream`;
+    /// `None` if that is a matter of counting.
     ///
     /// # Errors
     /// As [`Collate::put`].
@@ -313,14 +317,15 @@ pub struct Batches {
     pub size: usize,
     /// Streams that fill them; if batches are not counted, each has the same number of rows.
     pub n_streams: usize,
-    /// How many are made before they are asked for: the memory of that many, and of some that were in use, is worth keeping when
-    /// the user lets go of them.
+    /// How many are made before they are asked for: the memory of that many, and of some that were in use, is
+    /// worth keeping when the user lets go of them.
     pub ahead: usize,
 }
 
 /// A kind of loading: how examples are made and how they become batches.
 pub trait Task: Send + Sync + 'static {
-    /// How many records a worker has before it, in its hands and in the queues: enough to be busy, and as many examples in memory.
+    /// How many records a worker has before it, in its hands and in the queues: enough to be busy, and as
+    /// many examples in memory.
     const ON_HAND: u64 = 8;
 
     /// What the threads work on, in words for the user.

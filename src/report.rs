@@ -1,8 +1,9 @@
 //! The report that `forebay check` wrote, as far as a loader reads it: which rows of which shards are bad.
 //!
-//! In go the report and the shards of a loader, out come rows over the files of the loader. The invariant: a report of other data is
-//! refused. Shards are found by their paths, else by their names, and have to have the size and the rows that they had, so that a
-//! loader may read some of the shards that were checked, in any order, on any machine.
+//! In go the report and the shards of a loader, out come rows over the files of the loader. The invariant: a
+//! report of other data is refused. Shards are found by their paths, else by their names, and have to have
+//! the size and the rows that they had, so that a loader may read some of the shards that were checked, in
+//! any order, on any machine.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -25,8 +26,8 @@ struct Checked<'a> {
 /// The bad rows of `shards` by the report at `path`.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] and [`ErrorKind::NotFound`] if it cannot be read; [`ErrorKind::Config`] if it is no report, or one of other
-/// shards, with what differs.
+/// [`ErrorKind::Io`] and [`ErrorKind::NotFound`] if it cannot be read; [`ErrorKind::Config`] if it is no
+/// report, or one of other shards, with what differs.
 pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
     let text = fs::read_to_string(path).map_err(|cause| Error::io(path, "read the report", cause))?;
     let wrong = |message: String| Error::new(ErrorKind::Config, message);

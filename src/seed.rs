@@ -1,12 +1,14 @@
 //! All randomness of this crate: one fixed hash of `(seed, purpose, words…)`.
 //!
-//! In go the user's seed and the coordinates of a decision (epoch, row, draw); out comes 64 bits that look random. There is no
-//! generator and no state, so a decision never depends on which thread made it, on when, or on what was decided before,
-//! and any decision can be made again. Words are mixed, never added: seed 1 at epoch 0 has nothing in common with seed 0 at
-//! epoch 1. The functions here are part of the on-disk promise (state files, published runs): they must never change.
+//! In go the user's seed and the coordinates of a decision (epoch, row, draw); out comes 64 bits that look
+//! random. There is no generator and no state, so a decision never depends on which thread made it, on when,
+//! or on what was decided before, and any decision can be made again. Words are mixed, never added: seed 1 at
+//! epoch 0 has nothing in common with seed 0 at epoch 1. The functions here are part of the on-disk promise
+//! (state files, published runs): they must never change.
 //!
-//! Source: the finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), chained
-//! over the words as in a Merkle–Damgård construction. `docs/determinism.md` lists each decision with its words.
+//! Source: the finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
+//! 2014), chained over the words as in a Merkle–Damgård construction. `docs/determinism.md` lists each
+//! decision with its words.
 
 /// What a decision is about; keeps decisions with equal coordinates apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

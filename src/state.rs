@@ -132,7 +132,8 @@ impl Identity {
         for (part, mine) in [("config", &self.config), ("data", &self.data)] {
             let nothing = Map::new();
             let theirs = state.get(part).and_then(Value::as_object).unwrap_or(&nothing);
-            // Sorted, since a map of serde_json keeps one order or another, as the features of the whole build will have it.
+            // Sorted, since a map of serde_json keeps one order or another, as the features of the whole
+            // build will have it.
             let names: BTreeSet<_> = mine.keys().chain(theirs.keys()).collect();
             differences.extend(
                 names

@@ -1,8 +1,8 @@
-//! What an example allocates once a worker is warm, by format, and a packer of documents: counted by an allocator of this binary's
-//! own.
+//! What an example allocates once a worker is warm, by format, and a packer of documents: counted by an
+//! allocator of this binary's own.
 //!
-//! A thread's allocations are counted while it asks for it. What the counts may be at most stands in [`FILES`]; what is
-//! above zero there is the decoder library's, and `docs/decisions.md` says why.
+//! A thread's allocations are counted while it asks for it. What the counts may be at most stands in
+//! [`FILES`]; what is above zero there is the decoder library's, and `docs/decisions.md` says why.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -46,7 +46,8 @@ fn count(size: usize) {
     });
 }
 
-// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and allocates nothing.
+// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and
+// allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -150,7 +151,8 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
     }
 }
 
-/// Documents of 100 to 3000 tokens through rows of 2049, over and over: what comes in fits where something was.
+/// Documents of 100 to 3000 tokens through rows of 2049, over and over: what comes in fits where something
+/// was.
 #[test]
 fn a_warm_packer_allocates_nothing() {
     for crop in [CropRule::Drop, CropRule::Carry] {

@@ -1,4 +1,5 @@
-//! The cache of processed documents: what is written is read, by us and by `zarrs`; nothing committed is lost.
+//! The cache of processed documents: what is written is read, by us and by `zarrs`; nothing committed is
+//! lost.
 #![cfg(feature = "cache")]
 #![allow(
     clippy::unwrap_used,
@@ -60,8 +61,8 @@ fn open(path: &Path, compression: Compression) -> CacheWriter {
     CacheWriter::open(path, "train", options(compression)).unwrap()
 }
 
-/// Writes the documents up to the last of `stops`, with a commit at each; a writer that goes on where the last one was dropped, with
-/// documents behind its commit, if `is_cut`.
+/// Writes the documents up to the last of `stops`, with a commit at each; a writer that goes on where the
+/// last one was dropped, with documents behind its commit, if `is_cut`.
 fn write(path: &Path, compression: Compression, stops: &[u64], is_cut: bool) {
     let mut writer = open(path, compression);
     let mut at = 0;

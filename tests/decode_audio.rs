@@ -1,6 +1,8 @@
-//! Real recordings in every format with direct or frame-wise access: their samples, their spans, and their damaged copies.
+//! Real recordings in every format with direct or frame-wise access: their samples, their spans, and their
+//! damaged copies.
 //!
-//! What each file decodes to stands in `tests/data/audio/expected.tsv`, made by the script beside it from libsndfile.
+//! What each file decodes to stands in `tests/data/audio/expected.tsv`, made by the script beside it from
+//! libsndfile.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

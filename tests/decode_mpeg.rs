@@ -1,4 +1,5 @@
-//! Spans of MPEG audio: lengths and samples against libsndfile, spans against the full decode, odd and damaged streams.
+//! Spans of MPEG audio: lengths and samples against libsndfile, spans against the full decode, odd and
+//! damaged streams.
 
 // A failing helper is a failing test.
 #![allow(clippy::unwrap_used)]
@@ -16,8 +17,8 @@ use spans::{
     compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive,
 };
 
-/// Byte offset and length of the first frame, which holds the tag, in `lame_cbr64_44100_mono.mp3` (MPEG-1 layer III,
-/// mono, 64 kbit/s).
+/// Byte offset and length of the first frame, which holds the tag, in `lame_cbr64_44100_mono.mp3` (MPEG-1
+/// layer III, mono, 64 kbit/s).
 const TAG_FRAME: std::ops::Range<usize> = 0..208;
 /// Where that frame's tag begins.
 const TAG: usize = 4 + 17;

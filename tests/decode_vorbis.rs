@@ -1,4 +1,5 @@
-//! Spans of Vorbis in Ogg: lengths and samples against libsndfile, spans against the full decode, odd and damaged streams.
+//! Spans of Vorbis in Ogg: lengths and samples against libsndfile, spans against the full decode, odd and
+//! damaged streams.
 
 // A failing helper is a failing test.
 #![allow(clippy::unwrap_used)]
@@ -74,8 +75,8 @@ fn put_together(pages: &[Page]) -> Vec<u8> {
     bytes
 }
 
-/// The packets of each page cut into pages of at most `n` segments; pages where none of the old ones ended tell no
-/// granule position.
+/// The packets of each page cut into pages of at most `n` segments; pages where none of the old ones ended
+/// tell no granule position.
 fn cut_pages(pages: &[Page], n: usize) -> Vec<Page> {
     let mut cut: Vec<Page> = Vec::new();
     for page in pages {

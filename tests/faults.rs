@@ -1,5 +1,5 @@
-//! Faults of files under a running engine: what is transient is waited out and counted, what lasts is told at its place, and no batch
-//! knows of it.
+//! Faults of files under a running engine: what is transient is waited out and counted, what lasts is told at
+//! its place, and no batch knows of it.
 
 #![cfg(all(feature = "arrow", unix))]
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]

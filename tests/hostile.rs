@@ -1,8 +1,9 @@
-//! Recordings that are damaged or made to deceive: each ends in an example or in an error of its record, within limits of time and
-//! memory, and changes nothing for the next one.
+//! Recordings that are damaged or made to deceive: each ends in an example or in an error of its record,
+//! within limits of time and memory, and changes nothing for the next one.
 //!
-//! Real small files of every codec and container, damaged in ways that their seed determines: 500 times each, 10 000 times under
-//! `make soak`. The figures of a full run are in `docs/reliability.md`; `--nocapture` prints this run's.
+//! Real small files of every codec and container, damaged in ways that their seed determines: 500 times each,
+//! 10 000 times under `make soak`. The figures of a full run are in `docs/reliability.md`; `--nocapture`
+//! prints this run's.
 
 #![cfg(feature = "audio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -42,7 +43,8 @@ fn task() -> AudioTask {
     AudioTask::new(config.check().unwrap().1).unwrap()
 }
 
-/// What a record of so many bytes may hold at once: what it is itself, several times over, and what decoders and plans take.
+/// What a record of so many bytes may hold at once: what it is itself, several times over, and what decoders
+/// and plans take.
 fn most_bytes(record: usize) -> usize {
     (96 << 20) + 16 * record
 }
@@ -190,7 +192,8 @@ fn the_next_record_is_as_ever() {
     assert_eq!(found, expected);
 }
 
-/// A FLAC of silence takes 18 bytes for 1.5 s: its hours are refused by what its headers say, before a sample is decoded.
+/// A FLAC of silence takes 18 bytes for 1.5 s: its hours are refused by what its headers say, before a sample
+/// is decoded.
 #[test]
 fn longer_than_allowed() {
     let silence = lies::flac_of_silence(2430);

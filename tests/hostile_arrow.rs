@@ -1,8 +1,9 @@
-//! Shards that are damaged or made to deceive: each row ends in a record or an error, within limits of time and memory, and never
-//! in what a header claims.
+//! Shards that are damaged or made to deceive: each row ends in a record or an error, within limits of time
+//! and memory, and never in what a header claims.
 //!
-//! Arrow streams and files, plain, LZ4 and ZSTD, with dictionaries and views; Parquet with every codec and delta encodings. Each
-//! 500 times, 10 000 times under `make soak`. The figures of a full run are in `docs/reliability.md`; `--nocapture` prints this run's.
+//! Arrow streams and files, plain, LZ4 and ZSTD, with dictionaries and views; Parquet with every codec and
+//! delta encodings. Each 500 times, 10 000 times under `make soak`. The figures of a full run are in
+//! `docs/reliability.md`; `--nocapture` prints this run's.
 
 #![cfg(all(feature = "arrow", feature = "parquet"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

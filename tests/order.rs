@@ -1,5 +1,6 @@
-//! The same batches, whatever happens: every order, shared among ranks, resumed, sought, skipped and replayed, with bad records in
-//! between. The oracle is one process that reads from the start, and beside it the replay, which uses no threads.
+//! The same batches, whatever happens: every order, shared among ranks, resumed, sought, skipped and
+//! replayed, with bad records in between. The oracle is one process that reads from the start, and beside it
+//! the replay, which uses no threads.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
 #![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]
@@ -72,8 +73,9 @@ fn on(engine: &mut Engine<Toy, Work>, n: usize) -> Vec<Batch> {
     got
 }
 
-/// Ranks that stand at the beginning of what one process would do. A window is a promise about a rank's memory, so ranks that
-/// start on their own have wider ones; those that take the state of one process have its.
+/// Ranks that stand at the beginning of what one process would do. A window is a promise about a rank's
+/// memory, so ranks that start on their own have wider ones; those that take the state of one process have
+/// its.
 fn ranks(plan: &Plan, world: u64) -> Vec<Engine<Toy, Work>> {
     let start = engine(plan.clone(), shards(), SOME_BAD).position();
     let rank = |rank| {
@@ -182,7 +184,8 @@ fn it_goes_on_with_other_ranks() {
 
 #[test]
 fn the_window_of_a_rank_is_shared_among_its_streams() {
-    // Two ranks with 2 streams each: W of a stream is half of what a rank was asked for, and stays so on one rank.
+    // Two ranks with 2 streams each: W of a stream is half of what a rank was asked for, and stays so on one
+    // rank.
     let two = Plan { window: 20, n_streams: Some(4), infinite: true, batch_size: 8, world_size: 2, ..plan() };
     let mut ranks: Vec<_> =
         (0..2).map(|rank| engine(Plan { rank, ..two.clone() }, shards(), QUICK)).collect();

@@ -1,7 +1,9 @@
-//! How random the orders are: a [`Bijection`] beside the naive shuffle, and a permutation that is known to be bad.
+//! How random the orders are: a [`Bijection`] beside the naive shuffle, and a permutation that is known to be
+//! bad.
 //!
-//! Every statistic is computed for a bijection and for Fisher–Yates with another generator. Scores are standard normal for random
-//! permutations; four standard deviations are allowed. Keys are fixed, so that a test passes always or never.
+//! Every statistic is computed for a bijection and for Fisher–Yates with another generator. Scores are
+//! standard normal for random permutations; four standard deviations are allowed. Keys are fixed, so that a
+//! test passes always or never.
 
 use forebay::{order::Bijection, seed::Purpose};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -26,8 +28,9 @@ fn fisher_yates(key: u64, n: u64) -> Box<dyn Fn(u64) -> u64> {
     Box::new(move |position| indices[position as usize])
 }
 
-/// Five rounds over halves of equal size (`n` is a power of four) with a multiplication as the round function. Modulo a power of two
-/// the lowest bit of a product depends on the lowest bits of its factors only.
+/// Five rounds over halves of equal size (`n` is a power of four) with a multiplication as the round
+/// function. Modulo a power of two the lowest bit of a product depends on the lowest bits of its factors
+/// only.
 fn multiplicative(key: u64, n: u64) -> Box<dyn Fn(u64) -> u64> {
     let bits = n.trailing_zeros() / 2;
     let mask = (1 << bits) - 1;
@@ -57,7 +60,8 @@ fn assert_normal(score: f64, what: &str) {
     assert!(score.abs() < 4.0, "{what}: {score:.2} standard deviations from random");
 }
 
-/// Splits positions and indices in 32 parts each: every part of the one falls evenly into the parts of the other.
+/// Splits positions and indices in 32 parts each: every part of the one falls evenly into the parts of the
+/// other.
 #[test]
 fn indices_are_independent_of_positions() {
     const PARTS: u64 = 32;
@@ -76,7 +80,8 @@ fn indices_are_independent_of_positions() {
     }
 }
 
-/// Indices at a distance are not correlated: next to each other, and a root of n apart, where positions share one of their parts.
+/// Indices at a distance are not correlated: next to each other, and a root of n apart, where positions share
+/// one of their parts.
 #[test]
 fn no_serial_correlation() {
     const N: u64 = 10_000;
@@ -104,7 +109,8 @@ fn no_serial_correlation() {
 const DIVISORS: [(u64, f64); 6] =
     [(2, 10.828), (3, 13.816), (4, 16.266), (5, 18.467), (7, 22.458), (8, 24.322)];
 
-/// How many batches of 256 consecutive positions hold the residue classes of each divisor too unevenly, and how many there are.
+/// How many batches of 256 consecutive positions hold the residue classes of each divisor too unevenly, and
+/// how many there are.
 fn uneven_batches(shuffle: Shuffle, n: u64, keys: u64) -> ([u64; DIVISORS.len()], u64) {
     const BATCH: u64 = 256;
     let mut uneven = [0; DIVISORS.len()];
@@ -198,8 +204,8 @@ fn all_permutations_of_a_few_values() {
     }
 }
 
-/// The indices of two positions differ by any difference equally often, also where the positions share one of their parts and the
-/// network is as small as it gets.
+/// The indices of two positions differ by any difference equally often, also where the positions share one of
+/// their parts and the network is as small as it gets.
 #[test]
 fn neighbours_of_a_small_network() {
     for (name, shuffle) in SOUND {

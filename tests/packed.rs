@@ -1,5 +1,6 @@
-//! Batches that take as many records as they need: packed by a toy, shared among ranks, resumed before every batch, with bad records in
-//! between. The oracle is one process that reads from the start, and for the rows themselves a loop without an engine.
+//! Batches that take as many records as they need: packed by a toy, shared among ranks, resumed before every
+//! batch, with bad records in between. The oracle is one process that reads from the start, and for the rows
+//! themselves a loop without an engine.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
 #![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]

@@ -37,8 +37,8 @@ fn threads_named(prefix: &str) -> usize {
         .count()
 }
 
-/// Tests of this file run side by side; one that needs the list of threads for itself runs in a process of its own. Whether this is
-/// it; otherwise the test has run there.
+/// Tests of this file run side by side; one that needs the list of threads for itself runs in a process of
+/// its own. Whether this is it; otherwise the test has run there.
 fn alone(test: &str) -> bool {
     if std::env::var_os("FOREBAY_ALONE").is_some() {
         return true;

@@ -1,4 +1,5 @@
-//! What becomes of records that cannot be had, on a toy source and a toy task: the same in every run, whatever the number of workers.
+//! What becomes of records that cannot be had, on a toy source and a toy task: the same in every run,
+//! whatever the number of workers.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
 

@@ -1,4 +1,5 @@
-//! Reading ahead by several threads, and mapped files: the same batches, faults at their places, an end in time, bounded memory.
+//! Reading ahead by several threads, and mapped files: the same batches, faults at their places, an end in
+//! time, bounded memory.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -452,7 +453,8 @@ fn the_first_batch_is_read_by_many_at_once() {
         begin.elapsed()
     };
     for order in [Order::Window, Order::Global] {
-        // One after the other it would be at least 64 round trips, 6.4 s, and three times that with offsets and labels.
+        // One after the other it would be at least 64 round trips, 6.4 s, and three times that with offsets
+        // and labels.
         undisturbed(|| first(order), |&took| took < Duration::from_millis(3200));
     }
 }
@@ -469,7 +471,8 @@ fn a_late_record_of_the_first_batch_is_not_overtaken() {
     let mut engine = engine_of(&far, &paths, plan, sum.clone());
     let first = next(&mut engine).unwrap().unwrap();
     engine.close();
-    // Of 32 threads one reads the last of these 16 records when others could have filled the channel with 256 behind them.
+    // Of 32 threads one reads the last of these 16 records when others could have filled the channel with 256
+    // behind them.
     let begun = sum.begun.lock().unwrap();
     let place = |&(row, _): &(u64, _)| begun.iter().position(|&other| other == row).unwrap();
     let needed = 1 + first.iter().map(place).max().unwrap();

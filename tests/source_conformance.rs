@@ -1,5 +1,5 @@
-//! Every row of every kind of shard equals what `arrow-ipc`'s own readers give: of Arrow streams and files, and of the same rows as
-//! Parquet.
+//! Every row of every kind of shard equals what `arrow-ipc`'s own readers give: of Arrow streams and files,
+//! and of the same rows as Parquet.
 
 #![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,4 +1,5 @@
-//! Shards that are cut off, overwritten or made to deceive: rows that are whole are read, all else is an error.
+//! Shards that are cut off, overwritten or made to deceive: rows that are whole are read, all else is an
+//! error.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -164,7 +165,8 @@ fn ends_of_streams() {
         damage(&[no_end, &[255, 255, 255, 255, 16, 0, 0, 0], &[9; 64]].concat()),
         (19, Some(ErrorKind::Format))
     );
-    // What follows an end is not silently left out: another stream, or the zeros of a file that was made long beforehand.
+    // What follows an end is not silently left out: another stream, or the zeros of a file that was made long
+    // beforehand.
     assert_eq!(damage(&[&whole[..], &whole].concat()), (19, Some(ErrorKind::Format)));
     assert_eq!(damage(&[no_end, &[0; 4096]].concat()), (19, Some(ErrorKind::Format)));
     // A second schema without an end before it.

@@ -241,7 +241,8 @@ fn encrypted_files() {
     assert_eq!(source.reader().read(0, 9).unwrap().bytes, "parquet000");
 }
 
-/// Reads everything of a file that may be damaged, within reason: the verdict on a row must not depend on the way to it.
+/// Reads everything of a file that may be damaged, within reason: the verdict on a row must not depend on the
+/// way to it.
 fn read_within_reason(source: &Arc<ParquetSource>) -> Vec<Result<Vec<u8>, ErrorKind>> {
     let n = source.n_rows().min(60);
     let (mut in_order, mut alone) = (source.reader(), source.reader());

@@ -1,4 +1,5 @@
-//! Shards by the real `datasets` and `pyarrow`, and golden ones of the Arrow project: every row equals what other readers give.
+//! Shards by the real `datasets` and `pyarrow`, and golden ones of the Arrow project: every row equals what
+//! other readers give.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -85,8 +86,8 @@ fn a_saved_dataset_is_its_folder() {
     }
 }
 
-/// Reads every row of a shard with every pair of columns that fit; compares with `arrow-ipc` where that reads the shard.
-/// Returns how many pairs were read.
+/// Reads every row of a shard with every pair of columns that fit; compares with `arrow-ipc` where that reads
+/// the shard. Returns how many pairs were read.
 fn read_every_column(path: &Path, is_golden: bool) -> usize {
     let named = |audio: &str, label: &str| ArrowOptions {
         audio_column: Some(audio.into()),

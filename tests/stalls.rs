@@ -39,7 +39,8 @@ impl Gate {
         }
     }
 
-    /// Runs `seen` while a call waits for a batch of `engine` and the gate is shut; then the call gets its batch.
+    /// Runs `seen` while a call waits for a batch of `engine` and the gate is shut; then the call gets its
+    /// batch.
     fn hold<S: Source, K: Task>(&self, mut engine: Engine<S, K>, seen: impl FnOnce(&Control<Example>))
     where
         K::Maker: forebay::record::ExampleMaker<Example = Example>,

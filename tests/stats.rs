@@ -33,7 +33,8 @@ fn report(engine: &Engine<Toy, Work>) -> Report {
     engine.counters().report()
 }
 
-/// What makes a stage the slow one on any machine: its work goes on until all others wait for it, whatever halts them.
+/// What makes a stage the slow one on any machine: its work goes on until all others wait for it, whatever
+/// halts them.
 struct Slow(Mutex<Option<Watched>>);
 
 type Watched = (Arc<Control<(u64, u64)>>, Arc<Counters>);
@@ -214,7 +215,8 @@ fn workers_come_with_the_hunger_and_go_with_it() {
         assert!(begin.elapsed() < SOON, "{:?}", report(&engine));
         next(&mut engine);
     }
-    // Eight records of 4 ms in 50 ms: two workers have time left. The loop never waits, however slow the machine is.
+    // Eight records of 4 ms in 50 ms: two workers have time left. The loop never waits, however slow the
+    // machine is.
     let control = engine.control();
     while numbers(&engine).0 > 3 {
         assert!(begin.elapsed() < 2 * SOON, "{:?}", report(&engine));

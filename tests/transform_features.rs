@@ -1,4 +1,5 @@
-//! Log-mel spectrograms of real recordings against torchaudio, and against the same definition computed in float64.
+//! Log-mel spectrograms of real recordings against torchaudio, and against the same definition computed in
+//! float64.
 //!
 //! The golden data and the script that made it are in `tests/data/features`.
 #![cfg(feature = "audio")]

@@ -17,7 +17,8 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap()
 }
 
-/// The rows of `tests/data/token-golden` (its SOURCE.txt says whose) as pieces: one rank, two ranks, two resumptions.
+/// The rows of `tests/data/token-golden` (its SOURCE.txt says whose) as pieces: one rank, two ranks, two
+/// resumptions.
 #[test]
 fn golden_rows() {
     let golden: Value = serde_json::from_str(include_str!("data/token-golden/pieces.json")).unwrap();

@@ -1,11 +1,12 @@
 //! Batches of packed tokens: rows of documents side by side.
 //!
-//! Inputs and targets lie in one column, so that one copy moves a batch to a device. Each stream has a packer of its own and the
-//! same number of rows; before each pick it holds at least `buffer_size` documents, refilled in whole units, as long as its documents last.
+//! Inputs and targets lie in one column, so that one copy moves a batch to a device. Each stream has a packer
+//! of its own and the same number of rows; before each pick it holds at least `buffer_size` documents,
+//! refilled in whole units, as long as its documents last.
 //!
-//! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of documents, batches lie in slots
-//! of a pool. Source: own; the rule of refilling in units that do not reach from one row group into the next is the reference's
-//! (nanochat), whose rows come out with its settings.
+//! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of
+//! documents, batches lie in slots of a pool. Source: own; the rule of refilling in units that do not reach
+//! from one row group into the next is the reference's (nanochat), whose rows come out with its settings.
 
 use std::sync::{
     Arc,
@@ -49,8 +50,8 @@ pub struct Part {
 /// A batch of packed rows.
 #[derive(Debug)]
 pub struct TokenBatch {
-    /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the number of the part in
-    /// its row; `position_ids`, `[rows, seq_len]`: the place in the part.
+    /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the
+    /// number of the part in its row; `position_ids`, `[rows, seq_len]`: the place in the part.
     pub columns: Columns,
     /// Which documents are where, by row and column.
     pub parts: Vec<Part>,
@@ -359,7 +360,8 @@ mod tests {
 
     #[test]
     fn the_worked_example() {
-        // Capacity 8, documents of 4, 3, 6 and 2: the 6 and the 2, then the 4, the 3 and one token of the next.
+        // Capacity 8, documents of 4, 3, 6 and 2: the 6 and the 2, then the 4, the 3 and one token of the
+        // next.
         let mut collate = collate(&plan(4, 4, CropRule::Drop), 2, 1);
         let mut documents = [4, 3, 6, 2, 9, 9, 9, 9].iter().zip(1..).map(|(&len, row)| document(row, len));
         feed(&mut collate, 0, &mut documents);

@@ -1,7 +1,8 @@
-//! How rows are packed, and the fields of their batches: token ids as inputs and as targets in one column, and what is said about each input.
+//! How rows are packed, and the fields of their batches: token ids as inputs and as targets in one column,
+//! and what is said about each input.
 //!
-//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets; all inputs precede all targets. A
-//! token is written once into each half, already in its type.
+//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets; all inputs
+//! precede all targets. A token is written once into each half, already in its type.
 
 use std::sync::Arc;
 
@@ -24,12 +25,13 @@ pub struct PackPlan {
     pub buffer_size: usize,
     /// Documents by which it is refilled at once.
     pub unit: usize,
-    /// Whether documents come in another order than that of their row groups; units are then not bound to them.
+    /// Whether documents come in another order than that of their row groups; units are then not bound to
+    /// them.
     pub is_mixed: bool,
     /// The first row of each row group, in rising order, and the number of all rows.
     pub groups: Arc<[u64]>,
-    /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16` for vocabularies of at
-    /// most 65 536.
+    /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16`
+    /// for vocabularies of at most 65 536.
     pub id_type: DataType,
     /// What is told about documents beside.
     pub extras: Extras,
@@ -55,7 +57,8 @@ pub struct Extras {
     pub documents: bool,
 }
 
-/// The fields of a batch: `ids`, whose rows are two halves, `inputs` and `targets`; then those of `extras` that each input has.
+/// The fields of a batch: `ids`, whose rows are two halves, `inputs` and `targets`; then those of `extras`
+/// that each input has.
 pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
     let seq_len = plan.seq_len as u64;
     let mut fields = vec![Field::stacked("ids", plan.id_type, [2, seq_len])];

@@ -17,8 +17,8 @@ use crate::{
 /// One item, ready for a model: the values of its fields, in their order.
 pub type Example = Row;
 
-/// Example buffers on their way back from the collator to the workers. The last one returned is taken first: it is the likeliest
-/// to be in a cache still.
+/// Example buffers on their way back from the collator to the workers. The last one returned is taken first:
+/// it is the likeliest to be in a cache still.
 #[derive(Debug)]
 pub struct SpareBuffers {
     resting: Mutex<Vec<Values>>,

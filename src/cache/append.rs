@@ -1,8 +1,8 @@
 //! One array as its writer sees it: values are appended, and now and then made to last.
 //!
-//! Chunks are encoded as they fill up; a shard's file is written when it is full, and the last one with each [`ArrayWriter::flush`], under a
-//! temporary name and in place of the shorter one before. So a file is whole whenever it is there, and what a reader has open
-//! does not change.
+//! Chunks are encoded as they fill up; a shard's file is written when it is full, and the last one with each
+//! [`ArrayWriter::flush`], under a temporary name and in place of the shorter one before. So a file is whole
+//! whenever it is there, and what a reader has open does not change.
 
 use std::{
     fs,

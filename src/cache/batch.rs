@@ -60,7 +60,8 @@ impl Processed {
     /// Sorts the fields by name, and looks whether they fit together.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if a field is there twice, has another number of documents, or not the values that it says.
+    /// [`ErrorKind::Schema`] if a field is there twice, has another number of documents, or not the values
+    /// that it says.
     pub fn check(&mut self) -> Result<()> {
         self.columns.sort_by(|a, b| a.name.cmp(&b.name));
         let wrong = |message: String| Err(Error::new(ErrorKind::Schema, message));

@@ -55,7 +55,8 @@ pub fn remove_folder(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file under a temporary name, syncs it and gives it its name, so that it is the old one or the new one at any moment.
+/// Writes a file under a temporary name, syncs it and gives it its name, so that it is the old one or the new
+/// one at any moment.
 ///
 /// # Errors
 /// [`ErrorKind::Io`]; then the old one is still there.

@@ -1,11 +1,12 @@
 //! Arrays of layouts that we don't write: `zarrs` reads them.
 //!
-//! Caches of other programs have another codec, other sizes of chunks, or a length of 2^54 that says nothing. What is committed is
-//! known to the caller. `zarrs` remembers the indices of shards; when more rows are committed than were known when the array
-//! was opened, it is opened anew, and with it they are read again.
+//! Caches of other programs have another codec, other sizes of chunks, or a length of 2^54 that says nothing.
+//! What is committed is known to the caller. `zarrs` remembers the indices of shards; when more rows are
+//! committed than were known when the array was opened, it is opened anew, and with it they are read again.
 //!
-//! `zarrs` works on the threads of `rayon`, whatever its options say, and starts them when an array is opened. So that no threads stay
-//! behind, all that it does here is done in a pool of our own, which all open arrays share and which ends with the last.
+//! `zarrs` works on the threads of `rayon`, whatever its options say, and starts them when an array is
+//! opened. So that no threads stay behind, all that it does here is done in a pool of our own, which all open
+//! arrays share and which ends with the last.
 
 use std::{
     fmt,

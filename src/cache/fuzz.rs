@@ -24,7 +24,8 @@ pub(crate) fn zarr(bytes: &[u8]) {
     }
 }
 
-/// The file of a shard: its index, and each chunk that it names. Checksums are made good, since no fuzzer finds one.
+/// The file of a shard: its index, and each chunk that it names. Checksums are made good, since no fuzzer
+/// finds one.
 pub(crate) fn shard(bytes: &[u8]) {
     let mut scratch = Vec::new();
     let plain = Layout {

@@ -1,8 +1,9 @@
 //! Arrays of different lengths, one behind the other: `data`, `offsets` and, above one axis, `shapes`.
 //!
-//! `offsets` has an entry more than there are documents. Entry `i` is where document `i - 1` ends in `data`; entry 0, where the
-//! first begins, would always be 0, and is the number of documents instead: the last thing that is written of them. `shapes` has
-//! the axes of each document but the last, which follows from its length. A convention of others, kept so that one reader opens both.
+//! `offsets` has an entry more than there are documents. Entry `i` is where document `i - 1` ends in `data`;
+//! entry 0, where the first begins, would always be 0, and is the number of documents instead: the last thing
+//! that is written of them. `shapes` has the axes of each document but the last, which follows from its
+//! length. A convention of others, kept so that one reader opens both.
 
 use std::{
     collections::HashMap,

@@ -1,15 +1,15 @@
 //! How the values of one array lie in files: Zarr v3, regular shards of regular chunks.
 //!
-//! An array is cut into *shards*, one file each, and these into *chunks*, which are what is decoded at a time. A file holds its
-//! chunks one behind the other, and behind them the index: offset and length of each chunk, or all ones where there is none, and
-//! a CRC-32C. A chunk is its values in little-endian bytes, compressed if [`Compression`] says so, then a CRC-32C. The last
-//! chunk of an array is filled up with zeros.
+//! An array is cut into *shards*, one file each, and these into *chunks*, which are what is decoded at a
+//! time. A file holds its chunks one behind the other, and behind them the index: offset and length of each
+//! chunk, or all ones where there is none, and a CRC-32C. A chunk is its values in little-endian bytes,
+//! compressed if [`Compression`] says so, then a CRC-32C. The last chunk of an array is filled up with zeros.
 //!
-//! Uncompressed is the default: ids of tokens shrink by a quarter with zstd, which unpacks less than a tenth as fast as a
-//! page cache delivers (`docs/decisions.md`).
+//! Uncompressed is the default: ids of tokens shrink by a quarter with zstd, which unpacks less than a tenth
+//! as fast as a page cache delivers (`docs/decisions.md`).
 //!
-//! Source: Zarr core specification 3.0; `sharding_indexed`, `bytes`, `crc32c` of the Zarr extensions; `zstd` as zarr-python, tensorstore
-//! and zarrs have it.
+//! Source: Zarr core specification 3.0; `sharding_indexed`, `bytes`, `crc32c` of the Zarr extensions; `zstd`
+//! as zarr-python, tensorstore and zarrs have it.
 
 use serde_json::{Value, json};
 
@@ -94,7 +94,8 @@ impl Layout {
         }
     }
 
-    /// That of the ends of documents. Small shards: the first one, which has the commit word, is written with each commit.
+    /// That of the ends of documents. Small shards: the first one, which has the commit word, is written with
+    /// each commit.
     pub fn offsets() -> Self {
         Self {
             dtype: DataType::Int64,
@@ -105,7 +106,8 @@ impl Layout {
         }
     }
 
-    /// That of the shapes of documents of `rank` axes: all but the last, which follows from the number of values.
+    /// That of the shapes of documents of `rank` axes: all but the last, which follows from the number of
+    /// values.
     pub fn shapes(rank: usize) -> Self {
         Self { columns: Some(rank as u64 - 1), ..Self::offsets() }
     }
@@ -171,7 +173,8 @@ impl Layout {
         })
     }
 
-    /// The layout and the rows of an array with this `zarr.json`, if it is one that [`Self::zarr_json`] writes.
+    /// The layout and the rows of an array with this `zarr.json`, if it is one that [`Self::zarr_json`]
+    /// writes.
     pub fn from_zarr_json(json: &Value) -> Option<(Self, u64)> {
         let numbers = |at: &str| -> Option<Vec<u64>> {
             json.pointer(at)?.as_array()?.iter().map(Value::as_u64).collect()

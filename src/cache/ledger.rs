@@ -1,11 +1,12 @@
 //! `shard_ledger.json`: what is committed, of what, and how it was made.
 //!
-//! The ledger alone decides. Whatever lies in the arrays beyond what it counts is not there: a reader does not look at it, and a
-//! writer that comes back cuts it off. It is written to a temporary file, synced and renamed, so that it is the old one or the
-//! new one at any moment.
+//! The ledger alone decides. Whatever lies in the arrays beyond what it counts is not there: a reader does
+//! not look at it, and a writer that comes back cuts it off. It is written to a temporary file, synced and
+//! renamed, so that it is the old one or the new one at any moment.
 //!
-//! The outer fields are those of other programs with the same layout, so that they read ours and we theirs; what only we need is
-//! under `forebay`. Keys are sorted and nothing depends on time: equal caches have equal ledgers.
+//! The outer fields are those of other programs with the same layout, so that they read ours and we theirs;
+//! what only we need is under `forebay`. Keys are sorted and nothing depends on time: equal caches have equal
+//! ledgers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

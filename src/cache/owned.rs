@@ -1,7 +1,8 @@
 //! Which files of a folder are the cache's own. A writer replaces and removes these alone.
 //!
-//! The ledger names the fields, and the layout says which files a field has. Everything else belongs to someone else and is left
-//! where it is. A writer refuses a folder that has files and no ledger of ours, before it changes anything. Links are not followed.
+//! The ledger names the fields, and the layout says which files a field has. Everything else belongs to
+//! someone else and is left where it is. A writer refuses a folder that has files and no ledger of ours,
+//! before it changes anything. Links are not followed.
 
 use std::{
     fs, io,
@@ -59,11 +60,12 @@ pub fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
     }
 }
 
-/// The ledger of the cache in `folder`, or None where one may begin: in a folder that is missing, empty, or left by a writer that
-/// died before it had a ledger.
+/// The ledger of the cache in `folder`, or None where one may begin: in a folder that is missing, empty, or
+/// left by a writer that died before it had a ledger.
 ///
 /// # Errors
-/// [`ErrorKind::State`] if the folder has files and no ledger of ours; [`ErrorKind::Io`]; [`ErrorKind::Format`] for a damaged ledger.
+/// [`ErrorKind::State`] if the folder has files and no ledger of ours; [`ErrorKind::Io`];
+/// [`ErrorKind::Format`] for a damaged ledger.
 pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
     if let Some(ledger) = Ledger::read_own(folder)? {
         return Ok(Some(ledger));

@@ -1,8 +1,9 @@
 //! The reader of a cache: documents, or the concatenated values of all documents.
 //!
-//! In go a path and numbers of documents or values, out come values in the caller's memory. A reader is shared by threads, and
-//! may be open while the cache grows: what is committed is what the ledger said when it was last looked at
-//! ([`CacheReader::refresh`]), and never less. Nothing beyond it is read, so half a document is never seen.
+//! In go a path and numbers of documents or values, out come values in the caller's memory. A reader is
+//! shared by threads, and may be open while the cache grows: what is committed is what the ledger said when
+//! it was last looked at ([`CacheReader::refresh`]), and never less. Nothing beyond it is read, so half a
+//! document is never seen.
 
 use std::{
     fs,
@@ -67,8 +68,8 @@ impl CacheReader {
     /// Opens a split of the cache in `path`, finished or not.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no cache, or none yet; [`ErrorKind::Format`] if its ledger or an array cannot be understood;
-    /// [`ErrorKind::State`] if its writer failed.
+    /// [`ErrorKind::NotFound`] if there is no cache, or none yet; [`ErrorKind::Format`] if its ledger or an
+    /// array cannot be understood; [`ErrorKind::State`] if its writer failed.
     pub fn open(path: &Path, split: &str) -> Result<Self> {
         let folder = path.join(split);
         let seen = Seen {
@@ -88,7 +89,8 @@ impl CacheReader {
         &self.0.folder
     }
 
-    /// The fields, sorted by name; none while the cache has no document. Once there are some they stay the same.
+    /// The fields, sorted by name; none while the cache has no document. Once there are some they stay the
+    /// same.
     pub fn fields(&self) -> &[Field] {
         self.0.arrays.get().map_or(&[], |(fields, _)| fields)
     }
@@ -136,7 +138,8 @@ impl CacheReader {
     /// Looks at the ledger: a `stat`, and a small read if it has changed.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has less documents than before, or is another one.
+    /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has less documents than before, or is
+    /// another one.
     pub fn refresh(&self) -> Result<Length> {
         let mut mark = locks::lock(&self.0.looking)?;
         if self.length().is_final {
@@ -192,7 +195,8 @@ impl CacheReader {
         Ok(length)
     }
 
-    /// Waits for `documents` documents, or the last one, and looks in growing pauses; until `give_up` says so, which is asked before each.
+    /// Waits for `documents` documents, or the last one, and looks in growing pauses; until `give_up` says
+    /// so, which is asked before each.
     ///
     /// # Errors
     /// As [`Self::refresh`].
@@ -211,8 +215,9 @@ impl CacheReader {
     /// Fills `out` with the values of a field from `start` on, over all documents. Allocates nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] beyond what is committed; [`ErrorKind::Shape`] if `out` is no whole number of values; [`ErrorKind::Io`],
-    /// [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot be read or are damaged.
+    /// [`ErrorKind::Index`] beyond what is committed; [`ErrorKind::Shape`] if `out` is no whole number of
+    /// values; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot be
+    /// read or are damaged.
     ///
     /// # Panics
     /// If there is no such field.
@@ -326,7 +331,8 @@ fn mark_of(path: &Path) -> Result<Mark> {
     Ok(Mark { modified: metadata.modified().ok(), size: metadata.len(), inode })
 }
 
-/// Opens the arrays of the fields that the ledger names, or of those that are found if another program wrote it.
+/// Opens the arrays of the fields that the ledger names, or of those that are found if another program wrote
+/// it.
 fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
     if !ledger.fields.is_empty() {
         let open = |field: &Field| {

@@ -1,11 +1,11 @@
 //! One array as a reader sees it: rows of values, read from anywhere.
 //!
-//! In go rows and the caller's memory; out come values. Layouts that we write are read here: the index of a shard once, then the
-//! chunks that a read touches, neighbours with one `pread`, each checked, without an allocation. Every other layout is left to
-//! `zarrs` (`foreign`).
+//! In go rows and the caller's memory; out come values. Layouts that we write are read here: the index of a
+//! shard once, then the chunks that a read touches, neighbours with one `pread`, each checked, without an
+//! allocation. Every other layout is left to `zarrs` (`foreign`).
 //!
-//! A file never changes once it has its name: a writer replaces the last shard by a longer one. So an open file stays right for
-//! as many rows as were committed when it was opened, and is opened again for more.
+//! A file never changes once it has its name: a writer replaces the last shard by a longer one. So an open
+//! file stays right for as many rows as were committed when it was opened, and is opened again for more.
 
 use std::{
     cell::RefCell,
@@ -65,8 +65,8 @@ impl Stored {
     /// Opens the array in `folder`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it, or if another
-    /// program wrote it and forebay was built without the feature `zarr`.
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it, or
+    /// if another program wrote it and forebay was built without the feature `zarr`.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("zarr.json");
         let json =
@@ -118,8 +118,9 @@ impl Stored {
     /// Fills `out` with the rows from `start` on. The first `committed` rows are there.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if `out` is no whole number of rows; [`ErrorKind::Index`] beyond what is committed; [`ErrorKind::Io`],
-    /// [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot be read or are damaged.
+    /// [`ErrorKind::Shape`] if `out` is no whole number of rows; [`ErrorKind::Index`] beyond what is
+    /// committed; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot
+    /// be read or are damaged.
     pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
         let row_bytes = self.width() * self.dtype().bytes() as u64;
         if !(out.len() as u64).is_multiple_of(row_bytes) {
@@ -257,7 +258,8 @@ impl Own {
     }
 }
 
-/// Where the first of `chunks` lies, and the bytes of it and those that follow it in the file, up to about [`READ_BYTES`].
+/// Where the first of `chunks` lies, and the bytes of it and those that follow it in the file, up to about
+/// [`READ_BYTES`].
 fn run(index: &Index, mut chunks: Range<u64>) -> Result<(u64, u64)> {
     let (offset, mut length) = located(index, chunks.start)?;
     chunks.next();

@@ -1,11 +1,13 @@
 //! Writes a cache: appends documents, commits, and comes back after whatever happened.
 //!
-//! A commit has an order. The values, ends and shapes of all fields are written and synced, then the metadata that tells their
-//! number, then entry 0 of each `offsets`, and last the ledger. Whoever dies in between leaves the ledger of the commit before; what
-//! lies behind it is cut off when the next writer opens the cache. Chunks are cut and encoded by place and value alone, so the
-//! bytes are those of a run that was never interrupted, however often it commits.
+//! A commit has an order. The values, ends and shapes of all fields are written and synced, then the metadata
+//! that tells their number, then entry 0 of each `offsets`, and last the ledger. Whoever dies in between
+//! leaves the ledger of the commit before; what lies behind it is cut off when the next writer opens the
+//! cache. Chunks are cut and encoded by place and value alone, so the bytes are those of a run that was never
+//! interrupted, however often it commits.
 //!
-//! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when the process ends.
+//! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when
+//! the process ends.
 //!
 //! A writer removes and replaces only files that a ledger of forebay names (`owned`). A field is named before
 //! its first file is written, so a killed writer leaves no file that the next one does not know.
@@ -163,8 +165,9 @@ impl CacheWriter {
     /// Appends what became of a batch of a shard; none for a shard that has no more.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if the documents have other fields than those before, or values that don't fit their types;
-    /// [`ErrorKind::Io`]. After an error nothing more can be appended or committed: open the cache again.
+    /// [`ErrorKind::Schema`] if the documents have other fields than those before, or values that don't fit
+    /// their types; [`ErrorKind::Io`]. After an error nothing more can be appended or committed: open the
+    /// cache again.
     pub fn append(&mut self, shard: &str, processed: Option<Processed>) -> Result<()> {
         let documents = processed.as_ref().map_or(0, |processed| processed.documents);
         if let Some(processed) = processed.filter(|processed| processed.documents > 0) {

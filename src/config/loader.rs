@@ -158,8 +158,8 @@ macro_rules! loader_parameters {
         /// below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are
         /// not padding. Not part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
-        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
-        /// says which thread it waits for. Changes no batch. None: never.
+        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged
+        /// that says which thread it waits for. Changes no batch. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }
     };

@@ -1,4 +1,5 @@
-//! What a loader does about records that it cannot have, as the user said it: the same for recordings and documents.
+//! What a loader does about records that it cannot have, as the user said it: the same for recordings and
+//! documents.
 
 use std::sync::Arc;
 

@@ -18,7 +18,8 @@
 //!   `state(keys)`, what follows from it, each by the method of that name; `data`, what it chooses, such as
 //!   the files or their streams; `free`, nothing: it changes no batch, or only which part of it this process
 //!   gets, and may be another one after a restart.
-//! - The check is `range(least, most)` of whole numbers, `above(bound)` or `above(bound, most)` of others, or `one_of` texts.
+//! - The check is `range(least, most)` of whole numbers, `above(bound)` or `above(bound, most)` of others, or
+//!   `one_of` texts.
 //! - `eval` is the value of that preset.
 //! - `elsewhere` has the parameter's names in other libraries, for the error about an unknown keyword.
 //!

@@ -118,8 +118,8 @@ macro_rules! token_parameters {
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged that
-        /// says which thread it waits for. Changes no batch. None: never.
+        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged
+        /// that says which thread it waits for. Changes no batch. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }
     };
@@ -136,7 +136,8 @@ impl TokenConfig {
         self.shuffle_min_size.unwrap_or(if self.seed.is_some() { self.buffer_size } else { 0 })
     }
 
-    /// The plans of a loader over files whose row groups have these rows, with a tokenizer's `bos` and, if it tells, number of ids.
+    /// The plans of a loader over files whose row groups have these rows, with a tokenizer's `bos` and, if it
+    /// tells, number of ids.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] that names every parameter at fault.

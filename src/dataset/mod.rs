@@ -1,12 +1,13 @@
 //! Random access to processed documents: leaves that hold rows, and views that say which row stands where.
 //!
-//! A [`Dataset`] is a tree. Its leaves ([`Leaf`]) hold rows: the documents of a cache or of a list, windows over their tokens, a
-//! dataset of the user's own. Its inner nodes ([`View`]) are arithmetic: a permutation, eras, a mixture, all of `order/`. So a
-//! read has two steps: positions are mapped to rows of leaves, whatever the depth of the tree, and each leaf reads its rows at
-//! once, in storage order, straight into their places in the batch.
+//! A [`Dataset`] is a tree. Its leaves ([`Leaf`]) hold rows: the documents of a cache or of a list, windows
+//! over their tokens, a dataset of the user's own. Its inner nodes ([`View`]) are arithmetic: a permutation,
+//! eras, a mixture, all of `order/`. So a read has two steps: positions are mapped to rows of leaves,
+//! whatever the depth of the tree, and each leaf reads its rows at once, in storage order, straight into
+//! their places in the batch.
 //!
-//! An order is a pure function of `(seed, epoch)`. Rows may still be added while a dataset is read; a row that is there never
-//! moves, and [`Dataset::wait`] waits for those to come.
+//! An order is a pure function of `(seed, epoch)`. Rows may still be added while a dataset is read; a row
+//! that is there never moves, and [`Dataset::wait`] waits for those to come.
 
 mod cache;
 mod leaf;
@@ -42,7 +43,8 @@ pub struct Pick {
 
 /// Rows with random access, in an order of their own.
 ///
-/// Cloning copies no data. A clone has its own memory of the block or permutation used last, so that each thread has one.
+/// Cloning copies no data. A clone has its own memory of the block or permutation used last, so that each
+/// thread has one.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     leaves: Arc<[Arc<dyn Leaf>]>,
@@ -142,7 +144,8 @@ impl Dataset {
     /// The fields of each document: the same for all leaves, stacked where all agree on a shape.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] that says which leaves differ; [`ErrorKind::State`] if nothing is known of a leaf that is still empty.
+    /// [`ErrorKind::Config`] that says which leaves differ; [`ErrorKind::State`] if nothing is known of a
+    /// leaf that is still empty.
     pub fn fields(&self) -> Result<Arc<[Field]>> {
         let first = self.leaves[0].fields()?;
         let mut all = first.to_vec();

@@ -1,7 +1,8 @@
 //! Documents of a store as rows.
 //!
-//! A [`Store`] has, for each field, the values of all documents one behind the other, and where each ends. That is a cache on disk, or a
-//! list in memory. Documents of a batch that are neighbours in the store are one read; the others are read in storage order.
+//! A [`Store`] has, for each field, the values of all documents one behind the other, and where each ends.
+//! That is a cache on disk, or a list in memory. Documents of a batch that are neighbours in the store are
+//! one read; the others are read in storage order.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -128,7 +129,8 @@ impl Selection for Documents<'_> {
     }
 }
 
-/// Reads spans of a field in storage order, each to its place in `data`; those that are neighbours in both at once.
+/// Reads spans of a field in storage order, each to its place in `data`; those that are neighbours in both at
+/// once.
 pub(super) fn read_spans(
     store: &dyn Store,
     field: usize,

@@ -109,7 +109,8 @@ proptest! {
         }
     }
 
-    /// Over blocks of any size, in batches of any size: exact counts in each block, no row twice before a source is through.
+    /// Over blocks of any size, in batches of any size: exact counts in each block, no row twice before a
+    /// source is through.
     #[test]
     fn l13_mixtures_are_exact_and_without_replacement(
         seed: u64, block in 8u64..60, batch in 1usize..50, sizes in proptest::collection::vec(1usize..90, 2..4),

@@ -19,7 +19,8 @@ pub struct TokenLeaf {
 }
 
 impl TokenLeaf {
-    /// Windows of `length` values; with `has_doc_ids` a field `doc_ids` tells which document of its window each belongs to.
+    /// Windows of `length` values; with `has_doc_ids` a field `doc_ids` tells which document of its window
+    /// each belongs to.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there is no such length, or no such field.

@@ -1,9 +1,10 @@
 //! Which row stands where: permutations, eras and mixtures of rows, and of one another.
 //!
-//! Positions go in at the top, rows of leaves come out at the bottom, a whole batch at each node; all arithmetic is that of `order/`. Beside the
-//! mapping a view knows two things about rows that are still to come: how many positions can be had with those that are there, and
-//! how many rows a number of positions needs. A permutation needs all; eras are served when they are full; a mixture goes as far as the
-//! source that ends first.
+//! Positions go in at the top, rows of leaves come out at the bottom, a whole batch at each node; all
+//! arithmetic is that of `order/`. Beside the mapping a view knows two things about rows that are still to
+//! come: how many positions can be had with those that are there, and how many rows a number of positions
+//! needs. A permutation needs all; eras are served when they are full; a mixture goes as far as the source
+//! that ends first.
 
 use std::{
     ops::Range,
@@ -178,7 +179,8 @@ impl View {
         })
     }
 
-    /// Raises `wanted`, for each leaf, to the rows that the first `rows` positions need; `u64::MAX` stands for all there will be.
+    /// Raises `wanted`, for each leaf, to the rows that the first `rows` positions need; `u64::MAX` stands
+    /// for all there will be.
     pub(super) fn wanted(
         &mut self,
         epoch: u64,
@@ -298,13 +300,15 @@ impl Mixed {
 
     /// The mixture over what there is.
     ///
-    /// While rows are still added it is that of sources that end with what they have, up to the last sample of the one that ends first;
-    /// each position up to there is what it will be. A source that is through and begins anew ends nothing.
+    /// While rows are still added it is that of sources that end with what they have, up to the last sample
+    /// of the one that ends first; each position up to there is what it will be. A source that is through and
+    /// begins anew ends nothing.
     fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut Made> {
         // bounded: as many as there are sources.
         let mut own = Vec::with_capacity(self.sources.len());
         for source in &mut self.sources {
-            // As far as it goes on from epoch to epoch, a source is as long in each; a mixture within is as in its first.
+            // As far as it goes on from epoch to epoch, a source is as long in each; a mixture within is as
+            // in its first.
             own.push(source.view.length(0, &lengths[source.leaves.clone()])?);
         }
         let known = self.recent.take().filter(|made| made.epoch == epoch && made.lengths == own);

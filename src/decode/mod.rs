@@ -1,7 +1,8 @@
-//! From the bytes of a record to what it says: samples of a recording ([`audio`]), token ids of a text ([`tokenizer`]).
+//! From the bytes of a record to what it says: samples of a recording ([`audio`]), token ids of a text
+//! ([`tokenizer`]).
 //!
-//! The invariant of both: what comes out is a pure function of what goes in. What a worker keeps from record to record (decoders,
-//! words) changes no bit of it.
+//! The invariant of both: what comes out is a pure function of what goes in. What a worker keeps from record
+//! to record (decoders, words) changes no bit of it.
 
 #[cfg(feature = "audio")]
 pub mod audio;

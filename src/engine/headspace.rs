@@ -18,15 +18,17 @@ pub struct Headspace {
     pub elapsed_s: f64,
     /// Examples that were handed out after the first batch.
     pub examples: u64,
-    /// Records that became examples in that time. More than were handed out as long as a shuffle window fills.
+    /// Records that became examples in that time. More than were handed out as long as a shuffle window
+    /// fills.
     pub decoded: u64,
     /// What limits the engine itself.
     pub verdict: String,
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
-    /// Takes batches for `length` from the first one on, pass after pass, as long as `go_on` says so; `rows` counts a batch's rows.
-    /// Returns a batch as well; `None` if it was told not to go on before there was one, or there is none.
+    /// Takes batches for `length` from the first one on, pass after pass, as long as `go_on` says so; `rows`
+    /// counts a batch's rows. Returns a batch as well; `None` if it was told not to go on before there was
+    /// one, or there is none.
     ///
     /// # Errors
     /// What a call for a batch raises.

@@ -14,7 +14,8 @@ use crate::{
 /// The most threads that read.
 pub const MOST_READERS: usize = 256;
 
-/// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields change no batch.
+/// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields
+/// change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The user's seed.
@@ -45,8 +46,8 @@ pub struct Plan {
     pub buffer_size: u64,
     /// Worker threads; the most that are at work if the loader may choose.
     pub n_workers: usize,
-    /// I/O threads at most: where each record is a read of its own, at the start of a pass, and for the blocks read ahead. One, if
-    /// the source cannot be read by several.
+    /// I/O threads at most: where each record is a read of its own, at the start of a pass, and for the
+    /// blocks read ahead. One, if the source cannot be read by several.
     pub n_readers: usize,
     /// Records in the channel.
     pub channel_size: usize,
@@ -83,7 +84,8 @@ impl MixturePlan {
 }
 
 impl Plan {
-    /// How far tickets of a stream may be ahead of its draws with a window of `size` slots: enough to keep every worker busy.
+    /// How far tickets of a stream may be ahead of its draws with a window of `size` slots: enough to keep
+    /// every worker busy.
     pub(crate) fn credit<K: Task>(&self, size: u64) -> u64 {
         self.buffer_size.max(size + K::ON_HAND * self.n_workers as u64)
     }

@@ -1,5 +1,5 @@
-//! Where an engine stands, and how it gets elsewhere: resume, seek, skip, and a look ahead. All of it is arithmetic on the number of
-//! the next batch.
+//! Where an engine stands, and how it gets elsewhere: resume, seek, skip, and a look ahead. All of it is
+//! arithmetic on the number of the next batch.
 
 use std::{ops::Range, sync::Arc};
 
@@ -53,12 +53,14 @@ pub struct Position {
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
-    /// The number of the next batch, counted from the start of the pass; the number of batches, if it is over.
+    /// The number of the next batch, counted from the start of the pass; the number of batches, if it is
+    /// over.
     pub fn batch(&self) -> u64 {
         past(&self.skip, self.next_batch(), self.n_batches)
     }
 
-    /// The pass of a finite engine; of an infinite one how often as many examples were drawn as there are rows.
+    /// The pass of a finite engine; of an infinite one how often as many examples were drawn as there are
+    /// rows.
     pub fn epoch(&self) -> u64 {
         if !self.plan.infinite || !self.plan.order.is_counted() {
             return self.epoch;
@@ -85,10 +87,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// Leaves out the batches of these numbers, counted from the start of the pass, and no others; the next pass is whole.
+    /// Leaves out the batches of these numbers, counted from the start of the pass, and no others; the next
+    /// pass is whole.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the pass has fewer batches, or the ranges are more than [`SKIPS`], for a state is to stay small.
+    /// [`ErrorKind::Config`] if the pass has fewer batches, or the ranges are more than [`SKIPS`], for a
+    /// state is to stay small.
     pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
         self.check_counted()?;
         let skip = merged(ranges.to_vec(), 0);
@@ -128,7 +132,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         if to == self.next_batch() { Ok(()) } else { self.seek(to) }
     }
 
-    /// The number of batches of an endless pass that can be chosen: no count of examples up to there overflows.
+    /// The number of batches of an endless pass that can be chosen: no count of examples up to there
+    /// overflows.
     fn farthest(&self) -> u64 {
         MAX_EPOCH / self.global_batch()
     }

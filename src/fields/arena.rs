@@ -1,13 +1,15 @@
 //! The memory of batches: [`Arena`]s that go round.
 //!
-//! An arena is mapped for itself, begins at a multiple of 2 MiB and is advised to have huge pages, so that its first use faults
-//! once per 2 MiB and not once per 4 KiB; later uses don't at all, and that is what an [`ArenaPool`] is for. A [`Slot`] is an
-//! arena in use. Dropped, on whatever thread and however late, it goes to rest in its pool, or back to the system if enough
-//! rest there or the pool is gone; that takes no lock. Nobody ever waits for a slot to come back: if none is at rest, another
-//! arena is mapped. So a user who keeps each batch gets new memory for each, and one who keeps none goes round in a few.
+//! An arena is mapped for itself, begins at a multiple of 2 MiB and is advised to have huge pages, so that
+//! its first use faults once per 2 MiB and not once per 4 KiB; later uses don't at all, and that is what an
+//! [`ArenaPool`] is for. A [`Slot`] is an arena in use. Dropped, on whatever thread and however late, it goes
+//! to rest in its pool, or back to the system if enough rest there or the pool is gone; that takes no lock.
+//! Nobody ever waits for a slot to come back: if none is at rest, another arena is mapped. So a user who
+//! keeps each batch gets new memory for each, and one who keeps none goes round in a few.
 //!
-//! Values are plain numbers ([`Element`]), for which all bits mean something, and memory is zero at first; so a slot can be
-//! read at any time, and what stands in one that was in use before is old, not undefined. Source: own.
+//! Values are plain numbers ([`Element`]), for which all bits mean something, and memory is zero at first; so
+//! a slot can be read at any time, and what stands in one that was in use before is old, not undefined.
+//! Source: own.
 
 use std::{fmt, io, ptr::NonNull, slice};
 
@@ -43,14 +45,15 @@ pub struct Arena {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to the arena alone, and is reached through it by the usual rules of `&` and `&mut`.
+// SAFETY: the memory belongs to the arena alone, and is reached through it by the usual rules of `&` and
+// `&mut`.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `bytes` bytes, at least 1; up to an eighth more, for the sake of whole huge pages. They are taken from the system when
-    /// they are touched.
+    /// Maps `bytes` bytes, at least 1; up to an eighth more, for the sake of whole huge pages. They are taken
+    /// from the system when they are touched.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the system refuses.
@@ -157,8 +160,8 @@ impl Slot {
         self.arena().bytes
     }
 
-    /// Where the memory begins. Valid for reads and writes of [`Slot::bytes`] bytes until the slot is dropped, wherever the slot
-    /// itself is moved.
+    /// Where the memory begins. Valid for reads and writes of [`Slot::bytes`] bytes until the slot is
+    /// dropped, wherever the slot itself is moved.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.arena().start
     }
@@ -166,8 +169,8 @@ impl Slot {
     /// All values, as many as fit.
     pub fn as_slice<T: Element>(&self) -> &[T] {
         let Arena { start, bytes } = *self.arena();
-        // SAFETY: the memory is as long as that, initialised (zero, or written as an `Element` and so without padding), aligned, and
-        // only read while `self` is borrowed. Any bits are a `T`.
+        // SAFETY: the memory is as long as that, initialised (zero, or written as an `Element` and so without
+        // padding), aligned, and only read while `self` is borrowed. Any bits are a `T`.
         unsafe { slice::from_raw_parts(start.as_ptr().cast(), bytes / size_of::<T>()) }
     }
 
@@ -192,8 +195,8 @@ mod system {
 
     use super::ARENA_ALIGN;
 
-    /// What is mapped for `bytes`: whole huge pages if that adds at most an eighth, else whole pages. A rest in small pages would
-    /// cost as much at its first use as all the huge ones before it.
+    /// What is mapped for `bytes`: whole huge pages if that adds at most an eighth, else whole pages. A rest
+    /// in small pages would cost as much at its first use as all the huge ones before it.
     pub(super) fn mapped_len(bytes: usize) -> Option<usize> {
         let huge = bytes.checked_next_multiple_of(ARENA_ALIGN)?;
         if huge - bytes <= bytes / 8 {
@@ -218,9 +221,9 @@ mod system {
         }
         let mapped = mapped.cast::<u8>();
         let before = mapped.align_offset(ARENA_ALIGN);
-        // SAFETY: `before` is less than the alignment, which is what was reserved beyond `len`; the pieces given back and advised
-        // lie within the mapping, and nobody uses them. Failing, giving back leaves a piece of address space without
-        // memory, and advising leaves small pages.
+        // SAFETY: `before` is less than the alignment, which is what was reserved beyond `len`; the pieces
+        // given back and advised lie within the mapping, and nobody uses them. Failing, giving back leaves a
+        // piece of address space without memory, and advising leaves small pages.
         unsafe {
             let start = mapped.add(before);
             if before > 0 {

@@ -92,7 +92,8 @@ impl Buffer {
     pub fn values<T: Element>(&self) -> &[T] {
         let n = self.bytes / size_of::<T>();
         match &self.memory {
-            // SAFETY: the vector has at least as many bytes, aligned for every `Element`, and any bits are one.
+            // SAFETY: the vector has at least as many bytes, aligned for every `Element`, and any bits are
+            // one.
             Memory::Vector(words) => unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), n) },
             Memory::Slot(slot) => &slot.as_slice()[..n],
         }

@@ -107,8 +107,8 @@ impl SharedPool {
         &self.fields
     }
 
-    /// A pool for batches of `rows` rows that keeps the memory of `slots` of them: the one of earlier passes, if it does. So a
-    /// smaller batch that is made aside does not replace it.
+    /// A pool for batches of `rows` rows that keeps the memory of `slots` of them: the one of earlier passes,
+    /// if it does. So a smaller batch that is made aside does not replace it.
     pub fn serving(&self, rows: usize, slots: usize) -> Arc<ColumnPool> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = current

@@ -1,9 +1,10 @@
 //! A [`FreeList`]: things at rest, for any thread to take or to leave, without a lock.
 //!
-//! A few places, each of which is empty, holds one thing or is closed. Who takes or leaves tries one place after the other with
-//! a compare-and-swap each, so no call ever waits for another thread, and a thing that was left with all that was written to
-//! it is taken so. That is linear in the number of places, which is about that of the batches that a loader keeps ready.
-//! A queue of a library would do as well, but not in a loom model: `tests/loom` has those of this list. Source: own.
+//! A few places, each of which is empty, holds one thing or is closed. Who takes or leaves tries one place
+//! after the other with a compare-and-swap each, so no call ever waits for another thread, and a thing that
+//! was left with all that was written to it is taken so. That is linear in the number of places, which is
+//! about that of the batches that a loader keeps ready. A queue of a library would do as well, but not in a
+//! loom model: `tests/loom` has those of this list. Source: own.
 
 use std::{fmt, marker::PhantomData, ptr};
 
@@ -37,14 +38,14 @@ impl<T> FreeList<T> {
                 && place
                     .compare_exchange(found, ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed)
                     .is_ok();
-            // SAFETY: only boxes are put into places, and whoever empties the place owns its box: nobody else did. That the same
-            // box may have left and come back between the two looks makes no difference.
+            // SAFETY: only boxes are put into places, and whoever empties the place owns its box: nobody else
+            // did. That the same box may have left and come back between the two looks makes no difference.
             taken.then(|| unsafe { Box::from_raw(found) })
         })
     }
 
-    /// Leaves `item`, or gives it back if no place is empty or the list is closed. A place that becomes empty meanwhile may be
-    /// missed.
+    /// Leaves `item`, or gives it back if no place is empty or the list is closed. A place that becomes empty
+    /// meanwhile may be missed.
     pub fn leave(&self, item: Box<T>) -> Option<Box<T>> {
         let item = Box::into_raw(item);
         let left = self.places.iter().any(|place| {

@@ -1,20 +1,24 @@
 //! A keyed bijection of 0..n: the place of one index in a full shuffle, without making the shuffle.
 //!
-//! In goes a position, out comes an index; every index below `n` comes at exactly one position. Nothing is stored but the keys.
+//! In goes a position, out comes an index; every index below `n` comes at exactly one position. Nothing is
+//! stored but the keys.
 //!
-//! A position is written as `left · b + right`, where `a = ⌈√n⌉`, `b = ⌈n / a⌉`, `left < a` and `right < b`. Rounds of a Feistel network
-//! turn the pair: `left += f(right)` mod a, then `right += f(left)` mod b, and so on. Each can be undone, whatever `f` is, so
-//! that together they are a bijection of the `ab` pairs. Fewer than `a` pairs are too many: an index beyond `n` goes through again
-//! (cycle walking), one in `√n` at most. Halves of a power of two would need no modulus, but make up to twice `n` pairs, so
-//! that every second call walks.
+//! A position is written as `left · b + right`, where `a = ⌈√n⌉`, `b = ⌈n / a⌉`, `left < a` and `right < b`.
+//! Rounds of a Feistel network turn the pair: `left += f(right)` mod a, then `right += f(left)` mod b, and so
+//! on. Each can be undone, whatever `f` is, so that together they are a bijection of the `ab` pairs. Fewer
+//! than `a` pairs are too many: an index beyond `n` goes through again (cycle walking), one in `√n` at most.
+//! Halves of a power of two would need no modulus, but make up to twice `n` pairs, so that every second call
+//! walks.
 //!
-//! `f` is a hash of all 64 bits, scaled. A multiplication modulo a power of two in its place keeps the lowest bit of the
-//! position visible in the index: batches then hold too many even or too many odd rows.
+//! `f` is a hash of all 64 bits, scaled. A multiplication modulo a power of two in its place keeps the lowest
+//! bit of the position visible in the index: batches then hold too many even or too many odd rows.
 //!
-//! A Feistel network over a handful of values reaches few of their permutations, so that a small `n` has a table instead.
+//! A Feistel network over a handful of values reaches few of their permutations, so that a small `n` has a
+//! table instead.
 //!
-//! Source: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002 (generalised Feistel, cycle walking). It is
-//! no cipher here: it has to pass statistical tests (`tests/order_quality.rs`), not to keep a secret.
+//! Source: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002 (generalised Feistel,
+//! cycle walking). It is no cipher here: it has to pass statistical tests (`tests/order_quality.rs`), not to
+//! keep a secret.
 
 use crate::seed::{Purpose, below, hash, mix};
 
@@ -50,8 +54,9 @@ const TABLE: u64 = 64;
 
 /// Rounds of the network, an even number.
 ///
-/// From three on no batch shows its residue classes. What goes last is a trace in the difference of two indices in the smallest
-/// networks: over 1.6 million keys of n = 81 it lies 28 standard deviations from random with 6 rounds, 10 with 7, 2 with 8.
+/// From three on no batch shows its residue classes. What goes last is a trace in the difference of two
+/// indices in the smallest networks: over 1.6 million keys of n = 81 it lies 28 standard deviations from
+/// random with 6 rounds, 10 with 7, 2 with 8.
 const ROUNDS: usize = 8;
 
 impl Bijection {
@@ -113,7 +118,8 @@ impl Bijection {
         }
     }
 
-    /// Follows the cycle of `x` to the next value below `n`. It ends, because it comes back to `x` at the latest.
+    /// Follows the cycle of `x` to the next value below `n`. It ends, because it comes back to `x` at the
+    /// latest.
     #[inline]
     fn walk(&self, mut x: u64, step: impl Fn(u64) -> u64) -> u64 {
         loop {
@@ -164,8 +170,8 @@ mod tests {
         Bijection::new(key, Purpose::Global, [0, 0], n)
     }
 
-    /// These values are a promise: a change of any of them changes every batch of every user. From the same formulas written
-    /// in Python.
+    /// These values are a promise: a change of any of them changes every batch of every user. From the same
+    /// formulas written in Python.
     #[test]
     fn never_changes() {
         for (seed, words, n, indices) in GOLDEN {

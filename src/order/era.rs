@@ -1,7 +1,8 @@
 //! Era order: a full shuffle of every `L` rows, so that shuffling needs no more rows than the next era's.
 //!
-//! Position `p` gives an index of the same era, `⌊p / L⌋ · L ..+ L`; the last era of the pass may be shorter. Each era of each epoch
-//! has a [`Bijection`] of its own. While rows are still being added, all but the last era keep their order.
+//! Position `p` gives an index of the same era, `⌊p / L⌋ · L ..+ L`; the last era of the pass may be shorter.
+//! Each era of each epoch has a [`Bijection`] of its own. While rows are still being added, all but the last
+//! era keep their order.
 
 use super::Bijection;
 use crate::seed::Purpose;

@@ -1,10 +1,12 @@
 //! Row groups dealt out to streams: what each of V packers reads.
 //!
-//! Packed batches take as many records as they need, so they are defined over streams that never share one: stream v owns the row
-//! groups v, v + V, … of every file, or of all files together, whatever the number of ranks. In each epoch a stream reads all
-//! of its own, in the order given or in a new seeded one; rows within a group follow in storage order.
+//! Packed batches take as many records as they need, so they are defined over streams that never share one:
+//! stream v owns the row groups v, v + V, … of every file, or of all files together, whatever the number of
+//! ranks. In each epoch a stream reads all of its own, in the order given or in a new seeded one; rows within
+//! a group follow in storage order.
 //!
-//! Source: own; dealing row groups to ranks file by file is the rule of the reference (nanochat), see `docs/determinism.md`.
+//! Source: own; dealing row groups to ranks file by file is the rule of the reference (nanochat), see
+//! `docs/determinism.md`.
 
 use std::ops::Range;
 
@@ -37,8 +39,9 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// `files[f]` are the rows of the groups of file f, numbered over all files. Without a `stride` it is [`Stride::File`], unless
-    /// a file has fewer groups than there are streams: then that file would have nothing for some of them.
+    /// `files[f]` are the rows of the groups of file f, numbered over all files. Without a `stride` it is
+    /// [`Stride::File`], unless a file has fewer groups than there are streams: then that file would have
+    /// nothing for some of them.
     pub fn new(files: Vec<Vec<Range<u64>>>, stride: Option<Stride>, is_shuffled: bool) -> Self {
         Self { files, stride, is_shuffled }
     }
@@ -62,8 +65,8 @@ impl Groups {
         groups
     }
 
-    /// How many rows of a stream's epoch, in the order given, lie before group `group` of file `file`, counted as the stream's own are:
-    /// the next group that is the stream's, from there on.
+    /// How many rows of a stream's epoch, in the order given, lie before group `group` of file `file`,
+    /// counted as the stream's own are: the next group that is the stream's, from there on.
     pub fn rows_before(&self, stream: u64, n_streams: u64, file: usize, group: usize) -> u64 {
         let begin = match self.files.get(file) {
             None => u64::MAX,

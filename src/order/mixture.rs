@@ -1,9 +1,10 @@
 //! Several sources in one stream, by weight: which source a position takes, and which of its samples.
 //!
-//! Positions are cut into blocks. In each block a source has a fixed number of places, its weight's share of the block rounded by
-//! largest remainder; a [`Bijection`] of the block's own says which. Over its places, from block to block, a source gives its
-//! samples 0, 1, 2, …: none is left out and none comes twice before the source is through. Drawing the source of each position by chance
-//! would give the weights in the mean only, and no random access.
+//! Positions are cut into blocks. In each block a source has a fixed number of places, its weight's share of
+//! the block rounded by largest remainder; a [`Bijection`] of the block's own says which. Over its places,
+//! from block to block, a source gives its samples 0, 1, 2, …: none is left out and none comes twice before
+//! the source is through. Drawing the source of each position by chance would give the weights in the mean
+//! only, and no random access.
 //!
 //! Weights may change at the start of a block. Each source then continues with its next sample.
 //!
@@ -91,7 +92,8 @@ impl Mixture {
     /// The largest block.
     pub const MAX_BLOCK: u64 = 1 << 16;
 
-    /// Positions of blocks that [`Mixture::keeping_blocks`] keeps, in 4 MiB, and how many blocks these are at most.
+    /// Positions of blocks that [`Mixture::keeping_blocks`] keeps, in 4 MiB, and how many blocks these are at
+    /// most.
     const KEPT: u64 = 1 << 20;
     const KEPT_BLOCKS: u64 = 1 << 12;
 
@@ -102,8 +104,9 @@ impl Mixture {
     /// A mixture of sources with `lengths` samples in blocks of `block` positions.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if stages, weights, block and lengths don't fit together; if a source of positive weight is empty or
-    /// gets no place in a block; if `stop` waits for a source that is never through.
+    /// [`ErrorKind::Config`] if stages, weights, block and lengths don't fit together; if a source of
+    /// positive weight is empty or gets no place in a block; if `stop` waits for a source that is never
+    /// through.
     pub fn new(seed: u64, stages: &[WeightStage], block: u64, stop: Stop, lengths: &[u64]) -> Result<Self> {
         if !(1..=Self::MAX_BLOCK).contains(&block) {
             return Err(config(format!(
@@ -141,8 +144,9 @@ impl Mixture {
         Ok(mixture)
     }
 
-    /// The same, to be asked for positions in any order: it keeps up to 4096 blocks of 2^20 positions in all, so that those of an era that
-    /// is no longer are worked out once each. Neighbours need the last block alone, and a loader has a mixture in each of its threads.
+    /// The same, to be asked for positions in any order: it keeps up to 4096 blocks of 2^20 positions in all,
+    /// so that those of an era that is no longer are worked out once each. Neighbours need the last block
+    /// alone, and a loader has a mixture in each of its threads.
     #[must_use]
     pub fn keeping_blocks(mut self) -> Self {
         self.kept = (Self::KEPT / self.block).min(Self::KEPT_BLOCKS) as usize;
@@ -168,10 +172,11 @@ impl Mixture {
         self.len
     }
 
-    /// The source of `position` and the running number of the sample: divided by the source's length, the quotient is the epoch
-    /// and the rest the place in it.
+    /// The source of `position` and the running number of the sample: divided by the source's length, the
+    /// quotient is the epoch and the rest the place in it.
     ///
-    /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until another takes its place.
+    /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until
+    /// another takes its place.
     pub fn at(&mut self, position: u64) -> (usize, u64) {
         if self.recent.is_empty() {
             // bounded: some blocks are kept, a constant.
@@ -277,8 +282,8 @@ impl Counts {
     }
 }
 
-/// Divides a block by weight: every source gets the whole part of its share, and what is left goes to the largest remainders, of
-/// equal ones to the first.
+/// Divides a block by weight: every source gets the whole part of its share, and what is left goes to the
+/// largest remainders, of equal ones to the first.
 ///
 /// Shares are rounded to 1e-9 of a place, so that those that are equal on paper are.
 fn share(weights: &[f64], block: u64) -> Vec<u64> {
@@ -357,7 +362,8 @@ fn check_weights(stage: &WeightStage, lengths: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// The error of a block that is too small for a weight, with the smallest that is large enough for all weights of all stages.
+/// The error of a block that is too small for a weight, with the smallest that is large enough for all
+/// weights of all stages.
 fn too_small(stages: &[WeightStage], stage: &WeightStage, source: usize, block: u64) -> Error {
     let large_enough = |&block: &u64| {
         stages.iter().all(|WeightStage { weights, .. }| starved(weights, &share(weights, block)).is_none())

@@ -1,9 +1,10 @@
 //! Which record comes next: index arithmetic without I/O, without state, without threads.
 //!
-//! A *stream* is a sequence of *tickets* 0, 1, 2, …: its records in reading order, epoch after epoch. A [`Window`] says which ticket
-//! a *draw* takes, and a [`Schedule`] which draws of which streams make up a rank's batch, and which row each ticket is. Training
-//! sees batches, the reader sees tickets, and both are pure functions of `(seed, rows per shard)`, so that neither timing nor
-//! threads nor the number of ranks can change a batch, and any batch can be had without those before it.
+//! A *stream* is a sequence of *tickets* 0, 1, 2, …: its records in reading order, epoch after epoch. A
+//! [`Window`] says which ticket a *draw* takes, and a [`Schedule`] which draws of which streams make up a
+//! rank's batch, and which row each ticket is. Training sees batches, the reader sees tickets, and both are
+//! pure functions of `(seed, rows per shard)`, so that neither timing nor threads nor the number of ranks can
+//! change a batch, and any batch can be had without those before it.
 
 mod bijection;
 mod era;

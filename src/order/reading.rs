@@ -1,7 +1,8 @@
 //! Reading order: which row of which shard a ticket is.
 //!
-//! Shards, or the row groups of a stream, come as given, or in a new seeded order each epoch; rows come in storage order, because a
-//! parallel file system reads forward a hundred times faster than it seeks. Mixing is the window's work.
+//! Shards, or the row groups of a stream, come as given, or in a new seeded order each epoch; rows come in
+//! storage order, because a parallel file system reads forward a hundred times faster than it seeks. Mixing
+//! is the window's work.
 
 use std::{collections::VecDeque, ops::Range};
 

@@ -1,13 +1,15 @@
-//! The schedule of one pass on one rank: which records its batches hold, in which order, drawn from which streams.
+//! The schedule of one pass on one rank: which records its batches hold, in which order, drawn from which
+//! streams.
 //!
-//! Two kinds of order meet here. With [`Order::Window`] the reading order of an epoch is cut into V canonical streams, each mixed by
-//! a window of its own, and a rank owns V / world_size of them. In every other order a record's place follows from its position
-//! in the training stream alone, so a rank owns the positions of its part of each batch; they form one stream with a
-//! window of one slot. Either way the ranks' parts of a batch, side by side, are the batch that one process would have made, and
-//! everything behind this module knows streams, draws and tickets only.
+//! Two kinds of order meet here. With [`Order::Window`] the reading order of an epoch is cut into V canonical
+//! streams, each mixed by a window of its own, and a rank owns V / world_size of them. In every other order a
+//! record's place follows from its position in the training stream alone, so a rank owns the positions of its
+//! part of each batch; they form one stream with a window of one slot. Either way the ranks' parts of a
+//! batch, side by side, are the batch that one process would have made, and everything behind this module
+//! knows streams, draws and tickets only.
 //!
-//! A batch is numbered from the start of the pass. All of this is arithmetic on `(seed, epoch, batch)`: any batch can be had
-//! without those before it.
+//! A batch is numbered from the start of the pass. All of this is arithmetic on `(seed, epoch, batch)`: any
+//! batch can be had without those before it.
 
 use super::{Bijection, Eras, Groups, Mixture, Place, Reading, ShardOrder, Window, groups::Stride};
 use crate::{
@@ -29,7 +31,8 @@ pub enum Order {
         /// Rows of an era.
         length: u64,
     },
-    /// Row groups dealt out to streams, each mixed by a window; how many records a batch takes is for the collator to say.
+    /// Row groups dealt out to streams, each mixed by a window; how many records a batch takes is for the
+    /// collator to say.
     Groups,
 }
 
@@ -55,7 +58,8 @@ impl Order {
         matches!(self, Self::Window | Self::Groups)
     }
 
-    /// Whether each batch takes as many records of a stream as every other, so that a batch's number tells where it begins.
+    /// Whether each batch takes as many records of a stream as every other, so that a batch's number tells
+    /// where it begins.
     pub fn is_counted(self) -> bool {
         self != Self::Groups
     }
@@ -70,7 +74,8 @@ pub struct Layout {
     pub world_size: u64,
     /// Rows of a batch on each rank.
     pub batch_size: u64,
-    /// V, the canonical streams, a multiple of the world size that divides the global batch; 1 if the order has none.
+    /// V, the canonical streams, a multiple of the world size that divides the global batch; 1 if the order
+    /// has none.
     pub n_streams: u64,
 }
 
@@ -309,8 +314,8 @@ impl Schedule {
         Assignment { row, run: following + 1, seed, epoch }
     }
 
-    /// The record that stands in for the bad one of `draw` at the `attempt`-th time, counted from 1: any row of the same stream or
-    /// source, and of the same epoch.
+    /// The record that stands in for the bad one of `draw` at the `attempt`-th time, counted from 1: any row
+    /// of the same stream or source, and of the same epoch.
     pub fn substitute(&mut self, draw: Draw, attempt: u64) -> Assignment {
         let Rules { seed, epoch: first_epoch, .. } = self.rules;
         let place = self.place(draw.stream, draw.ticket);
@@ -417,7 +422,8 @@ impl Schedule {
                     return Place { epoch, row, following: 0 };
                 }
                 let place = self.reading.place(epoch, begin + offset);
-                // The rank's part of a batch is contiguous; what follows belongs to others, or to other sources.
+                // The rank's part of a batch is contiguous; what follows belongs to others, or to other
+                // sources.
                 let part = match (&self.sources, self.rules.layout.world_size) {
                     (Some(_), _) => 0,
                     (None, 1) => u64::MAX,
@@ -428,7 +434,8 @@ impl Schedule {
         }
     }
 
-    /// The row at `offset` of a source's epoch, counted from the source's first; source 0 is all there is, mixtures count from 1.
+    /// The row at `offset` of a source's epoch, counted from the source's first; source 0 is all there is,
+    /// mixtures count from 1.
     fn permuted(&mut self, epoch: u64, source: u64, rows: u64, offset: u64) -> u64 {
         let Rules { seed, order, .. } = self.rules;
         let known = &mut self.permutations[source as usize];

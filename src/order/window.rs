@@ -1,12 +1,13 @@
 //! The shuffle window: which ticket a draw takes, known without waiting for anything to arrive.
 //!
-//! A window has `W` slots, filled with tickets `0..W`. Draw `k` takes the ticket in slot `hash(seed, stream, k) · W / 2^64` and leaves
-//! ticket `W + k` there; once a finite stream has no further ticket, the slot closes (the last one moves into its place). A
-//! shuffle buffer in the usual sense picks among what has *arrived*, so its order depends on timing; here every draw chooses
-//! among exactly `W` known candidates, and the window at any `k` can be computed backwards ([`Window::at`]): state is a number.
+//! A window has `W` slots, filled with tickets `0..W`. Draw `k` takes the ticket in slot `hash(seed, stream,
+//! k) · W / 2^64` and leaves ticket `W + k` there; once a finite stream has no further ticket, the slot
+//! closes (the last one moves into its place). A shuffle buffer in the usual sense picks among what has
+//! *arrived*, so its order depends on timing; here every draw chooses among exactly `W` known candidates, and
+//! the window at any `k` can be computed backwards ([`Window::at`]): state is a number.
 //!
-//! The mean displacement of an example is that of a classic shuffle buffer of `W`: the time a ticket stays in its slot is
-//! geometric with mean `W`. Source: own; `docs/determinism.md` has the argument.
+//! The mean displacement of an example is that of a classic shuffle buffer of `W`: the time a ticket stays in
+//! its slot is geometric with mean `W`. Source: own; `docs/determinism.md` has the argument.
 
 use crate::seed::{Purpose, below, hash};
 
@@ -37,7 +38,8 @@ impl Window {
     pub fn at(seed: u64, stream: u64, epoch: u64, size: u64, end: Option<u64>, draws: u64) -> Self {
         let mut window = Self::new(seed, stream, epoch, size, end);
         let size = window.size;
-        // While no slot has closed, draw k touches slot `slot(k, W)` only; what the last draw that met a slot left there, it holds.
+        // While no slot has closed, draw k touches slot `slot(k, W)` only; what the last draw that met a slot
+        // left there, it holds.
         let open = end.map_or(draws, |end| draws.min(end - size));
         let mut left = size;
         // bounded: an eighth of the window itself, which `shuffle_min_size` and the rows bound.
@@ -73,7 +75,8 @@ impl Window {
         }
     }
 
-    /// Ends the stream before ticket `end`, which may already stand in a slot: for a stream whose length was not known.
+    /// Ends the stream before ticket `end`, which may already stand in a slot: for a stream whose length was
+    /// not known.
     pub fn end_at(&mut self, end: u64) {
         self.end = Some(end);
         self.slots.retain(|&ticket| ticket < end);
@@ -143,8 +146,8 @@ mod tests {
         assert_eq!(window.draw(), None);
     }
 
-    /// Ticket t >= W enters its slot at draw t - W and stays for a geometric time X of mean W, so its displacement X - W has mean 0,
-    /// and |X - W| has mean 2 W / e.
+    /// Ticket t >= W enters its slot at draw t - W and stays for a geometric time X of mean W, so its
+    /// displacement X - W has mean 0, and |X - W| has mean 2 W / e.
     #[test]
     fn displacement_is_that_of_a_window_of_its_size() {
         let size = 1000.0;

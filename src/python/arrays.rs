@@ -1,8 +1,8 @@
 //! Batches as dicts of arrays.
 //!
-//! Large fields are never copied on their way out. The base object of their array is a `_Slot`, which owns the
-//! array's memory and nothing else: numpy keeps it alive as long as the array or a view of it. Dropping the
-//! last reference returns the slot to its pool, on any thread, without a lock and without a call of the
+//! Large fields are never copied on their way out. The base object of their array is a `_Slot`, which owns
+//! the array's memory and nothing else: numpy keeps it alive as long as the array or a view of it. Dropping
+//! the last reference returns the slot to its pool, on any thread, without a lock and without a call of the
 //! interpreter. Fields of less than 64 KiB are copied into ordinary arrays.
 
 use std::sync::Arc;
@@ -87,7 +87,8 @@ where
             // SAFETY: the array is new, and nobody else has it.
             let values = unsafe { array.as_slice_mut()? };
             let bytes = size_of_val(values);
-            // SAFETY: the words are at least as many bytes, as the buffer had that many values, and any bytes are a `T`.
+            // SAFETY: the words are at least as many bytes, as the buffer had that many values, and any bytes
+            // are a `T`.
             unsafe {
                 std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), values.as_mut_ptr().cast(), bytes)
             };

@@ -35,8 +35,8 @@ const AGAIN: f64 = 10.0;
 /// The longest time that the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
-/// An engine owned by Python, whatever its batches are: the methods of [`Engine`]. They raise `ForebayError` in
-/// a fork, unless they say otherwise.
+/// An engine owned by Python, whatever its batches are: the methods of [`Engine`]. They raise `ForebayError`
+/// in a fork, unless they say otherwise.
 pub trait AnyEngine: Send + Sync {
     /// Also in a fork.
     fn is_closed(&self) -> bool;

@@ -77,8 +77,8 @@ pub trait Loads: Send + Sync {
 ///
 /// A loader owns threads, which start with its first batch. They end with `close()`, at the end of a `with`
 /// block, when the loader is dropped, or with the interpreter. It may be used by several threads, which share
-/// its batches. In a fork of the process that made it, every call but `close()`, `closed` and `stats()` raises
-/// `ForebayError`.
+/// its batches. In a fork of the process that made it, every call but `close()`, `closed` and `stats()`
+/// raises `ForebayError`.
 #[pyclass(module = "forebay", name = "LoaderBase", subclass, frozen, weakref)]
 pub struct LoaderBase {
     /// Finds the part of a loader that depends on its class.
@@ -89,7 +89,8 @@ pub struct LoaderBase {
 }
 
 impl LoaderBase {
-    /// A new object of the class of `loader`, with batches of `batch_size` rows on rank `share.0` of `share.1`.
+    /// A new object of the class of `loader`, with batches of `batch_size` rows on rank `share.0` of
+    /// `share.1`.
     pub fn under<T>(loader: T, batch_size: i64, share: (i64, i64)) -> PyClassInitializer<T>
     where
         T: Loads + PyClass<BaseType = Self, Frozen = True>,
@@ -147,8 +148,8 @@ impl LoaderBase {
     }
 
     /// Ends all threads within half a second; a running call of your own function is finished first. A
-    /// `next()` that waits in another thread raises `ForebayError`, and so does every later one. `stats()` and
-    /// `errors()` still work. Closing twice does nothing.
+    /// `next()` that waits in another thread raises `ForebayError`, and so does every later one. `stats()`
+    /// and `errors()` still work. Closing twice does nothing.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         kind(slf)?.engine().close(slf.py())
     }
@@ -191,9 +192,9 @@ impl LoaderBase {
     }
 
     /// Makes batch number `batch` the next one (or, if it is to be skipped, the one after it), at any
-    /// distance: counted within the pass if finite, over all passes if infinite. Raises `ConfigError` if there
-    /// is no such batch. A `TokenLoader` can seek its first batch only, since a packed batch follows from all
-    /// earlier ones; for others keep states.
+    /// distance: counted within the pass if finite, over all passes if infinite. Raises `ConfigError` if
+    /// there is no such batch. A `TokenLoader` can seek its first batch only, since a packed batch follows
+    /// from all earlier ones; for others keep states.
     fn seek(slf: &Bound<'_, Self>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
         let batch = batch_number(slf.py(), batch)?;
         kind(slf)?.engine().seek(slf.py(), batch)
@@ -290,11 +291,11 @@ impl LoaderBase {
     /// its `n_streams`). Reads no data; the next batch is made without the earlier ones. Raises `StateError`
     /// that names the difference.
     ///
-    /// `TokenLoader` takes its rank's state, or a list of the states of all ranks, saved after the same batch,
-    /// for any world size that divides their number of packers. Only the documents that packers held are read
-    /// again. A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) has the same meaning as in nanochat: every
-    /// packer continues at its first row group after that one, which must exist, with an empty buffer, so some
-    /// documents are lost.
+    /// `TokenLoader` takes its rank's state, or a list of the states of all ranks, saved after the same
+    /// batch, for any world size that divides their number of packers. Only the documents that packers held
+    /// are read again. A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) has the same meaning as in
+    /// nanochat: every packer continues at its first row group after that one, which must exist, with an
+    /// empty buffer, so some documents are lost.
     fn load_state_dict(slf: &Bound<'_, Self>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let this = kind(slf)?;
         this.engine().restore(slf.py(), this.position_of(state)?)

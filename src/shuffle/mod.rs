@@ -69,8 +69,8 @@ pub(crate) struct State<T> {
 }
 
 impl<T> ConcurrentShuffleBuffer<T> {
-    /// A buffer over an endless stream that draws from `min_size` tickets (0 and 1: in ticket order) and holds tickets up to
-    /// `capacity` ahead of the draws.
+    /// A buffer over an endless stream that draws from `min_size` tickets (0 and 1: in ticket order) and
+    /// holds tickets up to `capacity` ahead of the draws.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `capacity` is 0 or less than `min_size`.
@@ -105,7 +105,8 @@ impl<T> ConcurrentShuffleBuffer<T> {
         Ok(Self { capacity, state: Mutex::new(state), arrived: Condvar::new(), room: Condvar::new() })
     }
 
-    /// Hands in the outcome of `ticket`; each ticket once. Waits while the ticket is `capacity` or more ahead of the draws.
+    /// Hands in the outcome of `ticket`; each ticket once. Waits while the ticket is `capacity` or more ahead
+    /// of the draws.
     ///
     /// Returns false, and drops the outcome, if the buffer is closed.
     pub fn push(&self, ticket: u64, outcome: Result<T>) -> bool {
@@ -120,7 +121,8 @@ impl<T> ConcurrentShuffleBuffer<T> {
         }
         state.inside.insert(ticket, outcome);
         state.pushed = state.pushed.max(ticket + 1);
-        // A consumer waits only after it has asked the window, so `wanted` is known whenever a wake-up is due.
+        // A consumer waits only after it has asked the window, so `wanted` is known whenever a wake-up is
+        // due.
         let wake = state.wanted == Some(ticket);
         // Who is woken wants the lock.
         drop(state);

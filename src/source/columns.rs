@@ -1,11 +1,12 @@
 //! Which columns of a shard are wanted, and of what type they are.
 //!
-//! The audio column is the one that was named, or `audio`, or the one that the Hugging Face metadata of the schema calls an
-//! Audio feature; the label likewise (`label`, `labels`, the only ClassLabel). A text column is always named. The result is a
-//! list of arrays to find in every batch, each by its path through the schema.
+//! The audio column is the one that was named, or `audio`, or the one that the Hugging Face metadata of the
+//! schema calls an Audio feature; the label likewise (`label`, `labels`, the only ClassLabel). A text column
+//! is always named. The result is a list of arrays to find in every batch, each by its path through the
+//! schema.
 //!
-//! Source: Arrow columnar format, "Physical memory layout"; own for the choice. The `huggingface` metadata is read as written
-//! by `datasets` 1 to 4.
+//! Source: Arrow columnar format, "Physical memory layout"; own for the choice. The `huggingface` metadata is
+//! read as written by `datasets` 1 to 4.
 
 use std::{
     collections::HashMap,
@@ -96,7 +97,8 @@ impl Columns {
     /// Chooses the columns of `schema`; `label` is the name of the label column, empty for none.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if there is no such column, several, or one of a type that holds no records; the same for labels.
+    /// [`ErrorKind::Schema`] if there is no such column, several, or one of a type that holds no records; the
+    /// same for labels.
     pub(crate) fn choose(
         schema: &Schema,
         payload: &Payload,
@@ -373,7 +375,8 @@ impl Features {
     }
 }
 
-/// The features parsed last. Shards of a dataset have the same, and 10 000 class names take a millisecond to parse.
+/// The features parsed last. Shards of a dataset have the same, and 10 000 class names take a millisecond to
+/// parse.
 #[derive(Debug, Default)]
 pub(crate) struct FeatureCache(Mutex<Option<(String, Arc<Features>)>>);
 

@@ -1,7 +1,7 @@
 //! A folder written by `save_to_disk` as the list of its shards.
 //!
-//! Such a folder has a `state.json` that names its files in order. Other files beside them, such as the `cache-*.arrow` that
-//! `map` leaves behind, are no part of the dataset, so the folder is never listed.
+//! Such a folder has a `state.json` that names its files in order. Other files beside them, such as the
+//! `cache-*.arrow` that `map` leaves behind, are no part of the dataset, so the folder is never listed.
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -24,7 +24,8 @@ const LONGEST_STATE: u64 = 64 << 20;
 /// The paths, with each folder replaced by its shards.
 ///
 /// # Errors
-/// [`ErrorKind::Format`] for a folder that is no dataset, [`ErrorKind::Io`], [`ErrorKind::Closed`] once `stop` is set.
+/// [`ErrorKind::Format`] for a folder that is no dataset, [`ErrorKind::Io`], [`ErrorKind::Closed`] once
+/// `stop` is set.
 pub(crate) fn expand(
     storage: &Arc<dyn Storage>,
     paths: &[PathBuf],

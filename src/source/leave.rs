@@ -1,4 +1,5 @@
-//! What a reader of a source asks before it takes memory: nobody for a small read, the run's [`Gate`] for a large one.
+//! What a reader of a source asks before it takes memory: nobody for a small read, the run's [`Gate`] for a
+//! large one.
 
 use std::{fmt, sync::Arc};
 

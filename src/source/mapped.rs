@@ -1,13 +1,15 @@
 //! Mapped files: records without a copy, for local disks.
 //!
-//! The reader asks the system to bring a range in before it hands it on, so that the wait for the disk is where it belongs, in the
-//! I/O threads, and a range that cannot be read is an error and no signal (`MADV_POPULATE_READ`, Linux 5.14 and later; elsewhere
-//! the range is announced, and workers wait). Small things, as message headers and offsets, are read and not mapped.
+//! The reader asks the system to bring a range in before it hands it on, so that the wait for the disk is
+//! where it belongs, in the I/O threads, and a range that cannot be read is an error and no signal
+//! (`MADV_POPULATE_READ`, Linux 5.14 and later; elsewhere the range is announced, and workers wait). Small
+//! things, as message headers and offsets, are read and not mapped.
 //!
-//! What cannot be promised: a file that somebody cuts off between that moment and the end of decoding kills the process by
-//! SIGBUS. A file that was replaced by another one of its name is safe, since the map keeps the old one. The length is checked
-//! before each range is handed out, so that a file cut off before is an error like any other. On network file systems, where
-//! other machines may change files and each fault may be a round trip, files are better read.
+//! What cannot be promised: a file that somebody cuts off between that moment and the end of decoding kills
+//! the process by SIGBUS. A file that was replaced by another one of its name is safe, since the map keeps
+//! the old one. The length is checked before each range is handed out, so that a file cut off before is an
+//! error like any other. On network file systems, where other machines may change files and each fault may be
+//! a round trip, files are better read.
 
 use std::{
     fs, io,
@@ -56,8 +58,9 @@ impl MappedFile {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        // SAFETY: the map is read-only and private to this process's view. That nobody changes or cuts off the file meanwhile cannot be
-        // known; who asks for maps takes that on, and the module says what is done about it.
+        // SAFETY: the map is read-only and private to this process's view. That nobody changes or cuts off
+        // the file meanwhile cannot be known; who asks for maps takes that on, and the module says what is
+        // done about it.
         let map = Arc::new(unsafe { Mmap::map(&self.file)? });
         let bytes = Bytes::from_owner(Shared(Arc::clone(&map)));
         Ok(self.map.get_or_init(|| Map { map, bytes }))

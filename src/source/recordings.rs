@@ -1,6 +1,7 @@
 //! Recordings in shards of either format, Arrow or Parquet, as one source.
 //!
-//! A file whose name ends in `.parquet` is Parquet, any other Arrow. Files may come in groups, which are the sources of a mixture.
+//! A file whose name ends in `.parquet` is Parquet, any other Arrow. Files may come in groups, which are the
+//! sources of a mixture.
 
 use std::{
     path::{Path, PathBuf},
@@ -50,12 +51,13 @@ macro_rules! either {
 impl Recordings {
     /// Opens local files in groups, one behind the other; [`Self::group_starts`] tells them apart.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between reads. Relative paths,
-    /// those in rows too, keep the meaning that they have now if the process changes its current folder.
+    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between
+    /// reads. Relative paths, those in rows too, keep the meaning that they have now if the process changes
+    /// its current folder.
     ///
     /// # Errors
-    /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of files are given, or Parquet is to
-    /// be mapped.
+    /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of
+    /// files are given, or Parquet is to be mapped.
     pub fn open(groups: &[impl AsRef<[PathBuf]>], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
         Self::open_in(options.storage(), groups, options, stop)
     }
@@ -112,7 +114,8 @@ impl Recordings {
         either!(&self.files, Files, source => source.class_names())
     }
 
-    /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
+    /// Whether any shard has a label column. Rows of shards without are
+    /// [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
         either!(&self.files, Files, source => source.has_labels())
     }
@@ -122,8 +125,8 @@ impl Recordings {
         either!(&self.files, Files, source => source.fields())
     }
 
-    /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't
-    /// count, since a dataset may be copied to another place.
+    /// A number that two sources share only if their shards have the same rows and sizes, in the same order;
+    /// paths and times don't count, since a dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
         either!(&self.files, Files, source => source.fingerprint())
     }

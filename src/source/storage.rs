@@ -1,12 +1,12 @@
 //! Files as a source sees them: opened by path, read at an offset, with transient failures waited out.
 //!
-//! [`Storage`] and [`ReadAt`] are the seam: [`LocalFiles`] behind them in production, a counting or failing one in tests. A
-//! `StoredFile` adds what every caller needs: reads that are complete, retries, and the knowledge of whether the file is
-//! still the one that was indexed.
+//! [`Storage`] and [`ReadAt`] are the seam: [`LocalFiles`] behind them in production, a counting or failing
+//! one in tests. A `StoredFile` adds what every caller needs: reads that are complete, retries, and the
+//! knowledge of whether the file is still the one that was indexed.
 //!
-//! Parallel file systems fail for moments (EIO, ESTALE, timeouts). Such a failure is tried again a few times, with a growing
-//! pause, logged and counted; only then is it an error. The pauses add up to well under half a second, the time in which a
-//! closing loader must be gone.
+//! Parallel file systems fail for moments (EIO, ESTALE, timeouts). Such a failure is tried again a few times,
+//! with a growing pause, logged and counted; only then is it an error. The pauses add up to well under half a
+//! second, the time in which a closing loader must be gone.
 
 use std::{
     fmt, fs, io,
@@ -91,8 +91,8 @@ pub trait ReadAt: Send + Sync {
     /// Says that the range will be read soon.
     fn will_need(&self, _at: u64, _len: u64) {}
 
-    /// The `len` bytes at `at` without a copy, if the file is mapped; `None` if they are to be read. Those in `needed`, counted
-    /// from `at`, are in memory by then.
+    /// The `len` bytes at `at` without a copy, if the file is mapped; `None` if they are to be read. Those in
+    /// `needed`, counted from `at`, are in memory by then.
     ///
     /// # Errors
     /// What the system says; `UnexpectedEof` if the file ends before.
@@ -305,7 +305,8 @@ impl StoredFile {
     /// Fills all of `buffer` from `at` on.
     ///
     /// # Errors
-    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if it has changed since it was opened.
+    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if it has changed since it was
+    /// opened.
     pub(crate) fn read_exact(&self, buffer: &mut [u8], at: u64) -> Result<()> {
         let n = self.read(buffer, at)?;
         if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }

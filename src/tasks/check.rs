@@ -1,7 +1,8 @@
-//! The task of checking recordings: each is decoded from its first sample to its last, and nothing is kept but what was found.
+//! The task of checking recordings: each is decoded from its first sample to its last, and nothing is kept
+//! but what was found.
 //!
-//! A recording is decoded span by span, so that memory does not grow with its length. One that cannot be decoded is no failure here
-//! but a finding like others; only what cannot be read fails, as in any task.
+//! A recording is decoded span by span, so that memory does not grow with its length. One that cannot be
+//! decoded is no failure here but a finding like others; only what cannot be read fails, as in any task.
 
 use crate::{
     Error, Result,
@@ -15,7 +16,8 @@ use crate::{
 /// Records whose findings are handed out together.
 pub const CHECKED_TOGETHER: usize = 16;
 
-/// Values (samples times channels) that are decoded at a time: 1 MiB, still in the core's cache when it is looked at.
+/// Values (samples times channels) that are decoded at a time: 1 MiB, still in the core's cache when it is
+/// looked at.
 const SPAN_VALUES: u64 = 1 << 18;
 /// The largest value of 16 bits: what reaches it was probably cut off.
 const FULL_SCALE: f32 = 32_767.0 / 32_768.0;
@@ -75,7 +77,8 @@ impl Finding {
         for part in samples.chunks(1 << 16) {
             let (mut clipped, mut silent) = (0u32, 0u32);
             for sample in part {
-                // Magnitudes are in the order of their bits, and of integers a compiler may take the largest in any order.
+                // Magnitudes are in the order of their bits, and of integers a compiler may take the largest
+                // in any order.
                 let size = (sample.to_bits() & !SIGN) as i32;
                 peak = peak.max(size);
                 clipped += u32::from(size >= FULL_SCALE.to_bits() as i32);

@@ -1,7 +1,8 @@
 //! The task of loading recordings: crop, decode, resample, log-mel.
 //!
-//! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span that it needs is
-//! decoded. What a worker keeps from record to record (decoders, resamplers, scratch) changes no value.
+//! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span
+//! that it needs is decoded. What a worker keeps from record to record (decoders, resamplers, scratch)
+//! changes no value.
 
 use std::{ops::Range, sync::Arc};
 
@@ -52,7 +53,8 @@ impl AudioPlan {
         rows.saturating_mul(columns).saturating_mul(self.form.dtype.bytes())
     }
 
-    /// Bytes of address space, and once used of memory, that a batch takes: its fields, rounded up as the system hands memory out.
+    /// Bytes of address space, and once used of memory, that a batch takes: its fields, rounded up as the
+    /// system hands memory out.
     pub fn batch_bytes(&self, batch_size: usize) -> usize {
         let fields = Outputs::default().fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
@@ -91,8 +93,8 @@ impl Default for Outputs {
 }
 
 impl Outputs {
-    /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at `group_starts`; `index`;
-    /// those `requested`, of [`REQUESTED`].
+    /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at
+    /// `group_starts`; `index`; those `requested`, of [`REQUESTED`].
     pub fn new(columns: &[Field], group_starts: Option<&[u64]>, requested: &[String]) -> Self {
         let number = |name: &str| Some(Field::number(name, DataType::Int64));
         let columns = columns.iter().enumerate();

@@ -314,8 +314,8 @@ impl RowMaker {
 /// How many rows an error names.
 const SHOWN: usize = 16;
 
-/// An error that tells its batch, and this rank's indices in it. It ends the run, whatever was wrong: to leave a row of a cache out would
-/// be to train on other data.
+/// An error that tells its batch, and this rank's indices in it. It ends the run, whatever was wrong: to
+/// leave a row of a cache out would be to train on other data.
 fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error {
     if error.kind == ErrorKind::Closed {
         return error;

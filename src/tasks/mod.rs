@@ -1,4 +1,5 @@
-//! What the engine runs: a [`Task`](crate::record::Task) says how a record becomes an example and examples a batch.
+//! What the engine runs: a [`Task`](crate::record::Task) says how a record becomes an example and examples a
+//! batch.
 
 #[cfg(feature = "audio")]
 mod check;

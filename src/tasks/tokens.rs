@@ -1,7 +1,7 @@
 //! The task of loading documents: text becomes token ids, ids are packed into rows.
 //!
-//! A worker turns one document at a time into ids with an encoder of its own; packing is the collator's. What begins each
-//! document (BOS) is put there here, so that an encoder knows nothing of rows.
+//! A worker turns one document at a time into ids with an encoder of its own; packing is the collator's. What
+//! begins each document (BOS) is put there here, so that an encoder knows nothing of rows.
 
 use std::{fmt, str, sync::Arc};
 

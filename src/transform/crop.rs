@@ -1,11 +1,13 @@
 //! Which part of a recording becomes the clip: integer arithmetic on the target rate's grid.
 //!
-//! The crop is chosen before anything is decoded, from the recording's true length and a hash of (seed, position), so
-//! that only the chosen span need be decoded. A start is drawn uniformly by multiply-shift, without a generator whose
-//! stream could change between releases. Source: own; multiply-shift as in Lemire, "Fast random integer generation in an
-//! interval" (2019), without rejection: with a 64-bit hash the bias is below 2^-32 for recordings of under 2^32 samples.
+//! The crop is chosen before anything is decoded, from the recording's true length and a hash of (seed,
+//! position), so that only the chosen span need be decoded. A start is drawn uniformly by multiply-shift,
+//! without a generator whose stream could change between releases. Source: own; multiply-shift as in Lemire,
+//! "Fast random integer generation in an interval" (2019), without rejection: with a 64-bit hash the bias is
+//! below 2^-32 for recordings of under 2^32 samples.
 
-/// Number of samples that `source_samples` at `source_hz` become at `target_hz`: `ceil(n * target / source)`, exact.
+/// Number of samples that `source_samples` at `source_hz` become at `target_hz`: `ceil(n * target / source)`,
+/// exact.
 ///
 /// A `source_hz` of 0 gives 0; a result beyond `u64` saturates.
 ///
@@ -43,8 +45,8 @@ pub struct Crop {
 
 /// Chooses a clip of `clip` samples from a recording of `n`, both at the target rate.
 ///
-/// [`CropMode::Random`] starts uniformly in `0..=n - clip` by `hash`, which must already be mixed: its high bits decide.
-/// [`CropMode::Center`] starts at `floor((n - clip) / 2)` and ignores `hash`.
+/// [`CropMode::Random`] starts uniformly in `0..=n - clip` by `hash`, which must already be mixed: its high
+/// bits decide. [`CropMode::Center`] starts at `floor((n - clip) / 2)` and ignores `hash`.
 pub fn crop(mode: CropMode, n: u64, clip: usize, hash: u64) -> Crop {
     match n.checked_sub(clip as u64) {
         Some(room) => {

@@ -1,14 +1,15 @@
 //! Power spectra of eight real frames at once, for sizes that are powers of two.
 //!
-//! In: windowed frames, transposed: row `n` holds sample `n` of eight frames. Out: row `k` holds bin `k` of their eight
-//! spectra. With a lane per frame the transform needs no shuffles, twiddle factors are broadcast, and the spectrum leaves
-//! in the order in which the mel filters read it.
+//! In: windowed frames, transposed: row `n` holds sample `n` of eight frames. Out: row `k` holds bin `k` of
+//! their eight spectra. With a lane per frame the transform needs no shuffles, twiddle factors are broadcast,
+//! and the spectrum leaves in the order in which the mel filters read it.
 //!
-//! A frame of N real samples is taken as N/2 complex ones (even samples real, odd ones imaginary), so rows are already in
-//! place; a Stockham transform (self-sorting, radix 8, then 4 and 2 for what is left) goes back and forth between two
-//! buffers; the last step untangles the real spectrum. Two real frames as one complex would save that step, but rounding
-//! of a loud frame would leak into a silent one. Source: own, after Van Loan, "Computational Frameworks for the Fast
-//! Fourier Transform" (1992), sections 1.7 (Stockham) and 4.3 (real data).
+//! A frame of N real samples is taken as N/2 complex ones (even samples real, odd ones imaginary), so rows
+//! are already in place; a Stockham transform (self-sorting, radix 8, then 4 and 2 for what is left) goes
+//! back and forth between two buffers; the last step untangles the real spectrum. Two real frames as one
+//! complex would save that step, but rounding of a loud frame would leak into a silent one. Source: own,
+//! after Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), sections 1.7 (Stockham)
+//! and 4.3 (real data).
 
 use super::lanes::{Lanes, Row};
 use std::f64::consts::{FRAC_1_SQRT_2, TAU};
@@ -32,8 +33,9 @@ struct Pass {
     twiddles: Vec<(f32, f32)>,
 }
 
-/// Complex rows between two gaps. Butterflies of a large power of two read and write rows that lie 4096 bytes apart, all in
-/// the same set of the first-level cache; a gap of one complex row after every 4096 bytes spreads them.
+/// Complex rows between two gaps. Butterflies of a large power of two read and write rows that lie 4096 bytes
+/// apart, all in the same set of the first-level cache; a gap of one complex row after every 4096 bytes
+/// spreads them.
 const GROUP: usize = 64;
 
 /// The row at which complex row `i` begins.
@@ -84,8 +86,9 @@ impl LaneFft {
 
     /// Writes the squared magnitude of each bin to `power`, one row per bin.
     ///
-    /// Samples must come multiplied by 1/2 (the caller folds that into its window), so that the untangling step needs no
-    /// factor of its own; the result is the power of the samples before that. `frames` and `spare` are overwritten.
+    /// Samples must come multiplied by 1/2 (the caller folds that into its window), so that the untangling
+    /// step needs no factor of its own; the result is the power of the samples before that. `frames` and
+    /// `spare` are overwritten.
     #[inline(always)]
     pub(super) fn power<V: Lanes>(&self, frames: &mut [Row], spare: &mut [Row], power: &mut [Row]) {
         let (mut from, mut to) = (frames, spare);
@@ -102,9 +105,9 @@ impl LaneFft {
 
     /// From the spectrum Z of the complex samples to the power of the real ones.
     ///
-    /// With E and O the spectra of even and odd samples, `2E = Z[k] + conj Z[-k]`, `2iO = Z[k] - conj Z[-k]`, and
-    /// `X[k] = E + w^k O`, `X[half - k] = conj(E - w^k O)`. Both are formed before they are squared: the shorter form in
-    /// `|E|^2 + |O|^2` and a cross term cancels where one bin is far below its mirror.
+    /// With E and O the spectra of even and odd samples, `2E = Z[k] + conj Z[-k]`, `2iO = Z[k] - conj Z[-k]`,
+    /// and `X[k] = E + w^k O`, `X[half - k] = conj(E - w^k O)`. Both are formed before they are squared: the
+    /// shorter form in `|E|^2 + |O|^2` and a cross term cancels where one bin is far below its mirror.
     #[inline(always)]
     fn untangle<V: Lanes>(&self, z: &[Row], power: &mut [Row]) {
         let half = self.half;

@@ -1,7 +1,8 @@
 //! The form in which features leave: type of the values, order of the axes, number of frames.
 //!
-//! In: the bands of eight frames, one after the other, a lane for each frame. Out: the caller's buffer, each value written once, rounded on its
-//! way. Frames that are wanted and not there are the features of silence. Source: own.
+//! In: the bands of eight frames, one after the other, a lane for each frame. Out: the caller's buffer, each
+//! value written once, rounded on its way. Frames that are wanted and not there are the features of silence.
+//! Source: own.
 
 use std::ops::Range;
 
@@ -42,8 +43,8 @@ pub struct Form {
     pub dtype: Dtype,
     /// The order of axes.
     pub layout: Layout,
-    /// How many frames there are, whatever the waveform has; more than that are those of silence, behind the others. `None`: as
-    /// many as the waveform has.
+    /// How many frames there are, whatever the waveform has; more than that are those of silence, behind the
+    /// others. `None`: as many as the waveform has.
     pub n_frames: Option<usize>,
 }
 
@@ -105,8 +106,9 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Takes a band of some frames, eight at most, and writes it if it has a row of its own. One store after each band, and not all of
-    /// them after the last: they go to as many cache lines, and what is computed in between hides their misses.
+    /// Takes a band of some frames, eight at most, and writes it if it has a row of its own. One store after
+    /// each band, and not all of them after the last: they go to as many cache lines, and what is computed in
+    /// between hides their misses.
     #[inline(always)]
     pub(super) fn put<V: Lanes>(&mut self, band: usize, frames: Range<usize>, log: V, bands: &mut [Row]) {
         match self.layout {
@@ -186,22 +188,24 @@ mod tests {
         }
     }
 
-    /// Bits of a value that is rounded between what `low` and the next bits stand for, if the one is `low_value` and the other
-    /// `high_value`: both exact.
+    /// Bits of a value that is rounded between what `low` and the next bits stand for, if the one is
+    /// `low_value` and the other `high_value`: both exact.
     fn nearest(value: f64, (low, low_value): (u16, f64), high_value: f64) -> u16 {
         let (below, above) = (value - low_value, high_value - value);
         let up = below > above || below == above && low % 2 == 1;
         low + u16::from(up)
     }
 
-    /// Where two neighbours of a type lie, what is between them may be rounded wrongly: the ends, the middle, and next to each.
+    /// Where two neighbours of a type lie, what is between them may be rounded wrongly: the ends, the middle,
+    /// and next to each.
     fn between(low: f32, high: f64) -> [f32; 7] {
         let middle = (f64::from(low) + high) / 2.0;
         let (middle, high) = (middle as f32, high as f32);
         [low, low.next_up(), middle.next_down(), middle, middle.next_up(), high.next_down(), high]
     }
 
-    /// Every pair of neighbours, with both signs; `value` is exact, and goes on beyond the largest as if there were one more.
+    /// Every pair of neighbours, with both signs; `value` is exact, and goes on beyond the largest as if
+    /// there were one more.
     fn check(level: Level, infinity: u16, value: impl Fn(u16) -> f64, pick: impl Fn(Tile) -> [u16; LANES]) {
         for low in 0..infinity {
             let (low_value, high_value) = (value(low), value(low + 1));
@@ -219,7 +223,8 @@ mod tests {
         }
     }
 
-    /// The values of a type with `fraction` bits of fraction and an exponent of which 0 stands for `2^lowest`, subnormal below.
+    /// The values of a type with `fraction` bits of fraction and an exponent of which 0 stands for
+    /// `2^lowest`, subnormal below.
     fn value(bits: u16, fraction: u32, lowest: i32) -> f64 {
         let (exponent, rest) = (i32::from(bits >> fraction), f64::from(bits & ((1 << fraction) - 1)));
         let scale = 2_f64.powi(lowest - fraction as i32);

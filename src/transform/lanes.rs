@@ -1,9 +1,10 @@
 //! Eight `f32` side by side: the one kind of vector that the spectrogram is written in.
 //!
-//! A lane is a frame: eight frames go through window, FFT, mel and logarithm together, so no step ever shuffles within a
-//! vector, and twiddle factors and weights are broadcast. The algorithms are generic over [`Lanes`] and `inline(always)`;
-//! the caller instantiates them once per CPU level inside a `#[target_feature]` function and picks one at run time
-//! ([`Level`]). The portable implementation is the oracle of the others. The pattern is memchr's.
+//! A lane is a frame: eight frames go through window, FFT, mel and logarithm together, so no step ever
+//! shuffles within a vector, and twiddle factors and weights are broadcast. The algorithms are generic over
+//! [`Lanes`] and `inline(always)`; the caller instantiates them once per CPU level inside a
+//! `#[target_feature]` function and picks one at run time ([`Level`]). The portable implementation is the
+//! oracle of the others. The pattern is memchr's.
 
 use std::ops::{Add, Mul, Sub};
 
@@ -12,7 +13,8 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 /// Frames processed together.
 pub(super) const LANES: usize = 8;
 
-/// Eight values as they lie in memory: one sample, bin or band of eight frames, aligned so that no row straddles a line.
+/// Eight values as they lie in memory: one sample, bin or band of eight frames, aligned so that no row
+/// straddles a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(32))]
 pub(super) struct Row(pub(super) [f32; LANES]);
@@ -73,7 +75,8 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     fn sqrt(self) -> Self;
     /// The larger of each pair; `b` where either is NaN.
     fn max(self, b: Self) -> Self;
-    /// Splits positive normal numbers into exponent and a mantissa in `[1, 2) / sqrt(2)`, roughly: `self = m * 2^e`.
+    /// Splits positive normal numbers into exponent and a mantissa in `[1, 2) / sqrt(2)`, roughly: `self = m
+    /// * 2^e`.
     fn split(self) -> (Self, Self);
     /// Transposes an 8 x 8 tile: lane `i` of result `j` is lane `j` of `rows[i]`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
@@ -88,9 +91,10 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     /// Natural logarithm of positive normal numbers, to 2 ulp of the result; NaN of NaN and infinity.
     ///
     /// `ln(m 2^e) = e ln 2 + 2 artanh((m - 1) / (m + 1))` with `m` within a factor `sqrt(2)` of 1; the series
-    /// `artanh s = s + s^3/3 + s^5/5 + ...` ends after `s^9`: the rest is below 7e-10. `ln 2` is split so that the product
-    /// of its high part (9 bits) with the exponent is exact. What is not finite has a mantissa like any other, so `zero_or_nan` is the
-    /// summand of a product that would be taken alone otherwise: one subtraction more for eight values.
+    /// `artanh s = s + s^3/3 + s^5/5 + ...` ends after `s^9`: the rest is below 7e-10. `ln 2` is split so
+    /// that the product of its high part (9 bits) with the exponent is exact. What is not finite has a
+    /// mantissa like any other, so `zero_or_nan` is the summand of a product that would be taken alone
+    /// otherwise: one subtraction more for eight values.
     #[inline(always)]
     fn ln(self) -> Self {
         const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
@@ -216,7 +220,8 @@ mod avx2 {
 
     macro_rules! avx2 {
         ($call:expr) => {
-            // SAFETY: see the module: only code that ran detection instantiates this type. Memory operands are arrays of eight.
+            // SAFETY: see the module: only code that ran detection instantiates this type. Memory operands
+            // are arrays of eight.
             unsafe { $call }
         };
     }
@@ -274,7 +279,8 @@ mod avx2 {
                 let is_odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
                 let half = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
                 let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
-                // Of NaN the upper half, made quiet: a carry could make infinity of it, and the rest of its bits may be zero.
+                // Of NaN the upper half, made quiet: a carry could make infinity of it, and the rest of its
+                // bits may be zero.
                 let nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
                 let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
                 let words = _mm256_blendv_epi8(rounded, nan, is_nan);

@@ -1,24 +1,26 @@
 //! Documents in, full rows of tokens out: best-fit packing, never a pad.
 //!
-//! A row holds `capacity` tokens and is filled from the left, one [`Packer::place`] after the other, each with the room that is
-//! left. Taken is the longest document that fits (of equals the oldest). If none fits, the shortest (of equals the oldest) is
-//! cropped to fill the row exactly, and its rest is dropped or carried ([`CropRule`]). Each document begins with BOS, and so does
-//! a carried rest, so that each row does. How many documents are held before each pick is the caller's business; which one is
-//! picked is a pure function of those held, of their ages and of the room. So [`Packer::held`] is all that a state needs.
+//! A row holds `capacity` tokens and is filled from the left, one [`Packer::place`] after the other, each
+//! with the room that is left. Taken is the longest document that fits (of equals the oldest). If none fits,
+//! the shortest (of equals the oldest) is cropped to fill the row exactly, and its rest is dropped or carried
+//! ([`CropRule`]). Each document begins with BOS, and so does a carried rest, so that each row does. How many
+//! documents are held before each pick is the caller's business; which one is picked is a pure function of
+//! those held, of their ages and of the room. So [`Packer::held`] is all that a state needs.
 //!
-//! **Long documents.** One longer than a row never fits. Under [`CropRule::Drop`] it leaves when nothing shorter is held, so
-//! such documents come to fill the buffer; that is the reference's rule, and kept to the token. Only the tokens that it can
-//! still deliver are held. Under [`CropRule::Carry`] long documents go oldest first, and at the start of a row the oldest one
-//! goes before the best fit if it is the older of the two. So they leave as fast as they come, and since a rest is as new
-//! as what comes next, a giant takes turns with the others.
+//! **Long documents.** One longer than a row never fits. Under [`CropRule::Drop`] it leaves when nothing
+//! shorter is held, so such documents come to fill the buffer; that is the reference's rule, and kept to the
+//! token. Only the tokens that it can still deliver are held. Under [`CropRule::Carry`] long documents go
+//! oldest first, and at the start of a row the oldest one goes before the best fit if it is the older of the
+//! two. So they leave as fast as they come, and since a rest is as new as what comes next, a giant takes
+//! turns with the others.
 //!
-//! **Cost.** A document that can fit waits in a queue of its length, a set of bits says which queues are not empty, longer ones
-//! are in a heap: a pick looks at a few words. Tokens lie in one allocation, which is moved together whenever half of it is
-//! dead; so memory is at most about three times what is held, whatever the documents' lengths were, and in the steady state
-//! nothing is allocated.
+//! **Cost.** A document that can fit waits in a queue of its length, a set of bits says which queues are not
+//! empty, longer ones are in a heap: a pick looks at a few words. Tokens lie in one allocation, which is
+//! moved together whenever half of it is dead; so memory is at most about three times what is held, whatever
+//! the documents' lengths were, and in the steady state nothing is allocated.
 //!
-//! Source: own. The rule under `Drop` is that of nanochat's `tokenizing_distributed_data_loader_bos_bestfit`, tested against rows
-//! from an independent statement of it; `oracle` is the same as a linear scan.
+//! Source: own. The rule under `Drop` is that of nanochat's `tokenizing_distributed_data_loader_bos_bestfit`,
+//! tested against rows from an independent statement of it; `oracle` is the same as a linear scan.
 
 mod bits;
 mod queues;
@@ -131,7 +133,8 @@ impl Packer {
     /// The largest vector kept as a spare, in tokens.
     const SPARE_TOKENS: usize = 1 << 16;
 
-    /// A packer of rows of `capacity` tokens: the sequence length and one more. At least 2, if rests are to come to an end.
+    /// A packer of rows of `capacity` tokens: the sequence length and one more. At least 2, if rests are to
+    /// come to an end.
     pub fn new(capacity: usize, bos: u32, crop: CropRule) -> Self {
         Self {
             capacity,
@@ -214,10 +217,11 @@ impl Packer {
         self.dropped
     }
 
-    /// Takes the document that fits `room` best, or crops one, and hands its tokens to `copy`, once: at least one, at most `room`.
+    /// Takes the document that fits `room` best, or crops one, and hands its tokens to `copy`, once: at least
+    /// one, at most `room`.
     ///
-    /// `room` is the capacity at the start of a row and what is left of it then. `None`, and no call of `copy`, if nothing is held
-    /// or `room` is 0. Allocates nothing.
+    /// `room` is the capacity at the start of a row and what is left of it then. `None`, and no call of
+    /// `copy`, if nothing is held or `room` is 0. Allocates nothing.
     pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<Piece> {
         debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
         let room = room.min(self.capacity);
@@ -247,7 +251,8 @@ impl Packer {
 
     /// The documents held, oldest first, as ([`Document::row`], [`Document::start`]).
     ///
-    /// The same documents from the same starts, pushed in this order into a new packer, will make the same rows.
+    /// The same documents from the same starts, pushed in this order into a new packer, will make the same
+    /// rows.
     pub fn held(&self) -> impl Iterator<Item = (u64, u32)> {
         self.by_age().map(|index| {
             let slot = &self.slots[index as usize];

@@ -1,13 +1,15 @@
 //! Sample rate conversion: band-limited, with absolute phase.
 //!
-//! In: any span of a recording at its own rate. Out: any span of it at the target rate. Output `m` stands at the time
-//! `m / target_hz` of the recording, wherever the span begins, and a span's bits equal the same slice of the whole: so a
-//! crop can be resampled alone. Outside of the recording is zero. Equal rates are a copy.
+//! In: any span of a recording at its own rate. Out: any span of it at the target rate. Output `m` stands at
+//! the time `m / target_hz` of the recording, wherever the span begins, and a span's bits equal the same
+//! slice of the whole: so a crop can be resampled alone. Outside of the recording is zero. Equal rates are a
+//! copy.
 //!
-//! One kernel (see `design`), three ways to apply it: in the frequency domain for the usual ratios (`block`), likewise with a
-//! short interpolation behind it for awkward ones (`staged`), as a sum for extreme ones (`direct`). A plan is made once per
-//! rate pair, a few milliseconds, and shared by threads; [`Resamplers`] keeps those in use. There is no state from call to call, nothing to reset, and no delay. `docs/decisions.md` compares
-//! it with others.
+//! One kernel (see `design`), three ways to apply it: in the frequency domain for the usual ratios (`block`),
+//! likewise with a short interpolation behind it for awkward ones (`staged`), as a sum for extreme ones
+//! (`direct`). A plan is made once per rate pair, a few milliseconds, and shared by threads; [`Resamplers`]
+//! keeps those in use. There is no state from call to call, nothing to reset, and no delay.
+//! `docs/decisions.md` compares it with others.
 
 use crate::{Error, ErrorKind, Result, locks};
 use std::{
@@ -133,7 +135,8 @@ impl Resampler {
 
     /// Source samples that are needed for the samples `target`, within a recording of `n_source`.
     ///
-    /// Somewhat more than the kernel covers: whole blocks are computed, so that bits do not depend on the span.
+    /// Somewhat more than the kernel covers: whole blocks are computed, so that bits do not depend on the
+    /// span.
     pub fn input_span(&self, target: Range<u64>, n_source: u64) -> Range<u64> {
         if target.is_empty() {
             return 0..0;
@@ -149,9 +152,9 @@ impl Resampler {
 
     /// Writes samples `target_start..target_start + out.len()` of the resampled recording.
     ///
-    /// `source` holds the recording's samples from `source_start` on, at least those of [`input_span`](Self::input_span);
-    /// what lies outside of it counts as zero. Allocates nothing, except a thread's working memory (about 100 KB) when the
-    /// thread first meets a plan of this size.
+    /// `source` holds the recording's samples from `source_start` on, at least those of
+    /// [`input_span`](Self::input_span); what lies outside of it counts as zero. Allocates nothing, except a
+    /// thread's working memory (about 100 KB) when the thread first meets a plan of this size.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the positions overflow, [`ErrorKind::Memory`] if the allocation of the working
@@ -217,7 +220,8 @@ impl Resamplers {
 
     /// The plan for a pair of rates: kept or new.
     ///
-    /// Holds a lock for the look-up only; two threads may plan the same pair at once, and both plans are equal.
+    /// Holds a lock for the look-up only; two threads may plan the same pair at once, and both plans are
+    /// equal.
     ///
     /// # Errors
     /// As [`Resampler::new`].

@@ -87,7 +87,8 @@ impl SpectrogramConfig {
         (!range.contains(&value)).then(|| format!("{name} is {}, must be {low} to {high}", shown(value)))
     }
 
-    /// What is wrong with the values, one sentence each. What follows from another one that is wrong is left out.
+    /// What is wrong with the values, one sentence each. What follows from another one that is wrong is left
+    /// out.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut is_fine = |name: &str, value: usize| {
@@ -307,12 +308,14 @@ impl SpectrogramTransform {
 
     /// Writes the log-mel energies of one clip in any form.
     ///
-    /// As [`SpectrogramTransform::transform`], but that `out` is `[n_mels, n_frames]` or `[n_frames, n_mels]`, with as many frames as
-    /// `form` says: of fewer than the waveform has the others are not computed, and those behind its last one are what a waveform
-    /// of zeros gives, the logarithm of [`FLOOR`]. Values are rounded to nearest, ties to even.
+    /// As [`SpectrogramTransform::transform`], but that `out` is `[n_mels, n_frames]` or `[n_frames,
+    /// n_mels]`, with as many frames as `form` says: of fewer than the waveform has the others are not
+    /// computed, and those behind its last one are what a waveform of zeros gives, the logarithm of
+    /// [`FLOOR`]. Values are rounded to nearest, ties to even.
     ///
     /// # Errors
-    /// As [`SpectrogramTransform::transform`], and [`ErrorKind::Shape`] if `out` is not of the type in `form`.
+    /// As [`SpectrogramTransform::transform`], and [`ErrorKind::Shape`] if `out` is not of the type in
+    /// `form`.
     pub fn transform_to(
         &self,
         form: &Form,
@@ -395,8 +398,8 @@ impl SpectrogramTransform {
                     V::load(&row.0).sqrt().store(&mut row.0);
                 }
             }
-            // The first bin is the sum of a frame's windowed samples: not finite if one of them is not. The sums of all bands, also of
-            // those without a weight, begin with what tells.
+            // The first bin is the sum of a frame's windowed samples: not finite if one of them is not. The
+            // sums of all bands, also of those without a weight, begin with what tells.
             let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
             let frames = first..first + count;
             for (band, (first_bin, weights)) in self.bank.bands().enumerate() {
@@ -413,7 +416,8 @@ impl SpectrogramTransform {
         out.fill(n_frames, V::splat(FLOOR).ln());
     }
 
-    /// Samples of frame `index`: a part of the waveform or, where it reaches over an end, `edge` filled by reflection.
+    /// Samples of frame `index`: a part of the waveform or, where it reaches over an end, `edge` filled by
+    /// reflection.
     #[inline(always)]
     fn frame<'a>(&self, waveform: &'a [f32], index: usize, edge: &'a mut [f32]) -> &'a [f32] {
         let (start, pad) = (index * self.config.hop_length, self.config.pad());

@@ -68,7 +68,8 @@ pub fn flac_of_silence(n_frames: u64) -> Vec<u8> {
                 0x80 | (number & 63) as u8,
             ]),
         }
-        // Fixed blocks, 16-bit block size, 44.1 kHz; two independent channels of 16 bits, each a constant of zero.
+        // Fixed blocks, 16-bit block size, 44.1 kHz; two independent channels of 16 bits, each a constant of
+        // zero.
         let start = bytes.len();
         bytes.extend([0xff, 0xf8, 0x79, 0x18]);
         bytes.extend(coded);

@@ -33,7 +33,8 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and allocates nothing.
+// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and
+// allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

@@ -1,5 +1,5 @@
-//! What the tests of the source share: shards made by the writers of `arrow-ipc` and `parquet`, and the former's readers as the
-//! oracle.
+//! What the tests of the source share: shards made by the writers of `arrow-ipc` and `parquet`, and the
+//! former's readers as the oracle.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -215,7 +215,8 @@ pub fn open_text(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
     ParquetSource::open(paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).map(Arc::new)
 }
 
-/// Ways to write Parquet: every codec, both versions of pages, with and without dictionaries, pages of many and of few rows.
+/// Ways to write Parquet: every codec, both versions of pages, with and without dictionaries, pages of many
+/// and of few rows.
 #[cfg(feature = "parquet")]
 pub fn parquet_properties() -> Vec<WriterProperties> {
     let codecs = [
@@ -262,7 +263,8 @@ pub fn audio_struct(bytes: ArrayRef, path: ArrayRef) -> ArrayRef {
     Arc::new(StructArray::new(fields, vec![bytes, path], None))
 }
 
-/// A batch with the columns `audio` (as `datasets` lays it out), `text` and `label`; some rows are null or empty.
+/// A batch with the columns `audio` (as `datasets` lays it out), `text` and `label`; some rows are null or
+/// empty.
 pub fn usual_batch(range: std::ops::Range<usize>) -> RecordBatch {
     let bytes: Vec<_> = range
         .clone()

@@ -1,4 +1,5 @@
-//! What the tests of span decoding share: files, libsndfile's samples, and the comparison of spans with the full decode.
+//! What the tests of span decoding share: files, libsndfile's samples, and the comparison of spans with the
+//! full decode.
 
 // Each test crate uses a part of it; a failing helper is a failing test.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
@@ -11,8 +12,8 @@ use forebay::{
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-/// Largest difference from libsndfile's samples. Its decoders round otherwise than ours, by 1e-6 in these files; the
-/// bound is the one that all lossy codecs have.
+/// Largest difference from libsndfile's samples. Its decoders round otherwise than ours, by 1e-6 in these
+/// files; the bound is the one that all lossy codecs have.
 const TOLERANCE: f32 = 2e-3;
 
 pub fn folder(name: &str) -> PathBuf {
@@ -82,8 +83,8 @@ pub fn compare_with_libsndfile(folder_name: &str) -> usize {
     expected.lines().count()
 }
 
-/// Compares `n` spans of `bytes` with the slice of its full decode: the ends, single samples, and random ones. Every
-/// fourth span is read by a decoder that has kept nothing, the others by `kept`.
+/// Compares `n` spans of `bytes` with the slice of its full decode: the ends, single samples, and random
+/// ones. Every fourth span is read by a decoder that has kept nothing, the others by `kept`.
 pub fn compare_spans(name: &str, bytes: &[u8], kept: &mut AudioDecoder, n: u64) {
     let full = read_all(bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
     let end = full[0].len() as u64;
@@ -136,7 +137,8 @@ pub fn damage(bytes: &mut Vec<u8>, steps: &[Damage]) {
     }
 }
 
-/// Opens and reads a damaged recording: each error is of a kind that condemns a record, and spans equal the full decode.
+/// Opens and reads a damaged recording: each error is of a kind that condemns a record, and spans equal the
+/// full decode.
 pub fn survive(bytes: &[u8], kept: &mut AudioDecoder, place: u16) {
     let recording = match kept.open(bytes) {
         Ok(recording) => recording,

@@ -119,7 +119,8 @@ impl Files {
     /// Files of any of the kinds; a shard's name is its path as given.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] for no files, or one of no kind that is read.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] for no files, or one of no kind that
+    /// is read.
     pub fn new(paths: Vec<PathBuf>, want: Want, limits: Limits) -> Result<Self> {
         if paths.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no shards; name at least one file"));

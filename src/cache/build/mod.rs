@@ -7,10 +7,11 @@
 //!            next?     back, process the batch    batch
 //! ```
 //!
-//! The *builder* is the call that starts it all and holds a [`Build`]. The *shard dispatcher* (`turns`) says which shard is read
-//! next, a *batch processor* is what each worker has of its own, and the *ordered writer* takes batches in an order that
-//! follows from the shards alone. So number and speed of workers change no byte. Readers are held back when three commits
-//! of documents, or `BACKLOG_BYTES`, wait to be written; only the batch that the writer waits for is always read.
+//! The *builder* is the call that starts it all and holds a [`Build`]. The *shard dispatcher* (`turns`) says
+//! which shard is read next, a *batch processor* is what each worker has of its own, and the *ordered writer*
+//! takes batches in an order that follows from the shards alone. So number and speed of workers change no
+//! byte. Readers are held back when three commits of documents, or `BACKLOG_BYTES`, wait to be written; only
+//! the batch that the writer waits for is always read.
 //!
 //! The unit of reading and processing is a [`Piece`]: a batch, or a part of one if its documents are large
 //! and the processor handles each alone. So memory is bounded in bytes, while order and resume are defined by
@@ -222,8 +223,9 @@ impl Build {
     /// Opens the cache and begins; if it is finished already, there is nothing to do.
     ///
     /// # Errors
-    /// As [`CacheWriter::open`]; [`ErrorKind::State`] and [`ErrorKind::TooMany`] if documents were left out that the policy does not let go;
-    /// [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`] if the system has no threads.
+    /// As [`CacheWriter::open`]; [`ErrorKind::State`] and [`ErrorKind::TooMany`] if documents were left out
+    /// that the policy does not let go; [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`]
+    /// if the system has no threads.
     pub fn start<S: Shards>(plan: Plan, shards: S, processor: impl Processor<S::Batch>) -> Result<Self> {
         let names = shards.names().to_vec();
         let mut sorted: Vec<_> = names.iter().collect();
@@ -303,8 +305,8 @@ impl Build {
     /// runs.
     ///
     /// # Errors
-    /// What ended the build; [`ErrorKind::Closed`] if it was cancelled. What was committed is there, and a build with the same
-    /// parameters goes on from it.
+    /// What ended the build; [`ErrorKind::Closed`] if it was cancelled. What was committed is there, and a
+    /// build with the same parameters goes on from it.
     pub fn wait(&self, at_most: Duration) -> Option<Result<u64>> {
         self.shared.wait(at_most)
     }

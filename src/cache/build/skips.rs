@@ -1,8 +1,9 @@
 //! Documents of a batch that cannot be had: which ones are left out, and what is told of them.
 //!
-//! Readers and processors ask here, document by document; the policy is that of the loaders. Whether a document is bad is a function
-//! of its shard and of the processor, and never of other documents, so that the same ones are left out in every run. What
-//! condemns more than one document (a damaged page, a file that ends too early) is no business of this, and ends the build.
+//! Readers and processors ask here, document by document; the policy is that of the loaders. Whether a
+//! document is bad is a function of its shard and of the processor, and never of other documents, so that the
+//! same ones are left out in every run. What condemns more than one document (a damaged page, a file that
+//! ends too early) is no business of this, and ends the build.
 
 use crate::{Error, ErrorKind, Result, engine::Policy};
 

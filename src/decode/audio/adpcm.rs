@@ -3,9 +3,9 @@
 //! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches.
 //! Blocks are little-endian also in RIFX, whose byte order is that of the container's fields.
 //!
-//! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA ADPCM".
-//! Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in use do, where the text
-//! divides.
+//! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA
+//! ADPCM". Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in
+//! use do, where the text divides.
 
 use std::ops::Range;
 
@@ -131,8 +131,8 @@ impl Blocks {
         whole + self.samples_in(bytes % self.block_bytes).min(self.block_samples) as u64
     }
 
-    /// Whether `n` samples end within the last block of `bytes` bytes: only then is a `fact` chunk's count believed, because
-    /// some writers count other things. libsndfile divides by the channels once too often.
+    /// Whether `n` samples end within the last block of `bytes` bytes: only then is a `fact` chunk's count
+    /// believed, because some writers count other things. libsndfile divides by the channels once too often.
     pub(super) fn is_in_last(&self, n: u64, bytes: usize) -> bool {
         let total = self.n_samples(bytes);
         let is_divided = self.channels > 1 && n == total / self.channels as u64;
@@ -171,7 +171,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// One block of IMA ADPCM, interleaved: per channel a sample and a step index, then 8 codes per channel in turn.
+    /// One block of IMA ADPCM, interleaved: per channel a sample and a step index, then 8 codes per channel
+    /// in turn.
     fn decode_ima(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
         let n = self.samples_in(block.len());
@@ -205,7 +206,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// One block of Microsoft ADPCM, interleaved: per channel predictor, step and two samples, then codes in turn.
+    /// One block of Microsoft ADPCM, interleaved: per channel predictor, step and two samples, then codes in
+    /// turn.
     fn decode_ms(&self, block: &[u8], coefficients: &[[i16; 2]], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
         let n = self.samples_in(block.len());

@@ -1,7 +1,7 @@
 //! AIFF and AIFF-C.
 //!
-//! Source: Apple "Audio Interchange File Format" 1.3 and "AIFF-C" draft 8/26/91. All integers are big-endian; the rate is an
-//! 80-bit extended float; samples are left-justified in whole bytes.
+//! Source: Apple "Audio Interchange File Format" 1.3 and "AIFF-C" draft 8/26/91. All integers are big-endian;
+//! the rate is an 80-bit extended float; samples are left-justified in whole bytes.
 
 use super::{
     corrupt,
@@ -14,7 +14,8 @@ use crate::Result;
 /// Opens `FORM AIFF` and `FORM AIFC`.
 ///
 /// # Errors
-/// `Corrupt` without `COMM` or `SSND`, `Unsupported` for compressions not decoded here, `Empty` without samples.
+/// `Corrupt` without `COMM` or `SSND`, `Unsupported` for compressions not decoded here, `Empty` without
+/// samples.
 pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
     let big = Endian::Big;
     let is_aifc = bytes.get(8..12) == Some(b"AIFC");

@@ -97,7 +97,8 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
     Pcm::new(data, coding, rate.round() as u32, channels, None).map(Opened::Pcm)
 }
 
-/// Cuts `data` into packets by their table: sizes and lengths that `desc` does not fix, as numbers of 7 bits a byte.
+/// Cuts `data` into packets by their table: sizes and lengths that `desc` does not fix, as numbers of 7 bits
+/// a byte.
 fn alac<'a>(
     mut packets: Lent<Packet>,
     cookie: &'a [u8],

@@ -1,10 +1,12 @@
 //! What a worker keeps from record to record: decoders, by the setup header that made them, and scratch.
 //!
-//! Building a decoder can cost more than the span (Vorbis codebooks: 0.5 ms of 2 ms), and collections are encoded with few
-//! settings, so setup headers repeat. The pool drops the least recently used decoder first and is bounded in entries and
-//! in bytes. The whole header is compared, so two recordings share a decoder only if their headers are equal.
+//! Building a decoder can cost more than the span (Vorbis codebooks: 0.5 ms of 2 ms), and collections are
+//! encoded with few settings, so setup headers repeat. The pool drops the least recently used decoder first
+//! and is bounded in entries and in bytes. The whole header is compared, so two recordings share a decoder
+//! only if their headers are equal.
 //!
-//! Vectors that a recording needs for its index are lent and come back, so that a warm worker allocates nothing of its own.
+//! Vectors that a recording needs for its index are lent and come back, so that a warm worker allocates
+//! nothing of its own.
 //!
 //! Source: own.
 
@@ -50,7 +52,8 @@ pub(crate) struct DecoderCache {
 
 /// Vectors of one kind between uses.
 ///
-/// What they are lent to may outlive the worker's turn and even its decoder: a recording gives them back when it is dropped.
+/// What they are lent to may outlive the worker's turn and even its decoder: a recording gives them back when
+/// it is dropped.
 pub(super) struct Shelf<T>(Arc<ArrayQueue<Vec<T>>>);
 
 impl<T> Default for Shelf<T> {
@@ -110,7 +113,8 @@ impl fmt::Debug for DecoderCache {
 }
 
 impl DecoderCache {
-    /// The decoder for `setup`, as it was left, or a new one by `make`, which also estimates its size in bytes.
+    /// The decoder for `setup`, as it was left, or a new one by `make`, which also estimates its size in
+    /// bytes.
     ///
     /// The caller resets it: what a decoder must forget between records, its codec knows.
     pub(crate) fn decoder(

@@ -37,10 +37,12 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend on it.
+/// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend
+/// on it.
 const AAC_PREROLL: usize = 2;
 
-/// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight channels.
+/// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight
+/// channels.
 const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
 /// AAC packets searched for SBR that the setup does not signal, and how many of them must have it, to exclude

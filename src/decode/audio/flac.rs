@@ -1,4 +1,5 @@
-//! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from there.
+//! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from
+//! there.
 //!
 //! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the
 //! bytes agrees; else all frames are walked once and the last valid one ends the recording. Complete frames
@@ -171,7 +172,8 @@ impl<'a> Flac<'a> {
             setup: decoder_setup(setup),
             seek_table,
             first,
-            // A subframe may be larger than verbatim; twice is what no encoder reaches, and the budget only bounds a search.
+            // A subframe may be larger than verbatim; twice is what no encoder reaches, and the budget only
+            // bounds a search.
             frame_budget: 2 * verbatim + 64,
             declared: total,
             bytes,
@@ -228,7 +230,8 @@ impl<'a> Flac<'a> {
             let mut at = start;
             while let Some(frame) = next_header(bytes, &self.stream, at..end, None) {
                 if frame.first + u64::from(frame.block) == total {
-                    // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the decoder tells.
+                    // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the
+                    // decoder tells.
                     n_tries += 1;
                     let is_whole = end_of(bytes, &self.stream, frame, usize::MAX).is_some()
                         || self.last_end(frame, plain).is_some();
@@ -243,7 +246,8 @@ impl<'a> Flac<'a> {
         false
     }
 
-    /// The most samples that frames in so many bytes can hold: what a header says beyond that is not backed up.
+    /// The most samples that frames in so many bytes can hold: what a header says beyond that is not backed
+    /// up.
     fn most_samples(&self, bytes: usize) -> u64 {
         let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
         (bytes / MIN_FRAME + 1) as u64 * largest
@@ -346,7 +350,8 @@ impl<'a> Flac<'a> {
         None
     }
 
-    /// The end of a last frame behind which junk follows: where the decoder has what it needs and the CRC-16 closes.
+    /// The end of a last frame behind which junk follows: where the decoder has what it needs and the CRC-16
+    /// closes.
     fn last_end(&self, frame: Frame, plain: &mut Vec<i64>) -> Option<usize> {
         let len = flac_plain::decode(&self.bytes[frame.at..], &self.stream, plain)?;
         let end = frame.at + len;
@@ -500,7 +505,8 @@ fn packet(bytes: &[u8]) -> PacketRef<'_> {
     PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, bytes)
 }
 
-/// Clears what differs between recordings and matters to no frame, so that they share a decoder: sizes, total, MD5.
+/// Clears what differs between recordings and matters to no frame, so that they share a decoder: sizes,
+/// total, MD5.
 fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
     setup[0..2].copy_from_slice(&[0, 16]);
     setup[4..10].fill(0);

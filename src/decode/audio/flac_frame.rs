@@ -1,8 +1,8 @@
 //! FLAC frame headers, and where frames end.
 //!
-//! Two bytes that look like a sync occur by chance in every recording. A header counts only if it is complete, agrees with
-//! STREAMINFO and passes its CRC-8; a frame counts only if its CRC-16 closes where a next header with the next number (or the
-//! end of the bytes) stands.
+//! Two bytes that look like a sync occur by chance in every recording. A header counts only if it is
+//! complete, agrees with STREAMINFO and passes its CRC-8; a frame counts only if its CRC-16 closes where a
+//! next header with the next number (or the end of the bytes) stands.
 //!
 //! Source: RFC 9639, sections 9.1 to 9.3.
 
@@ -169,7 +169,8 @@ fn coded_number(bytes: &[u8]) -> Option<(u64, usize)> {
     Some((value, n))
 }
 
-/// The next frame of `stream` whose header starts in `range` and, if `first` is given, with that sample number.
+/// The next frame of `stream` whose header starts in `range` and, if `first` is given, with that sample
+/// number.
 pub(super) fn next_header(
     bytes: &[u8],
     stream: &Stream,
@@ -189,7 +190,8 @@ pub(super) fn next_header(
     None
 }
 
-/// The end of `frame` and, unless it is the last one, the frame behind it; `None` if the frame is damaged or cut short.
+/// The end of `frame` and, unless it is the last one, the frame behind it; `None` if the frame is damaged or
+/// cut short.
 ///
 /// Looks at no more than `budget` bytes.
 pub(super) fn end_of(
@@ -291,7 +293,8 @@ pub(super) fn crc8(bytes: &[u8]) -> u8 {
     crc
 }
 
-/// Tables for CRC-16 with polynomial x^16 + x^15 + x^2 + 1: `CRC16[k][b]` is byte `b` followed by `k` zero bytes.
+/// Tables for CRC-16 with polynomial x^16 + x^15 + x^2 + 1: `CRC16[k][b]` is byte `b` followed by `k` zero
+/// bytes.
 static CRC16: [[u16; 256]; 16] = {
     let mut tables = [[0u16; 256]; 16];
     let mut byte = 0;

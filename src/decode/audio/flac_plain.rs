@@ -1,7 +1,7 @@
 //! A FLAC frame decoded one bit after the other, in 64-bit arithmetic: slow and plain.
 //!
-//! It is the oracle of the fast decoder, and stands in for it where that one cannot go: the difference channel of 32-bit
-//! stereo has 33 bits, which symphonia's 32-bit arithmetic does not hold.
+//! It is the oracle of the fast decoder, and stands in for it where that one cannot go: the difference
+//! channel of 32-bit stereo has 33 bits, which symphonia's 32-bit arithmetic does not hold.
 //!
 //! Source: RFC 9639, section 9.
 
@@ -39,8 +39,8 @@ impl Bits<'_> {
     }
 }
 
-/// Decodes the frame at the start of `bytes` into `samples`: one channel behind the other, in the stream's own width; tells the
-/// frame's bytes.
+/// Decodes the frame at the start of `bytes` into `samples`: one channel behind the other, in the stream's
+/// own width; tells the frame's bytes.
 ///
 /// The CRC-16 is counted among the bytes, not checked.
 /// `None` if the frame is damaged or cut short.

@@ -12,7 +12,8 @@ pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     at.min(bytes.len())
 }
 
-/// Length of the ID3v2 tag that `bytes` start with, which may be more than there are. Source: ID3v2.4.0 main structure, section 3.
+/// Length of the ID3v2 tag that `bytes` start with, which may be more than there are. Source: ID3v2.4.0 main
+/// structure, section 3.
 pub(super) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
     let &[b'I', b'D', b'3', _, _, flags, ref size @ ..] = bytes.first_chunk::<10>()? else { return None };
     if size.iter().any(|&byte| byte >= 0x80) {

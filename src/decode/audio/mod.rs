@@ -1,16 +1,17 @@
 //! From the bytes of a recording to the samples of a span.
 //!
-//! In goes a recording held in memory, with whatever its container is; out come planar float32 samples of a wanted span.
-//! The invariant: the samples of a span equal, bit for bit, the same slice of a full decode (AAC: a pure function of bytes
-//! and span), and only as much as the span needs is decoded. The length that [`Recording::info`] tells is what a full
-//! decode yields, taken from the bytes that are there and never from a header that they do not back up.
+//! In goes a recording held in memory, with whatever its container is; out come planar float32 samples of a
+//! wanted span. The invariant: the samples of a span equal, bit for bit, the same slice of a full decode
+//! (AAC: a pure function of bytes and span), and only as much as the span needs is decoded. The length that
+//! [`Recording::info`] tells is what a full decode yields, taken from the bytes that are there and never from
+//! a header that they do not back up.
 //!
-//! Why not a demuxer's seek: the libraries' seeks land where they like, count encoder delay differently and scan the file
-//! each time. Here every format has an index of its own (block arithmetic, frames found by bisection, pages), which feeds
-//! whole packets to the decoders.
+//! Why not a demuxer's seek: the libraries' seeks land where they like, count encoder delay differently and
+//! scan the file each time. Here every format has an index of its own (block arithmetic, frames found by
+//! bisection, pages), which feeds whole packets to the decoders.
 //!
-//! Formats are told apart by their first bytes (`sniff`), never by a file name. A new format is one file and one line
-//! in each `match` on [`Recording`].
+//! Formats are told apart by their first bytes (`sniff`), never by a file name. A new format is one file and
+//! one line in each `match` on [`Recording`].
 //!
 //! Source: own.
 
@@ -57,11 +58,12 @@ use sniff::Format;
 /// The most values (samples times channels) that one read may ask for: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
 
-/// The highest sample rate that is believed: above every converter, below the ruin that a resampler would make of nonsense.
+/// The highest sample rate that is believed: above every converter, below the ruin that a resampler would
+/// make of nonsense.
 const MAX_RATE: u32 = 1 << 22;
 
-/// The most values a second, over all channels, that are believed: 64 channels at 262 kHz. A codec may code silence of any number
-/// of channels in a few bits.
+/// The most values a second, over all channels, that are believed: 64 channels at 262 kHz. A codec may code
+/// silence of any number of channels in a few bits.
 const MAX_VALUES_PER_SECOND: u64 = 1 << 24;
 
 /// How a recording's samples are coded.
@@ -225,8 +227,8 @@ impl AudioDecoder {
     /// Reads the headers of `bytes` and builds the index that spans need.
     ///
     /// # Errors
-    /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded here,
-    /// [`ErrorKind::Corrupt`] where the headers contradict themselves or the bytes.
+    /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded
+    /// here, [`ErrorKind::Corrupt`] where the headers contradict themselves or the bytes.
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
         let recording = self.guarded(|kept| open(kept, bytes))?;
         if recording.info().n_samples == 0 {
@@ -261,12 +263,14 @@ impl AudioDecoder {
         found.unwrap_or_default()
     }
 
-    /// Decodes the samples `span` of every channel into `out`, which then holds exactly `span.len()` samples per channel.
+    /// Decodes the samples `span` of every channel into `out`, which then holds exactly `span.len()` samples
+    /// per channel.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if `span` is not within `0..n_samples`, [`ErrorKind::TooLarge`] beyond 4 GiB of samples,
-    /// [`ErrorKind::Corrupt`] or [`ErrorKind::TooShort`] if the bytes do not yield the span, [`ErrorKind::NonFinite`]
-    /// if they yield NaN or infinity, [`ErrorKind::Memory`] if there is none. What `out` holds after an error is unspecified.
+    /// [`ErrorKind::Shape`] if `span` is not within `0..n_samples`, [`ErrorKind::TooLarge`] beyond 4 GiB of
+    /// samples, [`ErrorKind::Corrupt`] or [`ErrorKind::TooShort`] if the bytes do not yield the span,
+    /// [`ErrorKind::NonFinite`] if they yield NaN or infinity, [`ErrorKind::Memory`] if there is none. What
+    /// `out` holds after an error is unspecified.
     pub fn read(&mut self, recording: &Recording<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let info = recording.info();
         if span.start > span.end || span.end > info.n_samples {
@@ -297,7 +301,8 @@ impl AudioDecoder {
         out.check_finite()
     }
 
-    /// Runs `work`; a panic in it, which damaged bytes cause in the libraries' parsers, condemns this recording only.
+    /// Runs `work`; a panic in it, which damaged bytes cause in the libraries' parsers, condemns this
+    /// recording only.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut DecoderCache) -> Result<T>) -> Result<T> {
         let kept = &mut self.kept;
         catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
@@ -308,8 +313,8 @@ impl AudioDecoder {
     }
 }
 
-/// Where the samples of a recording of `size` bytes lie, if its first bytes `head` tell: plain PCM in WAV, whose `data` chunk
-/// begins within `head`.
+/// Where the samples of a recording of `size` bytes lie, if its first bytes `head` tell: plain PCM in WAV,
+/// whose `data` chunk begins within `head`.
 ///
 /// Opening and reading such a recording looks at `head` and at the bytes of the span alone.
 pub fn layout(head: &[u8], size: u64) -> Option<Layout> {

@@ -435,8 +435,8 @@ impl Edit {
             (u32_at(list, 8, Endian::Big)?.into(), i64::from(u32_at(list, 12, Endian::Big)? as i32))
         };
         let delay = u64::try_from(start).ok()?;
-        // The movie's clock is often coarser (milliseconds) than the track's: a rounded length cuts up to one of its ticks
-        // too early, so the upper end of what it may mean counts.
+        // The movie's clock is often coarser (milliseconds) than the track's: a rounded length cuts up to one
+        // of its ticks too early, so the upper end of what it may mean counts.
         let upper = if movie_scale == track_scale { duration } else { duration.saturating_add(1) };
         let ticks = u128::from(upper) * u128::from(track_scale) / u128::from(movie_scale);
         let length = u64::try_from(ticks).ok().filter(|_| duration > 0);

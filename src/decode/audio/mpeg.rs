@@ -1,23 +1,25 @@
-//! MPEG audio, layers I to III: frames are indexed by their headers, and a span's are decoded with those that prime them.
+//! MPEG audio, layers I to III: frames are indexed by their headers, and a span's are decoded with those that
+//! prime them.
 //!
-//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a full decode.
-//! Opening hops from header to header. Tags (ID3v2, ID3v1, APE, Lyrics3) and junk lie between or around frames; a frame
-//! that does not follow the one before exactly counts only if another of its kind follows it, or the recording ends. The
-//! length is the number of frames, never the count in a tag.
+//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a
+//! full decode. Opening hops from header to header. Tags (ID3v2, ID3v1, APE, Lyrics3) and junk lie between or
+//! around frames; a frame that does not follow the one before exactly counts only if another of its kind
+//! follows it, or the recording ends. The length is the number of frames, never the count in a tag.
 //!
-//! A frame with a Xing, Info or VBRI tag holds no audio and begins a *link*. Delay and padding told by a tag of LAME's form
-//! are cut off, with the 529 samples that every decoder delays; without such a tag nothing is. If frames are missing at the
-//! end, the padding went with them. Links of equal layer, rate and channels are one timeline, the decoder new at each; two
-//! frames of another kind end it.
+//! A frame with a Xing, Info or VBRI tag holds no audio and begins a *link*. Delay and padding told by a tag
+//! of LAME's form are cut off, with the 529 samples that every decoder delays; without such a tag nothing is.
+//! If frames are missing at the end, the padding went with them. Links of equal layer, rate and channels are
+//! one timeline, the decoder new at each; two frames of another kind end it.
 //!
 //! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two
 //! lowest of the 32 subbands of such a granule (its alias reduction ends the spectrum there). All frames are
 //! checked when the recording is opened, so that all spans agree; frames that no other frame follows are
 //! damaged and do not count. Common encoders write no mixed blocks.
 //!
-//! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main data that may
-//! begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames early and then earlier still,
-//! until one frame is sure to find all of its main data ([`Reservoir`]); from there on decoder and full decode agree.
+//! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
+//! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames
+//! early and then earlier still, until one frame is sure to find all of its main data ([`Reservoir`]); from
+//! there on decoder and full decode agree.
 //!
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
 
@@ -228,7 +230,8 @@ impl<'a> Mpeg<'a> {
         Ok(())
     }
 
-    /// The frame to start at, so that from the frame `wanted` on the decoder's state is that of a full decode.
+    /// The frame to start at, so that from the frame `wanted` on the decoder's state is that of a full
+    /// decode.
     fn start(&self, link: &Link, wanted: usize) -> usize {
         let first = wanted.saturating_sub(PRIMING).max(link.frames.start);
         if self.header.layer != 3 {
@@ -241,7 +244,8 @@ impl<'a> Mpeg<'a> {
                 return start;
             }
             held += self.main_data(start).len;
-            // Nothing points back that far: a full decode misses main data here as well, and only it tells how much.
+            // Nothing points back that far: a full decode misses main data here as well, and only it tells
+            // how much.
             if held > RESERVOIR_LEN {
                 break;
             }
@@ -373,8 +377,9 @@ impl Scan<'_> {
     }
 }
 
-/// Asks for the cache line of `bytes[at]`: each header tells where the next one is, so without it a scan waits for memory
-/// once a frame (41 s of 44.1 kHz stereo at 128 kbit/s, out of cache, on an EPYC: 0.17 ms without, 0.09 with it).
+/// Asks for the cache line of `bytes[at]`: each header tells where the next one is, so without it a scan
+/// waits for memory once a frame (41 s of 44.1 kHz stereo at 128 kbit/s, out of cache, on an EPYC: 0.17 ms
+/// without, 0.09 with it).
 fn prefetch(bytes: &[u8], at: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(byte) = bytes.get(at) {
@@ -418,7 +423,8 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
         let is_header = u32::from_le_bytes([e, f, g, h]) & 1 << 29 != 0;
         32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
     } else if bytes.starts_with(b"LYRICSBEGIN") {
-        // Lyrics3 is the last or followed by ID3v1 alone, so its end is looked for where it must be, and nowhere else.
+        // Lyrics3 is the last or followed by ID3v1 alone, so its end is looked for where it must be, and
+        // nowhere else.
         let behind = bytes.len().checked_sub(128).map_or(&[][..], |at| &bytes[at..]);
         let lyrics = &bytes[..bytes.len() - if behind.starts_with(b"TAG") { 128 } else { 0 }];
         let ends = [&b"LYRICS200"[..], b"LYRICSEND"].iter().any(|end| lyrics.ends_with(end));

@@ -133,7 +133,8 @@ impl Page {
 pub(super) struct Pages<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Bytes that may still be summed to find out what is a page: bounds the work that false capture patterns cost.
+    /// Bytes that may still be summed to find out what is a page: bounds the work that false capture patterns
+    /// cost.
     budget: usize,
 }
 

@@ -1,8 +1,8 @@
 //! FLAC in Ogg: the packets, one behind the other, are a native FLAC file.
 //!
-//! The bytes of one logical stream are copied out of the pages once (memory speed), into memory that the worker keeps; the rest
-//! is [`Flac`]'s. The CRC-16 of the
-//! frames covers what a damaged page would damage. A second FLAC stream that is chained behind the first is left out.
+//! The bytes of one logical stream are copied out of the pages once (memory speed), into memory that the
+//! worker keeps; the rest is [`Flac`]'s. The CRC-16 of the frames covers what a damaged page would damage. A
+//! second FLAC stream that is chained behind the first is left out.
 //!
 //! Source: RFC 3533 (Ogg), RFC 9639 section 10.1 (FLAC in Ogg).
 

@@ -1,9 +1,10 @@
-//! Samples that lie in the file as they are: linear PCM, float, A-law, mu-law, and ADPCM in independent blocks.
+//! Samples that lie in the file as they are: linear PCM, float, A-law, mu-law, and ADPCM in independent
+//! blocks.
 //!
-//! Where a sample lies follows from arithmetic, so only the span's bytes are touched: 5 s cost what 5 s of bytes cost to
-//! convert. Scaling: a sample of b bits is divided by 2^(b-1), so that full scale is [-1, 1) and the division is exact;
-//! 32-bit integers round once, to nearest. Containers wider than their valid bits are left-justified (WAVEFORMATEXTENSIBLE)
-//! and count with their full width.
+//! Where a sample lies follows from arithmetic, so only the span's bytes are touched: 5 s cost what 5 s of
+//! bytes cost to convert. Scaling: a sample of b bits is divided by 2^(b-1), so that full scale is [-1, 1)
+//! and the division is exact; 32-bit integers round once, to nearest. Containers wider than their valid bits
+//! are left-justified (WAVEFORMATEXTENSIBLE) and count with their full width.
 //!
 //! Source: Microsoft/IBM multimedia WAVE registration; ITU-T G.711 for A-law and mu-law.
 
@@ -50,7 +51,8 @@ impl Coding {
     }
 }
 
-/// Where a recording's frames (one sample of each channel) lie in its file: byte `data_at + frame_bytes * n` begins frame `n`.
+/// Where a recording's frames (one sample of each channel) lie in its file: byte `data_at + frame_bytes * n`
+/// begins frame `n`.
 ///
 /// Known from the first bytes, it tells a source which bytes a span needs before the rest is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +76,8 @@ pub struct Pcm<'a> {
 }
 
 impl<'a> Pcm<'a> {
-    /// `data` holds `coding` samples of `channels` interleaved channels; a trailing part of a frame is left out.
+    /// `data` holds `coding` samples of `channels` interleaved channels; a trailing part of a frame is left
+    /// out.
     ///
     /// `limit` is the container's own count of samples per channel, if it has one that may only shorten.
     pub(super) fn new(

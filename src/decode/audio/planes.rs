@@ -1,11 +1,12 @@
 //! Decoded samples, channel by channel, in one buffer that is kept from record to record.
 //!
-//! Planar rather than interleaved, because everything behind the decoder (mean over channels, resampling) goes along time.
-//! Source: own.
+//! Planar rather than interleaved, because everything behind the decoder (mean over channels, resampling)
+//! goes along time. Source: own.
 
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// Samples of which a buffer keeps the memory for the next record: 64 MiB. What a single large one took is given back.
+/// Samples of which a buffer keeps the memory for the next record: 64 MiB. What a single large one took is
+/// given back.
 pub(crate) const KEPT_SAMPLES: usize = 16 << 20;
 
 /// Planar float32 samples in [-1, 1]: `channels` planes of `len` samples each.
@@ -22,7 +23,8 @@ impl Planes {
         Self::default()
     }
 
-    /// Makes room for `n_samples` per channel. The samples are unspecified until written; up to 64 MiB are kept for the next.
+    /// Makes room for `n_samples` per channel. The samples are unspecified until written; up to 64 MiB are
+    /// kept for the next.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the system refuses; then there are no samples.
@@ -79,7 +81,8 @@ impl Planes {
     }
 
     /// # Errors
-    /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would be.
+    /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would
+    /// be.
     pub(crate) fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
         // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at

@@ -1,6 +1,7 @@
 //! Which format the bytes are in, by what stands at their start. File names are ignored: collections rename.
 //!
-//! What is recognised but not decoded is named, because "unsupported" alone sends people looking at the wrong end.
+//! What is recognised but not decoded is named, because "unsupported" alone sends people looking at the wrong
+//! end.
 //!
 //! Source: the formats' specifications, as their modules cite them.
 
@@ -159,7 +160,8 @@ fn frames(bytes: &[u8]) -> Option<Format> {
     None
 }
 
-/// Whether frames with the same fixed bits follow each other; at the start, two or the end of the bytes are enough.
+/// Whether frames with the same fixed bits follow each other; at the start, two or the end of the bytes are
+/// enough.
 fn follows(bytes: &[u8], frame: fn(&[u8]) -> Option<(usize, u32)>, is_start: bool) -> bool {
     let (mut at, mut kind) = (0, None);
     for i in 0..4 {

@@ -271,11 +271,12 @@ fn yielded(before: u16, size: u16) -> i64 {
 impl<'a> Vorbis<'a> {
     /// Reads the headers of every link and lists its pages.
     ///
-    /// Reads page headers, the header packets, and the first bytes of the packets of each link's first and last group.
+    /// Reads page headers, the header packets, and the first bytes of the packets of each link's first and
+    /// last group.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers are
-    /// damaged, [`ErrorKind::Empty`] without samples.
+    /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers
+    /// are damaged, [`ErrorKind::Empty`] without samples.
     pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let mut links = kept.shelves::<Shelves>().links.lend();
         let mut pages = kept.shelves::<Shelves>().pages.lend();

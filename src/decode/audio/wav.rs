@@ -1,10 +1,12 @@
-//! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`), Wave64 (GUIDs).
+//! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`), Wave64
+//! (GUIDs).
 //!
-//! The chunks are walked by their sizes until both `fmt ` and `data` are known. A data size of 0xFFFFFFFF, of 0 at the end of
-//! the chunks (a writer that never came back to fill it in), or beyond the end means: the bytes that are there.
+//! The chunks are walked by their sizes until both `fmt ` and `data` are known. A data size of 0xFFFFFFFF, of
+//! 0 at the end of the chunks (a writer that never came back to fill it in), or beyond the end means: the
+//! bytes that are there.
 //!
-//! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R BS.2088 (BW64);
-//! EBU Tech 3306 (RF64); Sony Wave64 specification.
+//! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R
+//! BS.2088 (BW64); EBU Tech 3306 (RF64); Sony Wave64 specification.
 
 use super::{
     Info,
@@ -47,7 +49,8 @@ struct Data<'a> {
 /// Opens RIFF, RIFX, RF64 and BW64.
 ///
 /// # Errors
-/// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without samples.
+/// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without
+/// samples.
 pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
     let endian = if bytes.starts_with(b"RIFX") { Endian::Big } else { Endian::Little };
     let mut at = 12;
@@ -75,7 +78,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
         if fmt.is_some() && data.is_some() {
             break;
         }
-        // Chunks are padded to even sizes. A size past the end ends the walk, because nothing can lie behind it.
+        // Chunks are padded to even sizes. A size past the end ends the walk, because nothing can lie behind
+        // it.
         let next = usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_add(size & 1));
         match next.filter(|&next| next < bytes.len()) {
             Some(next) => at = next,
@@ -110,7 +114,8 @@ fn chunks_follow(bytes: &[u8], mut at: usize, endian: Endian) -> bool {
     at > first && at <= bytes.len() + 1
 }
 
-/// Opens Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header, padded to 8 bytes.
+/// Opens Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header, padded to 8
+/// bytes.
 ///
 /// # Errors
 /// As [`open`].

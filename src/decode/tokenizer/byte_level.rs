@@ -1,7 +1,7 @@
 //! Byte-level byte pair encoding: the text is cut into pieces, the bytes of each piece are merged.
 //!
-//! In goes text; out come ids, those of the library that the file is from. A piece is first looked for among the words that the worker
-//! met before ([`Words`]), then among the tokens, then merged ([`Pairs`]).
+//! In goes text; out come ids, those of the library that the file is from. A piece is first looked for among
+//! the words that the worker met before ([`Words`]), then among the tokens, then merged ([`Pairs`]).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Classes of characters, as the patterns of tokenizers name them: `\p{L}`, `\p{N}`, `\s` and the parts of `\p{L}`.
+//! Classes of characters, as the patterns of tokenizers name them: `\p{L}`, `\p{N}`, `\s` and the parts of
+//! `\p{L}`.
 //!
-//! The tables are those of the `regex` crates, read out once per process: a scanner here and a regular expression there can
-//! never be of different Unicode versions.
+//! The tables are those of the `regex` crates, read out once per process: a scanner here and a regular
+//! expression there can never be of different Unicode versions.
 //!
 //! Source: own (two-stage table).
 

@@ -1,8 +1,9 @@
 //! `tokenizer.json`, as Hugging Face's `tokenizers` writes it.
 //!
-//! Most files describe byte-level byte pair encoding, which is ours ([`ByteLevel`]) and several times quicker. Whatever else a file
-//! asks for (normalizers, Unigram, WordPiece, patterns without a scanner, added tokens that count in ordinary text) is done by the
-//! `tokenizers` crate itself. [`byte_level`] decides by what it knows, and hands back everything that it doesn't.
+//! Most files describe byte-level byte pair encoding, which is ours ([`ByteLevel`]) and several times
+//! quicker. Whatever else a file asks for (normalizers, Unigram, WordPiece, patterns without a scanner, added
+//! tokens that count in ordinary text) is done by the `tokenizers` crate itself. [`byte_level`] decides by
+//! what it knows, and hands back everything that it doesn't.
 //!
 //! Source: the file format as the crate writes it; the byte alphabet is that of GPT-2's `bytes_to_unicode`.
 
@@ -138,7 +139,8 @@ fn pattern(pre_tokenizer: &Value) -> Option<String> {
     }
 }
 
-/// The byte that each character of a byte-level token stands for: printable Latin-1 is itself, the other bytes follow from U+0100 on.
+/// The byte that each character of a byte-level token stands for: printable Latin-1 is itself, the other
+/// bytes follow from U+0100 on.
 fn alphabet() -> HashMap<char, u8> {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let others = (0..=255).filter(|byte| !printable(byte)).zip('\u{100}'..).map(|(byte, char)| (char, byte));

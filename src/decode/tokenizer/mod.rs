@@ -1,7 +1,8 @@
 //! From text to token ids.
 //!
-//! In goes a text; out come the ids that the library its file was written for gives, bit for bit: tiktoken's `encode_ordinary`,
-//! `tokenizers`' `encode` without special tokens. Text that looks like a special token is ordinary text.
+//! In goes a text; out come the ids that the library its file was written for gives, bit for bit: tiktoken's
+//! `encode_ordinary`, `tokenizers`' `encode` without special tokens. Text that looks like a special token is
+//! ordinary text.
 //!
 //! The kind of a file is recognised by its content: Hugging Face's `tokenizer.json` (`hugging_face`), or
 //! tiktoken's rank file (`ranks`). Byte-level byte pair encoding, which is nearly all of them, is done here
@@ -77,8 +78,9 @@ impl Tokenizer {
     /// Reads the file `path`: a `tokenizer.json` or a rank file, told apart by content.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] and [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Format`] if it is neither or is damaged,
-    /// [`ErrorKind::Config`] if a rank file lacks a pattern, if options do not fit the file, or if no token begins documents.
+    /// [`ErrorKind::NotFound`] and [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Format`] if it
+    /// is neither or is damaged, [`ErrorKind::Config`] if a rank file lacks a pattern, if options do not fit
+    /// the file, or if no token begins documents.
     pub fn open(path: &Path, options: &TokenizerOptions) -> Result<Self> {
         let bytes = fs::read(path).map_err(|cause| Error::io(path, "read the tokenizer", cause))?;
         let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -139,7 +141,8 @@ impl Tokenizer {
 
     /// Appends the ids of `text` to `ids`.
     ///
-    /// Whoever encodes many texts on a thread of its own takes an [`Encoder`], whose memory of words stays with it.
+    /// Whoever encodes many texts on a thread of its own takes an [`Encoder`], whose memory of words stays
+    /// with it.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the pattern or the
@@ -152,10 +155,12 @@ impl Tokenizer {
         result
     }
 
-    /// The ids of each text, by up to `n_threads` threads, the caller's among them. Until `stop` is set: then the rest is left out.
+    /// The ids of each text, by up to `n_threads` threads, the caller's among them. Until `stop` is set: then
+    /// the rest is left out.
     ///
     /// # Errors
-    /// As [`Self::encode_ordinary`], of the first text that cannot be encoded, with its index as the place's row.
+    /// As [`Self::encode_ordinary`], of the first text that cannot be encoded, with its index as the place's
+    /// row.
     pub fn encode_batch<T: AsRef<str> + Sync>(
         &self,
         texts: &[T],
@@ -185,7 +190,8 @@ impl Tokenizer {
         &self.0.name
     }
 
-    /// A hash of vocabulary, merges, pattern, special tokens and `bos_id`: tokenizers that differ in any of them have another.
+    /// A hash of vocabulary, merges, pattern, special tokens and `bos_id`: tokenizers that differ in any of
+    /// them have another.
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }

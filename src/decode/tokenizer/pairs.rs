@@ -1,12 +1,14 @@
 //! Byte pair encoding of one piece: neighbours are merged, the lowest rank first, the leftmost of equals.
 //!
-//! In goes a piece of text as bytes; out come ids. What may be merged is a table from pairs of ids to rank and id of the merged
-//! token, which serves both worlds: a Hugging Face file lists the pairs, a rank file means every pair whose bytes together are a token.
+//! In goes a piece of text as bytes; out come ids. What may be merged is a table from pairs of ids to rank
+//! and id of the merged token, which serves both worlds: a Hugging Face file lists the pairs, a rank file
+//! means every pair whose bytes together are a token.
 //!
-//! A short piece is searched for its lowest rank again after each merge: quadratic, and the quickest up to some dozens of bytes. A
-//! longer one takes a heap, so that a megabyte without a space costs n log n.
+//! A short piece is searched for its lowest rank again after each merge: quadratic, and the quickest up to
+//! some dozens of bytes. A longer one takes a heap, so that a megabyte without a space costs n log n.
 //!
-//! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016), algorithm 1.
+//! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
+//! algorithm 1.
 
 use std::{cmp::Reverse, collections::BinaryHeap, mem};
 

@@ -1,6 +1,7 @@
 //! Rank files, as tiktoken reads them: a line per token, its bytes in base64 and its rank.
 //!
-//! The file holds neither pattern nor special tokens. Those of the published encodings are known by the file's name.
+//! The file holds neither pattern nor special tokens. Those of the published encodings are known by the
+//! file's name.
 
 use std::collections::{BTreeMap, HashMap};
 

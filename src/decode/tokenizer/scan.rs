@@ -1,10 +1,11 @@
 //! Scanners: where the pieces of a text end, for the patterns that nearly every byte-level tokenizer uses.
 //!
-//! A tokenizer first cuts its text by a regular expression, and a general matcher is the larger part of its time. The patterns in use
-//! are few, so each has a scanner that looks at a piece once, from left to right. Pieces tile the text: a scanner tells where the piece
-//! that begins at `at` ends.
+//! A tokenizer first cuts its text by a regular expression, and a general matcher is the larger part of its
+//! time. The patterns in use are few, so each has a scanner that looks at a piece once, from left to right.
+//! Pieces tile the text: a scanner tells where the piece that begins at `at` ends.
 //!
-//! Every scanner agrees with its pattern as a regular expression on every text; tests compare them on random text of many scripts.
+//! Every scanner agrees with its pattern as a regular expression on every text; tests compare them on random
+//! text of many scripts.
 //!
 //! Source: the patterns as published with the vocabularies; each is quoted at its scanner.
 
@@ -20,9 +21,11 @@ pub trait Scanner {
 #[derive(Clone, Copy)]
 pub struct Gpt2(&'static Classes);
 
-/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,DIGITS}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
+/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,DIGITS}|
+/// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
 ///
-/// `WHOLE`: white space at the end of the text is one piece, whatever it consists of (`\s++$` before the last three).
+/// `WHOLE`: white space at the end of the text is one piece, whatever it consists of (`\s++$` before the last
+/// three).
 #[derive(Clone, Copy)]
 pub struct Cl100k<const DIGITS: usize, const WHOLE: bool>(&'static Classes);
 

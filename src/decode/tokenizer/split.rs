@@ -1,6 +1,8 @@
-//! Which scanner cuts for a pattern; a pattern that none knows is matched as the regular expression that it is.
+//! Which scanner cuts for a pattern; a pattern that none knows is matched as the regular expression that it
+//! is.
 //!
-//! Source of the patterns: published with the vocabularies of GPT-2, GPT-4, GPT-4o, Llama 3, Qwen 2 and nanochat, in the spellings in use.
+//! Source of the patterns: published with the vocabularies of GPT-2, GPT-4, GPT-4o, Llama 3, Qwen 2 and
+//! nanochat, in the spellings in use.
 
 use fancy_regex::Regex;
 

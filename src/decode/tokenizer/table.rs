@@ -1,7 +1,8 @@
 //! Two hash tables that are built once and asked millions of times a second.
 //!
-//! Open addressing, at most half full, keys beside their values. Why not `HashMap`: keys here are one or two machine words and are never
-//! hostile in number (a file of n entries has n of them), so a multiplication is hash enough.
+//! Open addressing, at most half full, keys beside their values. Why not `HashMap`: keys here are one or two
+//! machine words and are never hostile in number (a file of n entries has n of them), so a multiplication is
+//! hash enough.
 
 use std::collections::HashMap;
 
@@ -40,7 +41,8 @@ pub fn hash(word: Word) -> u64 {
     (low ^ (low >> 32) ^ high.wrapping_mul(SPREAD)).wrapping_mul(SPREAD)
 }
 
-/// A power of two of slots for `n` entries, at most half of which are taken, as the shift that leaves an index of a hash.
+/// A power of two of slots for `n` entries, at most half of which are taken, as the shift that leaves an
+/// index of a hash.
 fn shift(n: usize) -> u32 {
     63 - (n.max(1) as u64).next_power_of_two().trailing_zeros()
 }

@@ -1,7 +1,7 @@
 //! A worker's memory of words: which ids a piece became, so that a word of everyday use costs one look-up.
 //!
-//! A fixed number of slots, each with one word of at most 15 bytes and its ids; a word takes the place of whichever was there. What it
-//! keeps changes no id. Bounded by construction: [`SLOTS`] entries of 32 bytes.
+//! A fixed number of slots, each with one word of at most 15 bytes and its ids; a word takes the place of
+//! whichever was there. What it keeps changes no id. Bounded by construction: [`SLOTS`] entries of 32 bytes.
 //!
 //! Source: own (direct-mapped cache).
 

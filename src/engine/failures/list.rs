@@ -1,8 +1,9 @@
 //! The failed records: each is reported once, listed once, and those lost to the system are kept for the
 //! state.
 //!
-//! In go the failures that belong to batches which were handed out, in the order of positions; out come the list behind
-//! `errors()` and the account in a state. Memory is bounded: [`LISTED`] records are listed, all are counted.
+//! In go the failures that belong to batches which were handed out, in the order of positions; out come the
+//! list behind `errors()` and the account in a state. Memory is bounded: [`LISTED`] records are listed, all
+//! are counted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

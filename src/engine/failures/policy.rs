@@ -1,8 +1,10 @@
-//! What becomes of records that cannot be had: which ones are left out, how many may be, and which are not even asked for.
+//! What becomes of records that cannot be had: which ones are left out, how many may be, and which are not
+//! even asked for.
 //!
-//! In go the outcomes of a rank's draws, in the order of its positions; out comes whether the run goes on. Everything is decided on
-//! one thread and in that order, so that a loader which ends with an error ends at the same batch in every run, whatever the
-//! number of workers. A record that is left out moves no position: its place stays empty, or a substitute takes it.
+//! In go the outcomes of a rank's draws, in the order of its positions; out comes whether the run goes on.
+//! Everything is decided on one thread and in that order, so that a loader which ends with an error ends at
+//! the same batch in every run, whatever the number of workers. A record that is left out moves no position:
+//! its place stays empty, or a substitute takes it.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -84,7 +86,8 @@ impl Policy {
 pub(crate) struct Tally {
     most: Option<u64>,
     most_consecutive: Option<u64>,
-    /// The different records that failed; empty if their number does not matter, else at most one more than may fail.
+    /// The different records that failed; empty if their number does not matter, else at most one more than
+    /// may fail.
     rows: HashSet<u64>,
     consecutive: u64,
     advice: &'static str,

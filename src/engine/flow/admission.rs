@@ -1,10 +1,11 @@
 //! Which ticket the reader fetches next: demand first, then reading order, never beyond the credit.
 //!
-//! Draws are known in advance, so the first batch needs its own records and not a full window. After a start a share of the
-//! admissions goes to the next missing tickets in draw order, the rest to reading order; the share falls as the window fills.
-//! A ticket is admitted while it is less than `credit` ahead of the draws, which bounds what is in flight. If the ticket in
-//! reading order is beyond the credit, the consumer's next missing ticket is not: it is at most `draws + W - 1`. So the reader
-//! always reaches what the consumer waits for, and no schedule can deadlock: `docs/design.md` has the whole argument.
+//! Draws are known in advance, so the first batch needs its own records and not a full window. After a start
+//! a share of the admissions goes to the next missing tickets in draw order, the rest to reading order; the
+//! share falls as the window fills. A ticket is admitted while it is less than `credit` ahead of the draws,
+//! which bounds what is in flight. If the ticket in reading order is beyond the credit, the consumer's next
+//! missing ticket is not: it is at most `draws + W - 1`. So the reader always reaches what the consumer waits
+//! for, and no schedule can deadlock: `docs/design.md` has the whole argument.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
@@ -25,7 +26,8 @@ pub enum Next {
 
 /// What one ticket out of turn is owed as many of as the share says: 15 divides by 1, 3 and 15.
 const DEMAND: u64 = 15;
-/// A run goes on over so many tickets that were admitted out of turn: reading them again costs less than another read.
+/// A run goes on over so many tickets that were admitted out of turn: reading them again costs less than
+/// another read.
 const GAP: u64 = 3;
 
 /// The readers' account of one stream.
@@ -54,8 +56,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `window` stands where the consumer's stands. `credit` is at least its size; the next `look_ahead` draws count as demanded,
-    /// the first third of them before all else.
+    /// `window` stands where the consumer's stands. `credit` is at least its size; the next `look_ahead`
+    /// draws count as demanded, the first third of them before all else.
     pub fn new(window: Window, end: Option<u64>, credit: u64, look_ahead: usize, demand_first: bool) -> Self {
         let first = (window.size() + window.draws()).min(end.unwrap_or(u64::MAX));
         let look_ahead = look_ahead.max(1);
@@ -76,8 +78,9 @@ impl Admission {
         }
     }
 
-    /// Chooses what to fetch, given that `draws` draws were made, and counts it as admitted. A run, whose tickets go to `tickets`,
-    /// is as long as `best` says for its first ticket; with no `best` no run may begin now.
+    /// Chooses what to fetch, given that `draws` draws were made, and counts it as admitted. A run, whose
+    /// tickets go to `tickets`, is as long as `best` says for its first ticket; with no `best` no run may
+    /// begin now.
     pub fn next(
         &mut self,
         draws: u64,

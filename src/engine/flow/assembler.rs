@@ -1,7 +1,8 @@
 //! The consumer's side of a run: draws become rows of a batch.
 //!
-//! A batch under way lives here and not in the caller, so a call that is interrupted leaves it where it is and the next call
-//! goes on. Bad records are reported with the batch that they belong to, in position order, whenever they were found.
+//! A batch under way lives here and not in the caller, so a call that is interrupted leaves it where it is
+//! and the next call goes on. Bad records are reported with the batch that they belong to, in position order,
+//! whenever they were found.
 
 use std::{
     sync::Arc,
@@ -367,7 +368,8 @@ impl<C: Collate> Assembler<C> {
                         }
                     }
                 }
-                // The threads hold the sender until they end, which they do without being asked only by a failure.
+                // The threads hold the sender until they end, which they do without being asked only by a
+                // failure.
                 Err(RecvTimeoutError::Disconnected) => return Err(self.shared.ended()),
                 Err(RecvTimeoutError::Timeout) if self.shared.is_stopped() => return Err(self.stopped()),
                 Err(RecvTimeoutError::Timeout) => return Ok(false),

@@ -2,14 +2,14 @@
 //! parking for threads that find it full.
 //!
 //! A small record takes its bytes when it is sent. A large one requests them before it is read
-//! ([`crate::engine::flow::permits`]), and they are released when the last holder drops them. One record of any size is
-//! admitted if no bytes are on their way to the workers. Bytes held by threads that wait for their turn, and
-//! bytes that a reader keeps for later rows, are *parked*: they are counted, but no request waits for them,
-//! since they are released only after the current requests are granted. Requests are granted in order, so
-//! that small records do not starve a large one.
+//! ([`crate::engine::flow::permits`]), and they are released when the last holder drops them. One record of
+//! any size is admitted if no bytes are on their way to the workers. Bytes held by threads that wait for
+//! their turn, and bytes that a reader keeps for later rows, are *parked*: they are counted, but no request
+//! waits for them, since they are released only after the current requests are granted. Requests are granted
+//! in order, so that small records do not starve a large one.
 //!
-//! A thread that finds the channel full rests until half of it was emptied, and not until there is room for one: it is woken once
-//! for many records, where waking costs more than handing over.
+//! A thread that finds the channel full rests until half of it was emptied, and not until there is room for
+//! one: it is woken once for many records, where waking costs more than handing over.
 
 use std::sync::{
     Arc, PoisonError,

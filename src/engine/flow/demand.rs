@@ -1,8 +1,9 @@
 //! What the consumer tells the I/O threads: how far it is in each stream, and which records it needs beside.
 //!
-//! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block for one thread. Runs
-//! are numbered, and while the window fills the single tickets are as well, so that what several threads read goes on in that
-//! order ([`crate::engine::flow::sequencer`]). How many runs may be under way grows from a few to the most while reads come late.
+//! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block
+//! for one thread. Runs are numbered, and while the window fills the single tickets are as well, so that what
+//! several threads read goes on in that order ([`crate::engine::flow::sequencer`]). How many runs may be
+//! under way grows from a few to the most while reads come late.
 
 use std::{
     collections::VecDeque,
@@ -40,7 +41,8 @@ pub enum Aside {
         nth: usize,
         /// The row over the files as given.
         row: u64,
-        /// How many rows from it on are worth reading together: those up to the next that was held, if it is near.
+        /// How many rows from it on are worth reading together: those up to the next that was held, if it is
+        /// near.
         run: u64,
     },
 }
@@ -101,8 +103,9 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// An account of a consumer that has made so many draws of each stream, with the admission that stands there, and wants `asides`
-    /// first. At most `allowed_runs` are under way at a time, while reads come late up to `most_runs`.
+    /// An account of a consumer that has made so many draws of each stream, with the admission that stands
+    /// there, and wants `asides` first. At most `allowed_runs` are under way at a time, while reads come late
+    /// up to `most_runs`.
     pub fn new(
         streams: impl IntoIterator<Item = (u64, Admission)>,
         asides: VecDeque<Aside>,
@@ -156,10 +159,11 @@ impl Demand {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do, and adds the time to `waited`; `None` when stopped, or when nothing can be asked for any more.
+    /// Waits for something to do, and adds the time to `waited`; `None` when stopped, or when nothing can be
+    /// asked for any more.
     ///
-    /// `tickets` has those of the thread's last run, which is over, and gets those of its next one; `best` says how many tickets
-    /// of a stream from one on make a good run.
+    /// `tickets` has those of the thread's last run, which is over, and gets those of its next one; `best`
+    /// says how many tickets of a stream from one on make a good run.
     pub(crate) fn errand(
         &self,
         tickets: &mut Vec<u64>,
@@ -225,7 +229,8 @@ enum Idle {
 }
 
 impl Wants {
-    /// What lies beside the tickets first: the consumer waits for it. Then the streams in turn; one without credit is passed over.
+    /// What lies beside the tickets first: the consumer waits for it. Then the streams in turn; one without
+    /// credit is passed over.
     fn next(
         &mut self,
         tickets: &mut Vec<u64>,

@@ -1,4 +1,5 @@
-//! An I/O thread: does the errands of [`Demand`](crate::engine::flow::demand::Demand), and sends records to the workers.
+//! An I/O thread: does the errands of [`Demand`](crate::engine::flow::demand::Demand), and sends records to
+//! the workers.
 
 use std::sync::Arc;
 
@@ -169,8 +170,8 @@ impl<S: Source, K: Task> Reader<S, K> {
         Fetched { slot, row, seed, epoch, outcome, grants }
     }
 
-    /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its turn; false if the pass was
-    /// stopped.
+    /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its
+    /// turn; false if the pass was stopped.
     fn fetch_run(&mut self, stream: usize, number: u64, tickets: &[u64], hand: &mut Vec<Fetched>) -> bool {
         let mut has_turn = !self.in_turn;
         let mut in_hand = 0;

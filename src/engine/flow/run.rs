@@ -1,7 +1,8 @@
-//! One run: the I/O threads, the channel, the workers and the shuffle buffers between them, from start to stop.
+//! One run: the I/O threads, the channel, the workers and the shuffle buffers between them, from start to
+//! stop.
 //!
-//! Workers block on nothing but their input, and an I/O thread blocks only on credit, channel and bytes, all of which end with
-//! [`Shared::stop`].
+//! Workers block on nothing but their input, and an I/O thread blocks only on credit, channel and bytes, all
+//! of which end with [`Shared::stop`].
 
 use std::{
     collections::VecDeque,
@@ -51,7 +52,8 @@ pub(crate) struct Ends<E> {
 }
 
 impl<E: Send + 'static> Run<E> {
-    /// Starts the threads of a pass, after so many draws of each stream; `held` is asked for beside the tickets.
+    /// Starts the threads of a pass, after so many draws of each stream; `held` is asked for beside the
+    /// tickets.
     pub(crate) fn start<S: Source, K: Task>(
         plan: &Plan,
         schedule: &Schedule,
@@ -183,7 +185,8 @@ impl<E> Run<E> {
 
 impl<E> Drop for Run<E> {
     fn drop(&mut self) {
-        // After a fork the threads are in the parent, and a lock that one of them held stays locked in the child.
+        // After a fork the threads are in the parent, and a lock that one of them held stays locked in the
+        // child.
         if self.threads.is_ours() {
             self.shared.stop();
         }

@@ -1,8 +1,9 @@
 //! What several threads read goes on in the order in which it was asked for: each errand waits for its turn.
 //!
-//! So workers meet records as if one thread had read them: those that the consumer needs first come first, even if the system halts
-//! the thread that has one while others could fill the channel, and slices of one block lie side by side there. A thread has
-//! its turn for as long as it sends; if its read stalls, the others wait with what they have.
+//! So workers meet records as if one thread had read them: those that the consumer needs first come first,
+//! even if the system halts the thread that has one while others could fill the channel, and slices of one
+//! block lie side by side there. A thread has its turn for as long as it sends; if its read stalls, the
+//! others wait with what they have.
 
 use std::sync::PoisonError;
 

@@ -1,7 +1,7 @@
 //! What the threads of a run share, and the duty to answer for every admitted record.
 //!
-//! Every admitted ticket is answered exactly once ([`Answer`] answers for a thread that panics). All waits end
-//! with [`Shared::stop`].
+//! Every admitted ticket is answered exactly once ([`Answer`] answers for a thread that panics). All waits
+//! end with [`Shared::stop`].
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -150,8 +150,8 @@ pub(crate) enum Slot {
 /// The outcome of what was asked for beside the tickets.
 pub(crate) type FromAside<E> = (Aside, Result<E>);
 
-/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if it gets lost. A thread that unwinds
-/// ends the run instead ([`guard`]).
+/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if it gets
+/// lost. A thread that unwinds ends the run instead ([`guard`]).
 pub(crate) struct Answer<E> {
     pub(crate) slot: Option<Slot>,
     pub(crate) shared: Arc<Shared<E>>,

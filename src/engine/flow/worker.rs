@@ -21,7 +21,8 @@ use crate::{engine::threads::inject::Injected, record::Record};
 /// Where a worker gets its records.
 pub(crate) struct Input<E> {
     pub(crate) records: Receiver<Admitted<E>>,
-    /// Disconnected when the run is stopped: a reader in a call that does not return keeps the other one open.
+    /// Disconnected when the run is stopped: a reader in a call that does not return keeps the other one
+    /// open.
     pub(crate) stopped: Receiver<()>,
 }
 
@@ -66,7 +67,8 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
         }
     }
 
-    /// Works as long as the worker is called, with a stage of its own; false when there is nothing more to do.
+    /// Works as long as the worker is called, with a stage of its own; false when there is nothing more to
+    /// do.
     fn take_turn(&self, watch: &mut Stopwatch) -> bool {
         let Self { shared, task, input, .. } = self;
         let mut stage = task.maker();

@@ -1,9 +1,10 @@
 //! What each thread of a run is doing now, and since when.
 //!
-//! A thread has an [`Activity`] of its own, and writes there with relaxed stores when a wait begins, when it ends, and with
-//! each item. The clock readings are those of its [`Stopwatch`](crate::engine::observe::meter::Stopwatch). Any other thread may
-//! read all of them at any time ([`Activities::look`]). The parts of an activity are read one by one, so they may be an item
-//! apart while the thread moves; those of a thread that hangs agree.
+//! A thread has an [`Activity`] of its own, and writes there with relaxed stores when a wait begins, when it
+//! ends, and with each item. The clock readings are those of its
+//! [`Stopwatch`](crate::engine::observe::meter::Stopwatch). Any other thread may read all of them at any time
+//! ([`Activities::look`]). The parts of an activity are read one by one, so they may be an item apart while
+//! the thread moves; those of a thread that hangs agree.
 
 use std::{
     cell::RefCell,
@@ -270,7 +271,8 @@ pub struct ThreadState {
     pub doing: &'static str,
     /// For how long.
     pub since: Duration,
-    /// The row, of the collator and the consumer the batch, that it does this for. Where the collator waits for an example: its row.
+    /// The row, of the collator and the consumer the batch, that it does this for. Where the collator waits
+    /// for an example: its row.
     pub item: Option<u64>,
     /// The number of an I/O thread's errand, if numbered; the stream of the collator.
     pub detail: Option<u64>,

@@ -8,8 +8,8 @@
 //! While a [`Trace`] is recorded the same clock readings delimit its spans; otherwise that costs a relaxed
 //! load each.
 //!
-//! The histogram is log-scale: four buckets to the octave from 1 ns to 2^40 ns (18 minutes), so a percentile is within 12 % of
-//! the true one. 1.3 KB, no allocation, no lock.
+//! The histogram is log-scale: four buckets to the octave from 1 ns to 2^40 ns (18 minutes), so a percentile
+//! is within 12 % of the true one. 1.3 KB, no allocation, no lock.
 
 use std::{
     sync::{
@@ -281,7 +281,8 @@ impl Stopwatch {
         self.mark = begin + time;
     }
 
-    /// Ends the item of that number: what was no wait since the last one was work on it. Returns the time it is.
+    /// Ends the item of that number: what was no wait since the last one was work on it. Returns the time it
+    /// is.
     pub(crate) fn item(&mut self, meter: &Meter, number: u64) -> Instant {
         let now = Instant::now();
         meter.add(now.duration_since(self.lap).saturating_sub(self.waited));
@@ -306,8 +307,8 @@ impl Stopwatch {
     }
 }
 
-/// Meters examples that cost nothing, each as often as one of a real loader may be: two items, and a wait at each of three places.
-/// For benches: what metering costs.
+/// Meters examples that cost nothing, each as often as one of a real loader may be: two items, and a wait at
+/// each of three places. For benches: what metering costs.
 #[doc(hidden)]
 pub fn meter_examples(examples: u64) -> Duration {
     let (meter, total, trace) = (Meter::new("work"), Total::new("wait"), Arc::default());

@@ -7,7 +7,8 @@ pub struct Queues {
     pub records: usize,
     /// Their bytes, and those of large records from before they are read until they are processed.
     pub record_bytes: usize,
-    /// Bytes of memory that is read into, or holds what was read: for these records, those in the workers, and what was read ahead.
+    /// Bytes of memory that is read into, or holds what was read: for these records, those in the workers,
+    /// and what was read ahead.
     pub read_bytes: usize,
     /// Outcomes in the shuffle buffers.
     pub examples: usize,

@@ -1,9 +1,9 @@
 //! Who waits for whom, in words: from a call for a batch to the thread that does not move.
 //!
-//! A pure function of what the threads were doing ([`Snapshot`]). The consumer waits for the collator, and the collator for the
-//! row of its next draw. The thread that has this row is at work on it, or waits itself; if no thread has it, it lies in the
-//! channel or was not read. Each step is a link of the chain ([`Stall::links`]); the last link names the thread that the others
-//! wait for.
+//! A pure function of what the threads were doing ([`Snapshot`]). The consumer waits for the collator, and
+//! the collator for the row of its next draw. The thread that has this row is at work on it, or waits itself;
+//! if no thread has it, it lies in the channel or was not read. Each step is a link of the chain
+//! ([`Stall::links`]); the last link names the thread that the others wait for.
 
 use std::time::Duration;
 

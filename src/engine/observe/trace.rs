@@ -1,4 +1,5 @@
-//! What each thread of a loader did for some seconds, as a file that <https://ui.perfetto.dev> and `chrome://tracing` show.
+//! What each thread of a loader did for some seconds, as a file that <https://ui.perfetto.dev> and
+//! `chrome://tracing` show.
 //!
 //! The stopwatches of the threads report each piece of work and each wait when it ends ([`Trace::span`]); a
 //! relaxed load tells them whether a trace is being recorded. Spans are kept in memory, up to [`MOST`]
@@ -102,8 +103,8 @@ impl Trace {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// A piece of work or a wait that has ended; what lay before the start or behind the end is cut off, and what is shorter than the
-    /// clock left out.
+    /// A piece of work or a wait that has ended; what lay before the start or behind the end is cut off, and
+    /// what is shorter than the clock left out.
     pub(crate) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
         if let Some(recording) = &mut *self.lock() {
             let (begin, end) = (recording.nanoseconds(time.start), recording.nanoseconds(time.end));

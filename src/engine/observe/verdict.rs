@@ -1,7 +1,8 @@
 //! What the figures of a loader say: who waits for whom, and which parameter would change it.
 //!
-//! A pure function. If the loop seldom waits, the loop is the limit. Otherwise it is the stage whose threads work the largest
-//! part of the time; if none of them works much, what holds them back is how far they may be ahead.
+//! A pure function. If the loop seldom waits, the loop is the limit. Otherwise it is the stage whose threads
+//! work the largest part of the time; if none of them works much, what holds them back is how far they may be
+//! ahead.
 
 use std::ops::Sub;
 
@@ -174,7 +175,8 @@ mod tests {
     const SETTING: Setting =
         Setting { n_readers: 1, most_readers: 1, n_workers: 4, most_workers: 4, is_auto: false, cores: 16 };
 
-    /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for `starved` of it.
+    /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for
+    /// `starved` of it.
     fn figures(read: f64, decode: f64, collate: f64, starved: f64) -> Figures {
         let spent = |busy_s: f64, of_s: f64| Spent { items: 100, busy_s, blocked_s: of_s - busy_s };
         Figures {

@@ -1,9 +1,9 @@
 //! How many workers are at work, and how many batches lie ahead where the user left that to the loader.
 //!
-//! Only the collator decides ([`Autoscaler::decide`]), between batches and while it waits for examples; there is no
-//! separate thread. Decisions depend on the meters: how long the loop was starved, how long batches piled up,
-//! how much the workers worked. Numbers change in small steps and for different reasons in either direction,
-//! so that they settle:
+//! Only the collator decides ([`Autoscaler::decide`]), between batches and while it waits for examples; there
+//! is no separate thread. Decisions depend on the meters: how long the loop was starved, how long batches
+//! piled up, how much the workers worked. Numbers change in small steps and for different reasons in either
+//! direction, so that they settle:
 //!
 //! - *More workers*, by half of what there are, after [`QUICK`] in which the loop was starved and the workers
 //!   worked at least [`WORKED`] of the time, while records waited for a worker and the process left a part of
@@ -132,7 +132,8 @@ impl Autoscaler {
         has_choice && at.duration_since(self.quick.0) >= QUICK
     }
 
-    /// The numbers from now on, given the sums so far and the number of records that wait for a worker; `None` if they stay.
+    /// The numbers from now on, given the sums so far and the number of records that wait for a worker;
+    /// `None` if they stay.
     pub(crate) fn decide(&mut self, at: Instant, sums: Sums, waiting: usize) -> Option<Numbers> {
         let before = self.now;
         let (elapsed, spent) = since(&self.quick, at, sums);
@@ -196,9 +197,9 @@ mod tests {
     const AUTO: Auto = Auto { workers: true, prefetch: true };
     const MOST: Numbers = Numbers { workers: 8, prefetch: 8 };
 
-    /// A loader whose workers make `rate` batches a second each on `cores` cores, of which reading allows `io` at most, before a
-    /// loop that wants `wanted` a second; `jitter`: the share of the time in which batches pile up all the same; `cpu`: the share of
-    /// their work for which workers need a core.
+    /// A loader whose workers make `rate` batches a second each on `cores` cores, of which reading allows
+    /// `io` at most, before a loop that wants `wanted` a second; `jitter`: the share of the time in which
+    /// batches pile up all the same; `cpu`: the share of their work for which workers need a core.
     #[derive(Clone, Copy)]
     struct Loader {
         rate: f64,

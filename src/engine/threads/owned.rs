@@ -1,8 +1,9 @@
 //! The threads of one run: named, started in a known floating-point mode, ended together.
 //!
-//! A thread ends when its input disconnects or the run is stopped; nobody polls. [`Threads::join`] waits a bounded time and
-//! then lets go of a thread that is still in a call, of the system or a long one of the decoder: it ends with the call, and
-//! touches nothing of ours afterwards but what it holds a share of. Several sets share one deadline ([`Retired`]).
+//! A thread ends when its input disconnects or the run is stopped; nobody polls. [`Threads::join`] waits a
+//! bounded time and then lets go of a thread that is still in a call, of the system or a long one of the
+//! decoder: it ends with the call, and touches nothing of ours afterwards but what it holds a share of.
+//! Several sets share one deadline ([`Retired`]).
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},

@@ -1,8 +1,8 @@
 //! The workers of a run: some are at work, the others rest until they are called.
 //!
-//! All threads are started with the run, so that the system's refusal is told at its start and nobody starts one later. A worker
-//! at rest waits for nothing but its call or the end, and holds no record: it looks whether it is called before it takes one. The
-//! first worker never rests, so records always move.
+//! All threads are started with the run, so that the system's refusal is told at its start and nobody starts
+//! one later. A worker at rest waits for nothing but its call or the end, and holds no record: it looks
+//! whether it is called before it takes one. The first worker never rests, so records always move.
 
 use std::sync::PoisonError;
 

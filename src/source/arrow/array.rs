@@ -3,7 +3,8 @@
 //! An [`Array`] owns its buffers and, for a dictionary, the parts of it that its indices pointed into so far.
 //! A value is an integer, or the place of its bytes; nulls are `None`.
 //!
-//! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views, dictionaries.
+//! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views,
+//! dictionaries.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -135,7 +136,8 @@ impl Array {
         })
     }
 
-    /// A view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer and an offset.
+    /// A view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer and an
+    /// offset.
     fn view(&mut self, shard: &OpenShard, row: u64) -> Result<Part> {
         let view: [u8; 16] = self.buffer(1)?.get(shard, place(row, 16)?)?;
         let word = |at: usize| i32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]);

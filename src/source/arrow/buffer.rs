@@ -1,10 +1,12 @@
 //! One buffer of a batch: a range of the shard, read by windows, or bytes in memory, decompressed.
 //!
-//! Offsets, validity and labels are read in windows of 64 KiB, which all readers share (`shard`), so that rows in order cost one
-//! read in some ten thousand, and a row at random a small read the first time. The data behind the offsets is not read here:
-//! [`Buffer::part`] says where it lies. A compressed buffer is decompressed as a whole at first use.
+//! Offsets, validity and labels are read in windows of 64 KiB, which all readers share (`shard`), so that
+//! rows in order cost one read in some ten thousand, and a row at random a small read the first time. The
+//! data behind the offsets is not read here: [`Buffer::part`] says where it lies. A compressed buffer is
+//! decompressed as a whole at first use.
 //!
-//! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not compressed).
+//! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not
+//! compressed).
 
 use std::{
     io::{self, Read},
@@ -197,7 +199,8 @@ pub(crate) fn decompress(
         -1 => return Ok(Bytes::from(compressed).slice(8..)),
         n => u64::try_from(n).map_err(|_| corrupt(format!("a compressed buffer claims a length of {n}")))?,
     };
-    // A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of them, and compressed less.
+    // A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of
+    // them, and compressed less.
     let allowed = max_record_bytes.max(span.len.saturating_mul(USUAL_RATIO));
     if expected > allowed {
         let message = format!(
@@ -205,8 +208,8 @@ pub(crate) fn decompress(
         );
         return Err(Error::new(ErrorKind::TooLarge, message).at_byte(span.at));
     }
-    // The output grows as the decoder yields it: the claimed length bounds it and allocates nothing. One byte more than claimed
-    // is asked for, to notice a lie.
+    // The output grows as the decoder yields it: the claimed length bounds it and allocates nothing. One byte
+    // more than claimed is asked for, to notice a lie.
     let mut out = Vec::new();
     let limit = expected.saturating_add(1);
     let failed = |error: io::Error| {

@@ -1,11 +1,14 @@
-//! The index of a shard: its batches, dictionaries and the places of the wanted arrays, from message headers alone.
+//! The index of a shard: its batches, dictionaries and the places of the wanted arrays, from message headers
+//! alone.
 //!
-//! A stream is walked header by header; a file's footer names its blocks, and where the footer is unusable the file is walked
-//! like the stream that it contains. Whatever a header claims is checked against its body's length before it is believed. A body
-//! may reach past the end of the file: its rows count, and reading them says that they are cut off. At anything that is not
-//! a message the shard ends, with the damage noted.
+//! A stream is walked header by header; a file's footer names its blocks, and where the footer is unusable
+//! the file is walked like the stream that it contains. Whatever a header claims is checked against its
+//! body's length before it is believed. A body may reach past the end of the file: its rows count, and
+//! reading them says that they are cut off. At anything that is not a message the shard ends, with the damage
+//! noted.
 //!
-//! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic buffers".
+//! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic
+//! buffers".
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,8 +65,9 @@ impl Index {
     /// Indexes a shard.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit, [`ErrorKind::Closed`] if
-    /// `stop` was set, and what the system says. Damage is not an error but a part of the index.
+    /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit,
+    /// [`ErrorKind::Closed`] if `stop` was set, and what the system says. Damage is not an error but a part
+    /// of the index.
     pub(crate) fn build(
         file: &StoredFile,
         options: &ArrowOptions,

@@ -1,7 +1,8 @@
 //! Encapsulated messages: the framing that every Arrow stream and file consists of.
 //!
-//! A message is a continuation marker, the length of the metadata, the metadata (a flatbuffer) and a body. Streams written
-//! before Arrow 0.15 lack the marker. Only the framing and the metadata are read here; the body is stepped over.
+//! A message is a continuation marker, the length of the metadata, the metadata (a flatbuffer) and a body.
+//! Streams written before Arrow 0.15 lack the marker. Only the framing and the metadata are read here; the
+//! body is stepped over.
 //!
 //! Source: Arrow columnar format, "Encapsulated message format". Deviation: none.
 
@@ -14,7 +15,8 @@ pub(crate) use crate::magic::ARROW as MAGIC;
 /// What a message starts with since Arrow 0.15.
 pub(crate) use crate::magic::ARROW_MESSAGE as CONTINUATION;
 
-/// Metadata beyond this is taken for garbage. The largest seen is the schema of 10 000 class names: half a megabyte.
+/// Metadata beyond this is taken for garbage. The largest seen is the schema of 10 000 class names: half a
+/// megabyte.
 const METADATA_LIMIT: u64 = 64 << 20;
 
 /// How the body of a batch is compressed, buffer by buffer.

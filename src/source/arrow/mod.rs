@@ -1,7 +1,7 @@
 //! Arrow IPC streams and files, as Hugging Face `datasets` writes them.
 //!
-//! In go paths and the names of columns, out come records by row number. Opening reads the headers of the messages and nothing
-//! else; reading a row reads its bytes and nothing else, unless its batch is compressed.
+//! In go paths and the names of columns, out come records by row number. Opening reads the headers of the
+//! messages and nothing else; reading a row reads its bytes and nothing else, unless its batch is compressed.
 //!
 //! ```text
 //! message ──▶ schema ──▶ index ◀── walk   headers: what lies where
@@ -9,12 +9,12 @@
 //!           buffer ──▶ array ──▶ reader   values of a batch, with their dictionaries; rows, in blocks
 //! ```
 //!
-//! Why not `arrow-ipc`'s readers: they load a batch whole (a gigabyte, where a batch holds 1000 recordings), allocate what a
-//! header claims, and give up on a shard that is cut off. Its verified flatbuffers are used for all metadata, and its readers
-//! are the oracle in the tests.
+//! Why not `arrow-ipc`'s readers: they load a batch whole (a gigabyte, where a batch holds 1000 recordings),
+//! allocate what a header claims, and give up on a shard that is cut off. Its verified flatbuffers are used
+//! for all metadata, and its readers are the oracle in the tests.
 //!
-//! Invariant: nothing is allocated by a number in a header unless the file's bytes back it, and everything that a shard is found
-//! to lack is an error of the row or in [`Shard::damage`].
+//! Invariant: nothing is allocated by a number in a header unless the file's bytes back it, and everything
+//! that a shard is found to lack is an error of the row or in [`Shard::damage`].
 
 mod array;
 mod buffer;
@@ -67,7 +67,8 @@ pub struct ArrowOptions {
     pub label_column: Option<String>,
     /// How many threads read headers.
     pub threads: usize,
-    /// Whether local files are mapped: records without a copy, but see [`MappedFiles`] for what a file that shrinks does.
+    /// Whether local files are mapped: records without a copy, but see [`MappedFiles`] for what a file that
+    /// shrinks does.
     pub mmap: bool,
     /// The most bytes of a record; of a compressed buffer too, unless it is compressed to less than a 64th.
     pub max_record_bytes: u64,
@@ -123,13 +124,15 @@ const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 impl ArrowSource {
     /// Opens local files: reads schema and message headers of all, on several threads, and nothing else.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between reads. Relative paths,
-    /// those in rows too, keep the meaning that they have now if the process changes its current folder.
+    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between
+    /// reads. Relative paths, those in rows too, keep the meaning that they have now if the process changes
+    /// its current folder.
     ///
     /// # Errors
-    /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`] for a file that is
-    /// not Arrow, [`ErrorKind::Schema`] for columns that do not fit or class names that differ between shards,
-    /// [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard is no error.
+    /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
+    /// for a file that is not Arrow, [`ErrorKind::Schema`] for columns that do not fit or class names that
+    /// differ between shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A
+    /// damaged shard is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
         let storage = options.storage();
         Self::open_in(storage.clone(), &folder::expand(&storage, paths, stop)?, options, stop)
@@ -196,7 +199,8 @@ impl ArrowSource {
         self.class_names.as_deref().map(Vec::as_slice)
     }
 
-    /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
+    /// Whether any shard has a label column. Rows of shards without are
+    /// [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
         self.beside.contains(&Beside::Label)
     }
@@ -211,8 +215,8 @@ impl ArrowSource {
         self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
     }
 
-    /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't
-    /// count, since a dataset may be copied to another place.
+    /// A number that two sources share only if their shards have the same rows and sizes, in the same order;
+    /// paths and times don't count, since a dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
         let sizes = self.indexes.iter().flat_map(|index| [index.n_rows, index.version.size]);
         sizes.fold(mix(self.indexes.len() as u64), |state, word| mix(state ^ mix(word)))

@@ -1,9 +1,10 @@
 //! Reads rows: finds the batch, the value, and the block that it comes in.
 //!
-//! A row that is wanted alone costs one read of its range. Rows that will be wanted in order are read together, in blocks of
-//! some MiB, and handed out as slices of the block. A reader keeps open the files and batches that it used last, and the
-//! current block; rows read alone leave that block in place, so both ways may be mixed. Several readers, each at a block of its
-//! own, read ahead: [`ArrowSource::block_rows`] says how many rows make one.
+//! A row that is wanted alone costs one read of its range. Rows that will be wanted in order are read
+//! together, in blocks of some MiB, and handed out as slices of the block. A reader keeps open the files and
+//! batches that it used last, and the current block; rows read alone leave that block in place, so both ways
+//! may be mixed. Several readers, each at a block of its own, read ahead: [`ArrowSource::block_rows`] says
+//! how many rows make one.
 //!
 //! For a large recording a part may be enough, which its head shows: one more read, but of fewer bytes. So
 //! heads are read first only if the last recording was of that kind, or the recording is larger than a block;
@@ -55,7 +56,8 @@ pub struct ArrowReader {
     batches: Vec<OpenBatch>,
     block: Option<HeldBlock>,
     leave: Leave,
-    /// A shard and the end of a block of it that could not be read: up to there rows are read alone, so that each fails for itself.
+    /// A shard and the end of a block of it that could not be read: up to there rows are read alone, so that
+    /// each fails for itself.
     alone: Option<(usize, u64)>,
 }
 
@@ -112,16 +114,17 @@ impl ArrowReader {
         self.leave = leave;
     }
 
-    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more than one
-    /// lets the reader fetch a block of several MiB at once; one reads just this record's range.
+    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more
+    /// than one lets the reader fetch a block of several MiB at once; one reads just this record's range.
     ///
     /// The bytes are a slice of a block that is used again when all of its slices are dropped.
     ///
     /// # Errors
-    /// Of the record: [`ErrorKind::Truncated`] if its bytes or its label lie past the end of the shard, [`ErrorKind::Unreadable`] if bytes and
-    /// path are null or the path leads nowhere, [`ErrorKind::Empty`], [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`] if the shard
-    /// contradicts itself. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced, [`ErrorKind::NotFound`] if
-    /// it was removed, [`ErrorKind::Schema`] for a label beyond int64.
+    /// Of the record: [`ErrorKind::Truncated`] if its bytes or its label lie past the end of the shard,
+    /// [`ErrorKind::Unreadable`] if bytes and path are null or the path leads nowhere, [`ErrorKind::Empty`],
+    /// [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`] if the shard contradicts itself. Of the run:
+    /// [`ErrorKind::Io`] after retries or if the shard was replaced, [`ErrorKind::NotFound`] if it was
+    /// removed, [`ErrorKind::Schema`] for a label beyond int64.
     ///
     /// # Panics
     /// If there is no such row.
@@ -403,7 +406,8 @@ fn part_of(head: &[u8], len: u64, excerpt: Excerpt<'_>) -> Option<Range<usize>> 
     Some(part.start as usize..part.end as usize)
 }
 
-/// Reads head and excerpt of a record at `span`, into a block of the record's size; or all of it. Says whether it was a part.
+/// Reads head and excerpt of a record at `span`, into a block of the record's size; or all of it. Says
+/// whether it was a part.
 fn read_in_parts(
     file: &StoredFile,
     blocks: &Arc<BlockPool>,

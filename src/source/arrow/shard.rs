@@ -1,7 +1,8 @@
 //! The shards that are open, and what finding their rows took: shared by all readers of a source.
 //!
-//! A file is opened once for all readers, and closed when the last one that used it lately is gone. The windows of offsets,
-//! validity and labels that were read once are kept, some 12 bytes a row, so that a row at random soon costs one read and no more.
+//! A file is opened once for all readers, and closed when the last one that used it lately is gone. The
+//! windows of offsets, validity and labels that were read once are kept, some 12 bytes a row, so that a row
+//! at random soon costs one read and no more.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,14 +1,16 @@
-//! The batches of a shard with all their columns, or some, as `arrow-ipc` decodes them: for what is no recording.
+//! The batches of a shard with all their columns, or some, as `arrow-ipc` decodes them: for what is no
+//! recording.
 //!
-//! `arrow-ipc` makes room for whatever a header claims. So it sees no header as it is in the file: messages are found as
-//! those of recordings are, the buffers of the wanted columns are read or decompressed here, within limits, and one after the other
-//! put into a body of ours; the header is then mended to name these. What it may still claim is the number of values of
-//! arrays, which is looked at too.
+//! `arrow-ipc` makes room for whatever a header claims. So it sees no header as it is in the file: messages
+//! are found as those of recordings are, the buffers of the wanted columns are read or decompressed here,
+//! within limits, and one after the other put into a body of ours; the header is then mended to name these.
+//! What it may still claim is the number of values of arrays, which is looked at too.
 //!
-//! Invariant: what is held for a batch is at most what its buffers have in the file, or, if they are compressed, the larger of
-//! `max_record_bytes` and 64 times that.
+//! Invariant: what is held for a batch is at most what its buffers have in the file, or, if they are
+//! compressed, the larger of `max_record_bytes` and 64 times that.
 //!
-//! Source: Arrow columnar format, "Buffer flattening", "Compression", "IPC file format", "IPC streaming format".
+//! Source: Arrow columnar format, "Buffer flattening", "Compression", "IPC file format", "IPC streaming
+//! format".
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -66,7 +68,8 @@ pub(crate) struct ArrowTable {
 enum Rest {
     /// One behind the other from there.
     Stream(u64),
-    /// At these places, which a footer names, and what of the file they may still take: blocks do not overlap.
+    /// At these places, which a footer names, and what of the file they may still take: blocks do not
+    /// overlap.
     Blocks(std::vec::IntoIter<u64>, u64),
 }
 
@@ -130,8 +133,8 @@ impl ArrowTable {
     /// The next batch; None behind the last.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], [`ErrorKind::Format`] and [`ErrorKind::Truncated`] for damage, [`ErrorKind::TooLarge`] beyond the limits,
-    /// [`ErrorKind::Io`], [`ErrorKind::Memory`].
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::Format`] and [`ErrorKind::Truncated`] for damage,
+    /// [`ErrorKind::TooLarge`] beyond the limits, [`ErrorKind::Io`], [`ErrorKind::Memory`].
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let at = match &mut self.rest {
@@ -215,8 +218,8 @@ impl ArrowTable {
         Some(Arc::new(Field::new("values", (**values).clone(), true)))
     }
 
-    /// The metadata of the message that the scanner stands on, whose part `batch` names a body of its own: the wanted
-    /// buffers, read and decompressed.
+    /// The metadata of the message that the scanner stands on, whose part `batch` names a body of its own:
+    /// the wanted buffers, read and decompressed.
     fn mended(
         &self,
         batch: arrow_ipc::RecordBatch<'_>,

@@ -1,10 +1,12 @@
 //! Finds the wanted arrays among the flattened nodes and buffers of a batch.
 //!
-//! A batch's header lists one node per array, children after their parents, and all buffers in the same order; how many buffers
-//! an array has follows from its type. So the place of an array is found by walking over all those before it. What is found is
-//! checked: it lies within the body and is long enough for the number of values that its node claims.
+//! A batch's header lists one node per array, children after their parents, and all buffers in the same
+//! order; how many buffers an array has follows from its type. So the place of an array is found by walking
+//! over all those before it. What is found is checked: it lies within the body and is long enough for the
+//! number of values that its node claims.
 //!
-//! Source: Arrow columnar format, "Buffer flattening", "Variadic buffers"; `Schema.fbs` for the validity of unions before V5.
+//! Source: Arrow columnar format, "Buffer flattening", "Variadic buffers"; `Schema.fbs` for the validity of
+//! unions before V5.
 
 use arrow_ipc::{MetadataVersion, RecordBatch};
 use arrow_schema::{DataType, Fields, UnionMode};

@@ -1,8 +1,8 @@
 //! The bytes of a row group's columns, read in large pieces.
 //!
-//! The decoder asks for a page's header byte by byte and then for the page. Both are served from a window that moves over the
-//! column chunk: one read per some MiB, whatever the size of the pages. Chunks that lie side by side and are small
-//! are one extent, read at once.
+//! The decoder asks for a page's header byte by byte and then for the page. Both are served from a window
+//! that moves over the column chunk: one read per some MiB, whatever the size of the pages. Chunks that lie
+//! side by side and are small are one extent, read at once.
 //!
 //! Nothing is read but the wanted chunks; a footer that points elsewhere gets an error.
 
@@ -29,7 +29,8 @@ use crate::{
     },
 };
 
-/// How much of an extent is read at once where rows are read in order; extents up to twice as long are read whole.
+/// How much of an extent is read at once where rows are read in order; extents up to twice as long are read
+/// whole.
 pub(super) const BLOCK: u64 = 4 << 20;
 /// The same for one row alone.
 pub(super) const SMALL_BLOCK: u64 = 128 << 10;

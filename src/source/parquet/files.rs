@@ -1,7 +1,8 @@
 //! Which files a dataset has, and which of them are for validation.
 //!
-//! Files are taken in the order of their names, so that a dataset is the same on every machine. By convention the last one is for
-//! validation; but which one is last depends on what has been downloaded, so it can also be pinned by name.
+//! Files are taken in the order of their names, so that a dataset is the same on every machine. By convention
+//! the last one is for validation; but which one is last depends on what has been downloaded, so it can also
+//! be pinned by name.
 
 use std::{
     fs,
@@ -24,12 +25,12 @@ pub enum Split {
 
 /// The files that `paths` stand for, each once, in the order of their paths.
 ///
-/// Each may be a folder, whose files ending in `.parquet` are taken, a pattern with `*`, `?`, `[...]` or `**`, or a file.
-/// What ends in `.tmp` is left out: it is still being written.
+/// Each may be a folder, whose files ending in `.parquet` are taken, a pattern with `*`, `?`, `[...]` or
+/// `**`, or a file. What ends in `.tmp` is left out: it is still being written.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] for a folder without such files or a pattern that matches none; [`ErrorKind::Config`] for no paths, or a pattern
-/// that cannot be read; [`ErrorKind::Io`].
+/// [`ErrorKind::NotFound`] for a folder without such files or a pattern that matches none;
+/// [`ErrorKind::Config`] for no paths, or a pattern that cannot be read; [`ErrorKind::Io`].
 pub fn list_files(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
@@ -79,7 +80,8 @@ pub fn list_files(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The files of one part of a dataset. `val` are names, paths or patterns of those for validation; None for the last file.
+/// The files of one part of a dataset. `val` are names, paths or patterns of those for validation; None for
+/// the last file.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the part has no files, or one of `val` matches none.

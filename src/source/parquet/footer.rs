@@ -1,7 +1,7 @@
 //! The footer of a Parquet file: which row groups it has, and where their columns lie.
 //!
-//! A file ends with its metadata, the length of that, and `PAR1`. One read of the end brings most footers whole. Statistics,
-//! which can be most of a footer, are passed over.
+//! A file ends with its metadata, the length of that, and `PAR1`. One read of the end brings most footers
+//! whole. Statistics, which can be most of a footer, are passed over.
 //!
 //! Source: Parquet format, "File format" and `parquet.thrift`; `PARE` from "Parquet modular encryption".
 

@@ -137,8 +137,8 @@ impl Decoder {
     /// The next batch. After an error the decoder must be dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before the footer says;
-    /// [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
+    /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before the
+    /// footer says; [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
     pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
         let batch = self.next_batch(group)?;
         let permits = self.chunks.permits();

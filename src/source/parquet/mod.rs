@@ -1,7 +1,7 @@
 //! Parquet: recordings as Hugging Face `datasets` writes them, and documents for language models.
 //!
-//! In go paths and the names of columns, out come records by row number. Opening reads the footers and nothing else; reading
-//! reads the pages of the wanted columns and nothing else.
+//! In go paths and the names of columns, out come records by row number. Opening reads the footers and
+//! nothing else; reading reads the pages of the wanted columns and nothing else.
 //!
 //! ```text
 //! files ──▶ footer ──▶ plan            which files; which row groups; which columns
@@ -9,12 +9,13 @@
 //! chunks ──▶ pages ──▶ group ──▶ values ──▶ reader    bytes; what is too good to be true; batches; rows
 //! ```
 //!
-//! Row groups are Parquet's own units, written and compressed by themselves, so they are what ranks share out:
-//! [`ParquetSource::row_groups`] lists them over all files. The `parquet` crate decodes pages. It is given our own reads, the
-//! wanted columns alone, and a guard against its panics.
+//! Row groups are Parquet's own units, written and compressed by themselves, so they are what ranks share
+//! out: [`ParquetSource::row_groups`] lists them over all files. The `parquet` crate decodes pages. It is
+//! given our own reads, the wanted columns alone, and a guard against its panics.
 //!
-//! Invariant: what a row gives depends on the file alone, not on the rows that were read before it. Memory is a window of some
-//! MiB on each column, the pages of a batch of about a MiB, and one page more; a page is as large as its writer made it.
+//! Invariant: what a row gives depends on the file alone, not on the rows that were read before it. Memory is
+//! a window of some MiB on each column, the pages of a batch of about a MiB, and one page more; a page is as
+//! large as its writer made it.
 
 mod chunk;
 mod chunks;
@@ -173,14 +174,14 @@ struct Index {
 impl ParquetSource {
     /// Opens local files: reads the footers of all, on several threads, and nothing else.
     ///
-    /// `stop` is looked at between files. Relative paths, those in rows too, keep the meaning that they have now if the process
-    /// changes its current folder.
+    /// `stop` is looked at between files. Relative paths, those in rows too, keep the meaning that they have
+    /// now if the process changes its current folder.
     ///
     /// # Errors
-    /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`] for a file that is
-    /// not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not fit or class names that differ
-    /// between shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found
-    /// when they are read.
+    /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
+    /// for a file that is not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not
+    /// fit or class names that differ between shards, [`ErrorKind::Config`] for no files,
+    /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
     pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
         Self::open_in(Arc::new(Rooted::here(LocalFiles)), paths, options, stop)
     }
@@ -281,7 +282,8 @@ impl ParquetSource {
         self.class_names.as_deref().map(Vec::as_slice)
     }
 
-    /// Whether any shard has a label column. Rows of shards without are [`NO_LABEL`](crate::record::NO_LABEL).
+    /// Whether any shard has a label column. Rows of shards without are
+    /// [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
         self.beside.contains(&Beside::Label)
     }
@@ -291,8 +293,8 @@ impl ParquetSource {
         self.beside.iter().map(|value| value.field()).collect()
     }
 
-    /// A number that two sources share only if their shards have the same rows and sizes, in the same order; paths and times don't
-    /// count, since a dataset may be copied to another place.
+    /// A number that two sources share only if their shards have the same rows and sizes, in the same order;
+    /// paths and times don't count, since a dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
         let shards = self.shards.iter().zip(&self.versions);
         let sizes = shards.flat_map(|(shard, version)| [shard.n_rows, version.size]);

@@ -10,8 +10,9 @@
 //! row needs alone: the largest page of each column, and a dictionary. Of a larger batch the rows are decoded
 //! one by one, by a decoder that runs along the pages: each is decompressed once.
 //!
-//! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the largest ratios follow
-//! from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate copies 258 by 2 bits.
+//! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the
+//! largest ratios follow from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate
+//! copies 258 by 2 bits.
 
 use std::{
     mem,
@@ -158,8 +159,8 @@ impl Iterator for Deltas<'_> {
     }
 }
 
-/// What the values of a `DELTA_BYTE_ARRAY` come to: `prefixes` and `suffixes` are the lengths of what each has of the one before
-/// and of what is its own. At most `together` are put together at a time.
+/// What the values of a `DELTA_BYTE_ARRAY` come to: `prefixes` and `suffixes` are the lengths of what each
+/// has of the one before and of what is its own. At most `together` are put together at a time.
 fn expanded(prefixes: &[u8], suffixes: &[u8], together: u64) -> u64 {
     let lengths =
         Deltas::new(prefixes).into_iter().flatten().zip(Deltas::new(suffixes).into_iter().flatten());
@@ -188,7 +189,8 @@ pub(super) fn look_at(bytes: &[u8]) {
     }
 }
 
-/// Pages whose delta encodings have no more lengths than values, and that hold no more for a batch than it may.
+/// Pages whose delta encodings have no more lengths than values, and that hold no more for a batch than it
+/// may.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has levels that tell nulls.
@@ -470,7 +472,8 @@ mod tests {
 
     #[test]
     fn deltas_are_walked() {
-        // Blocks of 128 in 4; 35 values from 7 on; one block: widths 1 and 2, for the 34 that follow; then one byte more.
+        // Blocks of 128 in 4; 35 values from 7 on; one block: widths 1 and 2, for the 34 that follow; then
+        // one byte more.
         let mut data = vec![0x80, 1, 4, 35, 14, 0, 1, 2, 0, 0];
         data.extend([0; 4 + 8 + 1]);
         let mut input = Varints(&data);

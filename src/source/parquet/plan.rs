@@ -1,8 +1,8 @@
 //! The wanted columns of a file as a schema of their own.
 //!
-//! Only these are decoded, so a column of a kind that the decoder does not know does no harm beside them. Bytes and text are
-//! decoded as views into the pages, which copies nothing, and text as binary: one document that is not UTF-8 then
-//! does not condemn the page it is in.
+//! Only these are decoded, so a column of a kind that the decoder does not know does no harm beside them.
+//! Bytes and text are decoded as views into the pages, which copies nothing, and text as binary: one document
+//! that is not UTF-8 then does not condemn the page it is in.
 
 use std::{
     collections::HashMap,

@@ -3,8 +3,8 @@
 //! Rows that are read in order are decoded together, a batch at a time, and handed out as slices of the
 //! decoded pages: the reader holds only the current batch; earlier ones are held by their remaining slices. A
 //! row that is read alone costs the pages that it is in, and leaves the current batch in place; it is copied,
-//! so that it keeps no other memory alive. Records are also copied out of a page that no permit counts and that
-//! is much larger than the batch's records in it.
+//! so that it keeps no other memory alive. Records are also copied out of a page that no permit counts and
+//! that is much larger than the batch's records in it.
 
 use std::{
     ops::Range,
@@ -78,16 +78,17 @@ impl ParquetReader {
         Self { source, files: Vec::new(), current: None, leave: Leave::default(), permit: None }
     }
 
-    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more than one
-    /// lets the reader decode a batch of about a MiB at once; one decodes just what this row needs.
+    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more
+    /// than one lets the reader decode a batch of about a MiB at once; one decodes just what this row needs.
     ///
     /// The bytes are a slice of a decoded page.
     ///
     /// # Errors
-    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that leads nowhere, [`ErrorKind::Empty`],
-    /// [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot be decoded, [`ErrorKind::Truncated`],
-    /// [`ErrorKind::Unsupported`] for a codec or an encoding that is not known. Of the run: [`ErrorKind::Io`] after retries or
-    /// if the shard was replaced, [`ErrorKind::NotFound`] if it was removed, [`ErrorKind::Schema`] for a label beyond int64.
+    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that leads nowhere,
+    /// [`ErrorKind::Empty`], [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot be
+    /// decoded, [`ErrorKind::Truncated`], [`ErrorKind::Unsupported`] for a codec or an encoding that is not
+    /// known. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced,
+    /// [`ErrorKind::NotFound`] if it was removed, [`ErrorKind::Schema`] for a label beyond int64.
     ///
     /// # Panics
     /// If there is no such row.
@@ -292,7 +293,8 @@ impl Current {
         }
     }
 
-    /// Whether the decoder gets to `row` sooner than a new one, which has the dictionary and all headers before the row to read.
+    /// Whether the decoder gets to `row` sooner than a new one, which has the dictionary and all headers
+    /// before the row to read.
     fn reads_on_to(&self, row: u64) -> bool {
         let Some(decoder) = &self.decoder else { return false };
         let ahead = match self.singles.contains(&row) {

@@ -1,7 +1,7 @@
 //! The values of a decoded batch, without a copy.
 //!
-//! Bytes are views: each names a place in one of the pages that the batch holds on to, or, up to 12 bytes long, lies in the view
-//! itself. A value is a slice of that page.
+//! Bytes are views: each names a place in one of the pages that the batch holds on to, or, up to 12 bytes
+//! long, lies in the view itself. A value is a slice of that page.
 //!
 //! Source: Arrow columnar format, "Variable-size binary view layout".
 

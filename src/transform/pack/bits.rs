@@ -1,6 +1,8 @@
-//! A set of small integers with predecessor and minimum: bits, and above them bits that say which words are not empty.
+//! A set of small integers with predecessor and minimum: bits, and above them bits that say which words are
+//! not empty.
 //!
-//! With 64 bits a word, three levels serve 262 144 members; each operation looks at one or two words of each level.
+//! With 64 bits a word, three levels serve 262 144 members; each operation looks at one or two words of each
+//! level.
 
 /// A set of integers in `0..=max`.
 #[derive(Debug)]
@@ -65,7 +67,8 @@ impl Bits {
     /// The largest member that is at most `limit`.
     pub fn last_within(&self, limit: usize) -> Option<usize> {
         let mut place = limit;
-        // `place` itself may be taken on the lowest level; above it only what lies before the word just searched.
+        // `place` itself may be taken on the lowest level; above it only what lies before the word just
+        // searched.
         let mut below = 2 << (place % 64);
         for (height, level) in self.levels.iter().enumerate() {
             let word = level.get(place / 64)? & u64::wrapping_sub(below, 1);

@@ -128,7 +128,8 @@ fn lengths(capacity: usize) -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    /// Every piece of every row, every token and every crop is the oracle's; so is all that follows a rebuild from `held`.
+    /// Every piece of every row, every token and every crop is the oracle's; so is all that follows a rebuild
+    /// from `held`.
     #[test]
     fn picks_what_the_oracle_picks(
         (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),
@@ -188,7 +189,8 @@ proptest! {
         }
     }
 
-    /// Carried: each content token is delivered once, in its document's order. Dropped: delivered and dropped make up all.
+    /// Carried: each content token is delivered once, in its document's order. Dropped: delivered and dropped
+    /// make up all.
     #[test]
     fn no_token_is_lost(
         (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),

@@ -1,13 +1,14 @@
-//! Resampling in the frequency domain, for rates whose ratio is made of small numbers (all usual ones), and as the first
-//! stage for others (`staged`).
+//! Resampling in the frequency domain, for rates whose ratio is made of small numbers (all usual ones), and
+//! as the first stage for others (`staged`).
 //!
-//! Overlap-save on a fixed grid: a block yields `hop_out` outputs from `n_in` input samples that begin `half_width` before
-//! the first of them. Its spectrum is multiplied by the kernel's Fourier transform and cut or extended to `n_out` points:
-//! the inverse transform is then the band-limited signal on the target grid. Two blocks go through one complex transform,
-//! as its real and imaginary part, which saves untangling real spectra and costs nothing else: the kernel is real, so the
-//! parts stay apart. Pairs of blocks lie on an absolute grid and are always computed whole, so an output's bits do not
-//! depend on which span was asked for. Per output this costs a fraction of the multiplications of the polyphase sum. Cutting
-//! the spectrum drops only what the stop band has attenuated already. Source: own; overlap-save as in Oppenheim and
+//! Overlap-save on a fixed grid: a block yields `hop_out` outputs from `n_in` input samples that begin
+//! `half_width` before the first of them. Its spectrum is multiplied by the kernel's Fourier transform and
+//! cut or extended to `n_out` points: the inverse transform is then the band-limited signal on the target
+//! grid. Two blocks go through one complex transform, as its real and imaginary part, which saves untangling
+//! real spectra and costs nothing else: the kernel is real, so the parts stay apart. Pairs of blocks lie on
+//! an absolute grid and are always computed whole, so an output's bits do not depend on which span was asked
+//! for. Per output this costs a fraction of the multiplications of the polyphase sum. Cutting the spectrum
+//! drops only what the stop band has attenuated already. Source: own; overlap-save as in Oppenheim and
 //! Schafer, "Discrete-Time Signal Processing", 8.7.3.
 
 use super::{Ratio, design::Prototype, fill};
@@ -59,8 +60,8 @@ pub(super) fn is_smooth(mut n: usize, max_factor: usize) -> bool {
 }
 
 impl Block {
-    /// A plan, or `None` if the ratio needs blocks that are too long or slow. `scale` is the rate that the kernel counts in
-    /// (see `design`) as a fraction of the source rate.
+    /// A plan, or `None` if the ratio needs blocks that are too long or slow. `scale` is the rate that the
+    /// kernel counts in (see `design`) as a fraction of the source rate.
     pub(super) fn new(ratio: Ratio, scale: f64, prototype: &Prototype) -> Option<Self> {
         let (step, phases) = (ratio.source as usize, ratio.target as usize);
         if !is_smooth(step, MAX_FACTOR) || !is_smooth(phases, MAX_FACTOR) {
@@ -104,7 +105,8 @@ impl Block {
         2 * self.hop_out as usize
     }
 
-    /// Source samples that the pairs of blocks under `target` read, as far as they are within a recording of any length.
+    /// Source samples that the pairs of blocks under `target` read, as far as they are within a recording of
+    /// any length.
     pub(super) fn input_span(&self, target: Range<i128>) -> Range<u64> {
         let pair_len = 2 * i128::from(self.hop_out);
         let start =
@@ -114,8 +116,8 @@ impl Block {
         clamp(start(target.start))..clamp(start(target.end - 1) + length)
     }
 
-    /// Writes outputs `target_start ..`, which may lie before the recording; `source` begins at `source_start` and is
-    /// surrounded by zeros.
+    /// Writes outputs `target_start ..`, which may lie before the recording; `source` begins at
+    /// `source_start` and is surrounded by zeros.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation of the thread's working memory

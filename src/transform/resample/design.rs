@@ -1,8 +1,9 @@
 //! The low-pass prototype of every rate pair: a sinc under a Kaiser window, a function of continuous time.
 //!
-//! Time is counted in samples of the lower of the two rates, so one prototype per quality serves all pairs. Source: Kaiser,
-//! "Nonrecursive digital filter design using the I0-sinh window function" (1974), for the window, its parameter and its
-//! length; the sampling of a continuous kernel is as in Smith, "Digital Audio Resampling".
+//! Time is counted in samples of the lower of the two rates, so one prototype per quality serves all pairs.
+//! Source: Kaiser, "Nonrecursive digital filter design using the I0-sinh window function" (1974), for the
+//! window, its parameter and its length; the sampling of a continuous kernel is as in Smith, "Digital Audio
+//! Resampling".
 
 use super::Quality;
 use std::f64::consts::{PI, TAU};
@@ -20,15 +21,16 @@ pub(super) struct Prototype {
 impl Prototype {
     pub(super) fn new(quality: Quality) -> Self {
         let (pass_band, attenuation_db) = quality.bands();
-        // Kaiser's formulas, which promise up to 3 dB too much at 140; the transition band reaches from `pass_band` to 1, the
-        // lower Nyquist frequency.
+        // Kaiser's formulas, which promise up to 3 dB too much at 140; the transition band reaches from
+        // `pass_band` to 1, the lower Nyquist frequency.
         let attenuation_db = attenuation_db + 5.0;
         let taps = (attenuation_db - 7.95) / (2.285 * PI * (1.0 - pass_band));
         let beta = 0.1102 * (attenuation_db - 8.7);
         Self { cutoff: 0.5 * (1.0 + pass_band), half_width: 0.5 * taps, beta }
     }
 
-    /// An interpolator of signals below half the Nyquist frequency, to be used at their own rate: gain 1/2 at that frequency.
+    /// An interpolator of signals below half the Nyquist frequency, to be used at their own rate: gain 1/2 at
+    /// that frequency.
     pub(super) fn interpolator(half_width: f64, attenuation_db: f64) -> Self {
         Self { cutoff: 1.0, half_width, beta: 0.1102 * (attenuation_db - 8.7) }
     }
@@ -45,10 +47,11 @@ impl Prototype {
         self.cutoff * sinc * window
     }
 
-    /// The kernel's Fourier transform at `step * k` cycles per sample of the lower rate, for `k` in `0..count`.
+    /// The kernel's Fourier transform at `step * k` cycles per sample of the lower rate, for `k` in
+    /// `0..count`.
     ///
-    /// Trapezoidal sum with 16 points per sample: its error is the transform's own value 16 cycles away and beyond, far
-    /// below the stop band. Cosines by Chebyshev's recurrence.
+    /// Trapezoidal sum with 16 points per sample: its error is the transform's own value 16 cycles away and
+    /// beyond, far below the stop band. Cosines by Chebyshev's recurrence.
     pub(super) fn response(&self, step: f64, count: usize) -> Vec<f64> {
         const POINTS: f64 = 16.0;
         let n = (self.half_width * POINTS) as usize;

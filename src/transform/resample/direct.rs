@@ -1,10 +1,11 @@
 //! Resampling by the convolution sum, for rates whose ratio is extreme: the kernel is too long for blocks.
 //!
-//! A polyphase table could have a row per phase, up to 768 000 of them. Instead the kernel is tabulated at `rows` phases
-//! per source sample and interpolated between them by a cubic, four rows with four weights, at an error below -150 dB. So
-//! the table stays near 100 KB for any ratio, until the kernel spans more than [`MAX_TAPS`] source samples; beyond that
-//! (decimation by several hundred) it is evaluated tap by tap. Each output is a sum of its own in a fixed order: its bits
-//! do not depend on the span asked for. Source: Smith, "Digital Audio Resampling"; cubic Lagrange interpolation.
+//! A polyphase table could have a row per phase, up to 768 000 of them. Instead the kernel is tabulated at
+//! `rows` phases per source sample and interpolated between them by a cubic, four rows with four weights, at
+//! an error below -150 dB. So the table stays near 100 KB for any ratio, until the kernel spans more than
+//! [`MAX_TAPS`] source samples; beyond that (decimation by several hundred) it is evaluated tap by tap. Each
+//! output is a sum of its own in a fixed order: its bits do not depend on the span asked for. Source: Smith,
+//! "Digital Audio Resampling"; cubic Lagrange interpolation.
 
 use super::{Ratio, design::Prototype, fill};
 use crate::{Result, fallible_alloc};
@@ -32,7 +33,8 @@ pub(super) struct Direct {
 enum Kernel {
     /// `rows + 3` rows of `taps`: phases from -1 to `rows + 1`, in units of `1 / rows` source samples.
     Table { rows: usize, taps: usize, table: Vec<f32> },
-    /// The right half of the prototype, `POINTS` per sample of the lower rate, from one point left of its middle on.
+    /// The right half of the prototype, `POINTS` per sample of the lower rate, from one point left of its
+    /// middle on.
     Prototype(Vec<f64>),
 }
 

@@ -1,13 +1,14 @@
 //! Resampling in two stages, for rates whose ratio is awkward (35 467 to 32 000 Hz).
 //!
-//! First in the frequency domain (`block`), with the whole kernel, onto a *fine* grid of at least twice the lower rate and
-//! in a small ratio to the source. There the signal ends at a quarter of the grid's rate and its first image begins at three
-//! quarters, so that a short kernel of [`TAPS`] tells the value between two samples: the second stage. That kernel is the
-//! same for all pairs of rates; it is a cubic between [`ROWS`] phases, whose coefficients, 24 KB, stay in the nearest cache.
+//! First in the frequency domain (`block`), with the whole kernel, onto a *fine* grid of at least twice the
+//! lower rate and in a small ratio to the source. There the signal ends at a quarter of the grid's rate and
+//! its first image begins at three quarters, so that a short kernel of [`TAPS`] tells the value between two
+//! samples: the second stage. That kernel is the same for all pairs of rates; it is a cubic between [`ROWS`]
+//! phases, whose coefficients, 24 KB, stay in the nearest cache.
 //!
-//! Fine samples lie on an absolute grid, before the recording's start too, and each output is a sum in a fixed order, so its
-//! bits do not depend on the span asked for. Positions are exact fractions of integers. Source: own; the two stages are as in
-//! Smith, "Digital Audio Resampling", the kernel is Kaiser's.
+//! Fine samples lie on an absolute grid, before the recording's start too, and each output is a sum in a
+//! fixed order, so its bits do not depend on the span asked for. Positions are exact fractions of integers.
+//! Source: own; the two stages are as in Smith, "Digital Audio Resampling", the kernel is Kaiser's.
 
 use super::{
     Ratio,
@@ -28,10 +29,12 @@ const TAPS: usize = 24;
 /// Taps before an output's position, not counting the one at or before it.
 const BEFORE: i128 = TAPS as i128 / 2 - 1;
 
-/// Phases per fine sample between which the short kernel is a cubic, through four of them: it errs below -150 dB.
+/// Phases per fine sample between which the short kernel is a cubic, through four of them: it errs below -150
+/// dB.
 const ROWS: usize = 64;
 
-/// Attenuation of the images, in dB: what so many taps hold over a transition band of half the fine rate, with some to spare.
+/// Attenuation of the images, in dB: what so many taps hold over a transition band of half the fine rate,
+/// with some to spare.
 const ATTENUATION_DB: f64 = 165.0;
 
 /// Largest denominator of fine rate / source rate.
@@ -78,7 +81,8 @@ impl Cursor {
     }
 }
 
-/// Coefficients of the cubic through `[before, at, behind, further]` at -1, 0, 1 and 2, the constant one first.
+/// Coefficients of the cubic through `[before, at, behind, further]` at -1, 0, 1 and 2, the constant one
+/// first.
 fn cubic([before, at, behind, further]: [f64; 4]) -> [f64; 4] {
     [
         at,
@@ -91,7 +95,8 @@ fn cubic([before, at, behind, further]: [f64; 4]) -> [f64; 4] {
 impl Staged {
     /// A plan, or `None` if the first stage needs blocks that are too long.
     pub(super) fn new(ratio: Ratio, prototype: &Prototype) -> Option<Self> {
-        // The lowest fine rate, as a fraction of the source rate, that is enough and made of factors quick to transform.
+        // The lowest fine rate, as a fraction of the source rate, that is enough and made of factors quick to
+        // transform.
         let enough = 2.0 * ratio.lower();
         let (fine, per) = (1..=MAX_STEP)
             .filter(|&per| is_smooth(per as usize, 5))

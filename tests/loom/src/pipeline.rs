@@ -1,4 +1,5 @@
-//! What the pipeline's threads wait at: turns, the budget of bytes, the crew, and all of them when a run is stopped.
+//! What the pipeline's threads wait at: turns, the budget of bytes, the crew, and all of them when a run is
+//! stopped.
 //!
 //! A wake-up that is missing shows as a deadlock.
 

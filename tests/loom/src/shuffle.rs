@@ -1,4 +1,5 @@
-//! `ConcurrentShuffleBuffer`. Here a wait has no time-out, so that a wake-up that is missing shows as a deadlock.
+//! `ConcurrentShuffleBuffer`. Here a wait has no time-out, so that a wake-up that is missing shows as a
+//! deadlock.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Headers of MPEG audio frames, and the side information of layer III.
 //!
-//! Source: ISO/IEC 11172-3 section 2.4.1.3 and 2.4.2.3, ISO/IEC 13818-3 section 2.4.2.3; MPEG-2.5 is the usual extension of
-//! the second to half its rates.
+//! Source: ISO/IEC 11172-3 section 2.4.1.3 and 2.4.2.3, ISO/IEC 13818-3 section 2.4.2.3; MPEG-2.5 is the
+//! usual extension of the second to half its rates.
 
 /// Length of a frame header.
 pub(super) const HEADER_LEN: usize = 4;
@@ -156,7 +156,8 @@ fn bits(side: &[u8], at: usize, n: usize) -> usize {
     (byte(0) << 16 | byte(1) << 8 | byte(2)) >> (24 - at % 8 - n) & ((1 << n) - 1)
 }
 
-/// Where the main data of a layer III frame lies: it begins `back` bytes before the frame's own, and fills `used_bits`.
+/// Where the main data of a layer III frame lies: it begins `back` bytes before the frame's own, and fills
+/// `used_bits`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MainData {
     /// `main_data_begin`.
@@ -169,8 +170,9 @@ pub(super) struct MainData {
 
 /// The bytes of main data that a decoder holds and has not used, after each frame that it is fed.
 ///
-/// A decoder that starts at a frame lacks the bytes before it; as soon as one frame finds all of its main data, decoder
-/// and full decode hold the same. Frames that do not, give silence for the granules whose begin is missing.
+/// A decoder that starts at a frame lacks the bytes before it; as soon as one frame finds all of its main
+/// data, decoder and full decode hold the same. Frames that do not, give silence for the granules whose begin
+/// is missing.
 #[derive(Debug, Default)]
 pub(super) struct Reservoir {
     unused: usize,

@@ -11,7 +11,8 @@
 use super::super::{corrupt, unsupported};
 use crate::Result;
 
-/// The most vector values that all codebooks of a stream may have together: 16 MiB of float32; encoders use under 2.
+/// The most vector values that all codebooks of a stream may have together: 16 MiB of float32; encoders use
+/// under 2.
 const MAX_VALUES: u64 = 1 << 22;
 
 /// What a setup header starts with.
@@ -46,8 +47,9 @@ struct Residue {
 }
 
 impl Residue {
-    /// Whether the decoder used here misreads it in blocks of `block_size` samples if several channels share it: unless
-    /// interleaved, it lets the last classification word of a channel spill over into the next channel's.
+    /// Whether the decoder used here misreads it in blocks of `block_size` samples if several channels share
+    /// it: unless interleaved, it lets the last classification word of a channel spill over into the next
+    /// channel's.
     fn spills(&self, block_size: u16) -> bool {
         let half = u32::from(block_size / 2);
         let n_partitions = (self.end.min(half) - self.begin.min(half)) / self.partition_size;
@@ -62,7 +64,8 @@ struct Codebook {
     values: u64,
 }
 
-/// Coupling steps of one mapping: `steps` times two channel numbers of `width` bits, from bit `at` of the setup header on.
+/// Coupling steps of one mapping: `steps` times two channel numbers of `width` bits, from bit `at` of the
+/// setup header on.
 #[derive(Debug, Clone, Copy)]
 struct Couplings {
     at: u64,
@@ -74,8 +77,8 @@ impl Setup {
     /// Reads both header packets.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Corrupt`] if one contradicts the specification, [`crate::ErrorKind::Unsupported`] for other
-    /// versions and for codebooks of unreasonable size.
+    /// [`crate::ErrorKind::Corrupt`] if one contradicts the specification, [`crate::ErrorKind::Unsupported`]
+    /// for other versions and for codebooks of unreasonable size.
     pub fn parse(identification: &[u8], setup: &[u8]) -> Result<Self> {
         let Some(fields) =
             identification.strip_prefix(b"\x01vorbis").and_then(|rest| rest.first_chunk::<23>())
@@ -124,7 +127,8 @@ impl Setup {
         }
     }
 
-    /// The block size of the audio packet that begins with the byte `first`; none if it is not an audio packet.
+    /// The block size of the audio packet that begins with the byte `first`; none if it is not an audio
+    /// packet.
     pub fn block_size(&self, first: Option<u8>) -> Option<u16> {
         let first = first.filter(|byte| byte & 1 == 0)?;
         let mode = u32::from(first >> 1) & ((1 << ilog(self.n_modes - 1)) - 1);
@@ -138,8 +142,9 @@ impl Setup {
 
     /// Reverses the coupling steps of each mapping in the setup header `setup`, which this was parsed from.
     ///
-    /// The specification undoes the steps from the last to the first (section 4.3.5); the decoder used here goes from the
-    /// first to the last, which is wrong where steps share a channel, as they do from three channels on.
+    /// The specification undoes the steps from the last to the first (section 4.3.5); the decoder used here
+    /// goes from the first to the last, which is wrong where steps share a channel, as they do from three
+    /// channels on.
     pub fn reverse_couplings(&self, setup: &mut [u8]) {
         for &Couplings { at, width, steps } in &self.couplings {
             let pair = 2 * width;
@@ -232,7 +237,8 @@ impl Setup {
             let residue = residues.get(bits.read(8)? as usize)?;
             if n_channels > 1 {
                 for (is_misread, &size) in is_misread.iter_mut().zip(&self.block_sizes) {
-                    // Reversed steps ([`Setup::reverse_couplings`]) could also change which channels have a residue.
+                    // Reversed steps ([`Setup::reverse_couplings`]) could also change which channels have a
+                    // residue.
                     *is_misread |= residue.spills(size) || steps > 1 && !residue.is_interleaved;
                 }
             }
