@@ -26,6 +26,7 @@ import forebay
 import numbered
 from forebay import AsyncDataLoader, ConfigError, Loader, LoaderBase, StateError, TokenLoader
 from forebay.cache import DataLoader, ListAsyncDataset, PermutationDataset
+from paths import ROOT
 from recordings import SMALL
 from scenes import play
 
@@ -377,7 +378,7 @@ def test_weak_references_truth_and_text(make: Make, cls: type) -> None:
 
 # The table in docs/loaders.md.
 
-PAGE = (Path(__file__).parents[2] / "docs" / "loaders.md").read_text()
+PAGE = (ROOT / "docs" / "loaders.md").read_text()
 COLUMNS = ["Loader", "TokenLoader", "DataLoader", "AsyncDataLoader"]
 
 
