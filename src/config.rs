@@ -32,6 +32,7 @@ use crate::{
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
+    source::columns::MOST_PATH_BYTES,
     tasks::{AudioPlan, Outputs},
     transform::{CropMode, Form, Layout, SpectrogramConfig},
 };
@@ -285,7 +286,11 @@ impl LoaderConfig {
         let Some(budget) = self.memory_budget else { return Ok(()) };
         let batch_rows = most_rows.min(plan.batch_size as u64);
         let batch = audio.batch_bytes(batch_rows as usize) as u64;
-        let sizes = memory::Sizes { example: audio.example_bytes() as u64, batch, rows };
+        // Paths wait with their examples, and are joined in batches.
+        let is_path = |name: &String| name == "path";
+        let text = if self.outputs.iter().any(is_path) { MOST_PATH_BYTES as u64 } else { 0 };
+        let batch = batch.saturating_add(batch_rows.saturating_mul(text));
+        let sizes = memory::Sizes { example: audio.example_bytes() as u64 + text, batch, rows };
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 

@@ -153,12 +153,13 @@ macro_rules! loader_parameters {
         /// the path of a report by `forebay check`, or row numbers over all files. No position moves. For few
         /// rows only: each position in an infinite stream has 16 substitutes.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// More fields of a batch, in this order. `"path"`: list of str, the recording's own path, empty
-        /// without one. `"start"`: float64 `[batch]`, where the clip begins in its recording, in seconds;
-        /// below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are
-        /// not padding. Not part of the state.
+        /// More fields of a batch: any of `"path"`, `"start"` and `"valid_samples"`. `"path"`: list of str,
+        /// the recording's own path; empty if there is none, if it is not UTF-8, or above 4096 bytes.
+        /// `"start"`: float64 `[batch]`, where the clip begins in its recording, in seconds; below 0 if zeros
+        /// precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are not padding. Not
+        /// part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
-        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged
+        /// When `next()` has waited for this many seconds, and again at ten times that, a warning is logged
         /// that says which thread it waits for. Changes no batch. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }

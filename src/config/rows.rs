@@ -43,7 +43,7 @@ macro_rules! row_parameters {
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
         /// Leaves out a short last batch.
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
-        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged
+        /// When `next()` has waited for this many seconds, and again at ten times that, a warning is logged
         /// that says which thread it waits for. Changes no batch. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }

@@ -423,24 +423,30 @@ impl Table {
     /// What to say about a keyword that is no parameter: the parameters that other libraries call so, or the
     /// one with the most similar name.
     pub fn advice(&self, unknown: &str) -> String {
-        let bare = |name: &str| name.to_lowercase().replace(['_', '-'], "");
+        let bare = |name: &str| -> String {
+            let letters = name.chars().take(64).filter(|letter| !matches!(letter, '_' | '-'));
+            letters.flat_map(char::to_lowercase).collect()
+        };
         let known: Vec<_> = self.parameters.iter().filter(|one| one.elsewhere.contains(&unknown)).collect();
         if !known.is_empty() {
             let names: Vec<_> = known.iter().map(|one| one.name).collect();
             return format!("here it is {}", names.join(" and "));
         }
-        let names = self.parameters.iter().flat_map(|one| {
-            [one.name].into_iter().chain(one.elsewhere.iter().copied()).map(|name| (name, one.name))
-        });
-        let nearest = names
-            .map(|(name, parameter)| (distance(&bare(unknown), &bare(name)), parameter))
-            .min_by_key(|&(d, _)| d);
+        let names = self.parameters.iter().map(|one| one.name);
+        let nearest = names.map(|name| (distance(&bare(unknown), &bare(name)), name)).min_by_key(|&(d, _)| d);
         match nearest {
-            Some((distance, parameter)) if distance <= 1 + unknown.len() / 4 => {
+            // Short names are near to many, and a text of any length is compared with few letters.
+            Some((steps, parameter)) if unknown.len() > 3 && steps <= 1 + parameter.len() / 8 => {
                 format!("did you mean {parameter}?")
             }
-            _ => format!("help(forebay.{}) lists the parameters", self.class),
+            _ => format!("help({}) lists the parameters", self.path()),
         }
+    }
+
+    /// The class as users import it.
+    fn path(&self) -> String {
+        let module = if self.class == "DataLoader" { "forebay.cache" } else { "forebay" };
+        format!("{module}.{}", self.class)
     }
 }
 
@@ -598,6 +604,9 @@ mod tests {
             ("shuffle", "here it is shuffle_min_size and order"),
             ("batchsize", "here it is batch_size"),
             ("Batch_Sise", "did you mean batch_size?"),
+            ("shufle_min_size", "did you mean shuffle_min_size?"),
+            ("pin_memory", "help(forebay.Loader) lists the parameters"),
+            ("lr", "help(forebay.Loader) lists the parameters"),
             ("n_worker", "did you mean n_workers?"),
             ("qwertyuiop", "help(forebay.Loader) lists the parameters"),
         ] {

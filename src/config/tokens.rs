@@ -118,7 +118,7 @@ macro_rules! token_parameters {
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// When `next()` has waited for so many seconds, and again at ten times that, a warning is logged
+        /// When `next()` has waited for this many seconds, and again at ten times that, a warning is logged
         /// that says which thread it waits for. Changes no batch. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }

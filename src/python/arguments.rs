@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use pyo3::{
     IntoPyObjectExt,
-    exceptions::{PyOverflowError, PyTypeError},
+    exceptions::{PyException, PyOverflowError, PyTypeError},
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
 };
@@ -152,9 +152,10 @@ pub fn bind<C: Parameters>(
     // bounded: one for each row of the table.
     given.resize(rows.len(), None);
     for (keyword, value) in kwargs.iter().flat_map(|kwargs| kwargs.iter()) {
-        let keyword = keyword.cast::<PyString>()?.to_cow()?.into_owned();
+        let keyword = keyword.cast::<PyString>()?.to_string_lossy().into_owned();
         let Some(at) = rows.iter().position(|row| row.name == keyword) else {
             let advice = table.advice(&keyword);
+            let keyword: String = keyword.escape_debug().take(LONGEST).collect();
             return Err(refused(format!("got an unexpected keyword argument '{keyword}'; {advice}")));
         };
         if given[at].replace(value).is_some() {
@@ -199,7 +200,7 @@ pub fn preset<'py, C: Parameters>(
 pub enum Refused {
     /// It is not of the type that is expected.
     Type,
-    /// An exception that says more.
+    /// Its conversion raised this.
     Raised(PyErr),
 }
 
@@ -207,7 +208,18 @@ impl Refused {
     /// The exception about an argument.
     pub fn raised(self, name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
         match self {
-            Self::Raised(error) => error,
+            // One that ends the program, or that names the parameter.
+            Self::Raised(error)
+                if !error.is_instance_of::<PyException>(given.py())
+                    || error.value(given.py()).to_string().contains(name) =>
+            {
+                error
+            }
+            Self::Raised(cause) => {
+                let error = wrong_type(name, given, expected);
+                error.set_cause(given.py(), Some(cause));
+                error
+            }
             Self::Type => wrong_type(name, given, expected),
         }
     }
@@ -240,7 +252,7 @@ pub fn converted<T: Argument>(
     given: &Bound<'_, PyAny>,
     problems: &mut Vec<String>,
 ) -> PyResult<T> {
-    let or_none = if T::IS_OPTIONAL || row.default == Some("None") { " or None" } else { "" };
+    let or_none = if T::IS_OPTIONAL || row.default == Some("None") { ", or None" } else { "" };
     T::read(row.name, given, problems)
         .map_err(|refused| refused.raised(row.name, given, &format!("{}{or_none}", T::EXPECTED)))
 }
@@ -250,7 +262,7 @@ pub fn argument<T: Argument + Default>(name: &str, given: Option<&Bound<'_, PyAn
     let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(T::default()) };
     let mut problems = Vec::new();
     let value = T::read(name, given, &mut problems)
-        .map_err(|refused| refused.raised(name, given, &format!("{} or None", T::EXPECTED)))?;
+        .map_err(|refused| refused.raised(name, given, &format!("{}, or None", T::EXPECTED)))?;
     if problems.is_empty() {
         return Ok(value);
     }
@@ -321,7 +333,9 @@ impl Argument for f64 {
         match given.extract() {
             Ok(number) => Ok(number),
             // A whole number that no float is near to: out of any range.
-            Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(Self::INFINITY),
+            Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => {
+                Ok(if given.lt(0)? { Self::NEG_INFINITY } else { Self::INFINITY })
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -1,9 +1,9 @@
 //! Batches as dicts of arrays.
 //!
-//! Large fields are never copied on their way out. The base object of their array is a `_Slot`, which owns
-//! the array's memory and nothing else: numpy keeps it alive as long as the array or a view of it. Dropping
-//! the last reference returns the slot to its pool, on any thread, without a lock and without a call of the
-//! interpreter. Fields of less than 64 KiB are copied into ordinary arrays.
+//! Values are never copied on their way out. The base object of an array owns its memory and nothing else:
+//! numpy keeps it alive as long as the array or a view of it. Of a large field it is a `_Slot`: dropping the
+//! last reference returns the slot to its pool, on any thread, without a lock and without a call of the
+//! interpreter.
 
 use std::sync::Arc;
 
@@ -50,6 +50,13 @@ struct ArraySlot {
     slot: Slot,
 }
 
+/// The memory of a small field, as the base of the array over it.
+#[pyclass(module = "forebay._core", name = "_Words", frozen)]
+struct ArrayWords {
+    #[expect(dead_code, reason = "kept for its drop; the array has the pointer")]
+    words: Vec<i64>,
+}
+
 /// The values of `buffer`, which are of type `dtype` and fill `shape`: C-contiguous, aligned and writable.
 pub fn array<'py>(
     py: Python<'py>,
@@ -80,29 +87,22 @@ where
 {
     let shape = IxDyn(shape);
     assert_eq!(buffer.values::<T>().len(), shape.size(), "a field and its shape");
-    let slot = match buffer.into_memory() {
-        Memory::Slot(slot) => slot,
-        Memory::Vector(words) => {
-            let array = PyArray::<T, _>::zeros(py, shape, false);
-            // SAFETY: the array is new, and nobody else has it.
-            let values = unsafe { array.as_slice_mut()? };
-            let bytes = size_of_val(values);
-            // SAFETY: the words are at least as many bytes, as the buffer had that many values, and any bytes
-            // are a `T`.
-            unsafe {
-                std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), values.as_mut_ptr().cast(), bytes)
-            };
-            return Ok(array.into_any());
+    let (values, base) = match buffer.into_memory() {
+        Memory::Slot(slot) => {
+            let values = slot.as_ptr().cast::<T>().as_ptr();
+            (values, Bound::new(py, ArraySlot { slot })?.into_any())
+        }
+        Memory::Vector(mut words) => {
+            let values = words.as_mut_ptr().cast::<T>();
+            (values, Bound::new(py, ArrayWords { words })?.into_any())
         }
     };
-    let values = slot.as_ptr().cast::<T>().as_ptr();
-    let base = Bound::new(py, ArraySlot { slot })?;
-    // SAFETY: the slot has at least as many values, aligned and initialised; its memory does not move
-    // until `base` is dropped, and `base` gives no access to it. The view ends before anything is
+    // SAFETY: the memory has at least as many values, as was asserted, aligned and initialised; it does not
+    // move until `base` is dropped, and `base` gives no access to it. The view ends before anything is
     // written through the array.
     unsafe {
         let view = ArrayView::from_shape_ptr(shape, values);
-        Ok(PyArray::borrow_from_array(&view, base.into_any()).into_any())
+        Ok(PyArray::borrow_from_array(&view, base).into_any())
     }
 }
 

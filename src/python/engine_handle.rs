@@ -6,7 +6,10 @@
 use std::{
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -68,6 +71,8 @@ pub struct EngineHandle<S: Source, K: Task> {
     counters: Arc<Counters>,
     /// Seconds after which a call that waits says why.
     stall_warning_s: Option<f64>,
+    /// The last warning about the batch that is waited for; 0 if there was none.
+    warned: AtomicU64,
     process: u32,
 }
 
@@ -80,6 +85,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             control,
             counters: engine.counters(),
             stall_warning_s,
+            warned: AtomicU64::new(0),
             process: std::process::id(),
             engine: FairLock::new(engine),
         }
@@ -163,7 +169,12 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
                 && begin.elapsed().as_secs_f64() >= limit_s
                 && let Some(stall) = py.detach(|| self.control.stall())
             {
-                log::warn!("{}; stats()[\"threads\"] lists all threads", stall.in_full(begin.elapsed()));
+                // Of several threads that wait for a batch, one says so.
+                let warning =
+                    2 * stall.batch.unwrap_or_default() + 1 + u64::from(warn_after_s != self.stall_warning_s);
+                if self.warned.fetch_max(warning, Ordering::Relaxed) < warning {
+                    log::warn!("{}; stats()[\"threads\"] lists all threads", stall.in_full(begin.elapsed()));
+                }
                 warn_after_s = self.stall_warning_s.map(|first_s| AGAIN * first_s).filter(|&s| s > limit_s);
             }
             // The state for a signal handler, and for the case that it raises: the batch belongs to the
@@ -178,6 +189,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             }
             // Another thread may have taken it, or a handler may have called `seek`.
             if let Some((_, batch)) = self.take(py) {
+                self.warned.store(0, Ordering::Relaxed);
                 return Ok(Some(batch));
             }
         }

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use pyo3::{IntoPyObjectExt, prelude::*};
+use pyo3::{
+    IntoPyObjectExt,
+    prelude::*,
+    types::{PyByteArray, PyBytes},
+};
 use serde_json::{Value, json};
 
 use super::arguments::{Argument, Refused};
@@ -12,6 +16,9 @@ impl Argument for Exclude {
     const EXPECTED: &'static str = "the path of a report by `forebay check`, or a sequence of row numbers";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if given.is_instance_of::<PyBytes>() || given.is_instance_of::<PyByteArray>() {
+            return Err(Refused::Type);
+        }
         if let Ok(path) = given.extract() {
             return Ok(Self::Report(path));
         }

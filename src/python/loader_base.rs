@@ -77,8 +77,8 @@ pub trait Loads: Send + Sync {
 ///
 /// A loader owns threads, which start with its first batch. They end with `close()`, at the end of a `with`
 /// block, when the loader is dropped, or with the interpreter. It may be used by several threads, which share
-/// its batches. In a fork of the process that made it, every call but `close()`, `closed` and `stats()`
-/// raises `ForebayError`.
+/// its batches. In a fork of the process that made it, calls that need the engine (batches, position, state)
+/// raise `ForebayError`.
 #[pyclass(module = "forebay", name = "LoaderBase", subclass, frozen, weakref)]
 pub struct LoaderBase {
     /// Finds the part of a loader that depends on its class.
@@ -227,8 +227,8 @@ impl LoaderBase {
     ///   reason of the wait, `p50_s` and `p99_s` of the work on an item (within 12 %), and for the last 5 to
     ///   10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
     /// - `n_workers`, `prefetch_batches`, now: the workers at work, and the limit of batches made ahead.
-    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `examples` in the shuffle
-    ///   buffers, `batches` that lie ready.
+    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `read_bytes` of memory
+    ///   that holds what was read, `examples` in the shuffle buffers, `batches` that lie ready.
     /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`,
     ///   `starved_p99_s`, how long `next()` waited for it, without the first batch of a pass; `start_s`, the
     ///   sum of the waits for first batches.

@@ -52,9 +52,12 @@ pub(crate) enum Layout {
 pub(crate) enum Beside {
     /// The class, [`NO_LABEL`](crate::record::NO_LABEL) if it is null.
     Label,
-    /// The recording's own path, empty if it is null.
+    /// The recording's own path, empty if it is null, not UTF-8, or longer than [`MOST_PATH_BYTES`].
     Path,
 }
+
+/// Longer paths are not delivered: Linux opens none, and the shuffle buffer holds one for each example.
+pub(crate) const MOST_PATH_BYTES: usize = 4096;
 
 impl Beside {
     /// What a source reads: labels where it has any, paths on request.
@@ -63,6 +66,18 @@ impl Beside {
             .into_iter()
             .filter_map(|(value, is_read)| is_read.then_some(value))
             .collect()
+    }
+
+    /// The value of a path. A path that cannot be read makes no record bad.
+    ///
+    /// # Errors
+    /// Those that end the run.
+    pub fn path(path: Result<Option<String>>) -> Result<fields::Value> {
+        let path = match path {
+            Err(error) if !error.kind.is_record() => return Err(error),
+            path => path.ok().flatten().filter(|path| path.len() <= MOST_PATH_BYTES),
+        };
+        Ok(fields::Value::Text(path.unwrap_or_default().into()))
     }
 
     /// The field of the value.

@@ -13,7 +13,7 @@
 
 pub(crate) mod arrow;
 mod block;
-mod columns;
+pub(crate) mod columns;
 mod folder;
 mod leave;
 mod linked;

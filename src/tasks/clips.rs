@@ -120,14 +120,15 @@ impl Outputs {
 
     /// What is wrong with the names of requested fields.
     pub(crate) fn problem(requested: &[String]) -> Option<String> {
-        let expected = "each of \"path\", \"start\" and \"valid_samples\" at most once";
-        let is_wrong =
-            |(at, name): (usize, &String)| !REQUESTED.contains(&&**name) || requested[..at].contains(name);
-        requested
-            .iter()
-            .enumerate()
-            .any(is_wrong)
-            .then(|| format!("outputs is {requested:?}, must name {expected}"))
+        for (at, name) in requested.iter().enumerate() {
+            if !REQUESTED.contains(&&**name) {
+                return Some(format!("outputs has {name:?}, must be one of {REQUESTED:?}"));
+            }
+            if requested[..at].contains(name) {
+                return Some(format!("outputs has {name:?} twice"));
+            }
+        }
+        None
     }
 
     /// The fields, with the spectrogram's shape as planned.

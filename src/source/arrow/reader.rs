@@ -206,8 +206,7 @@ impl ArrowReader {
             return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
         }
         if self.source.beside.contains(&Beside::Path) {
-            let path = self.first_path(shard, row)?.unwrap_or_default();
-            values.push(Value::Text(path.into()));
+            values.push(Beside::path(self.first_path(shard, row))?);
         }
         Ok(RawRecord { bytes, values })
     }

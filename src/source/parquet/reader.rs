@@ -131,11 +131,13 @@ impl ParquetReader {
         if let Some(bytes) = &bytes {
             check_record_bytes(bytes.len() as u64, max_record_bytes)?;
         }
-        let path = text(path)?;
+        let path = text(path);
         let mut values: Row = label.map(Value::Int).into_iter().collect();
         if has_path {
-            values.push(Value::Text(path.as_deref().unwrap_or_default().into()));
+            values.push(Beside::path(path.clone())?);
         }
+        // The path of a row with bytes is not opened.
+        let path = if bytes.is_some() { None } else { path? };
         let bytes = match (bytes, path) {
             (Some(bytes), _) if run > 1 && !is_lavish => bytes,
             // A row that was wanted alone would hold on to all of its page, and few rows to a large one.

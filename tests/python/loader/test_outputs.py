@@ -1,6 +1,7 @@
 """Fields on request: `outputs=["path", "start", "valid_samples"]`."""
 
 import pickle
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,49 @@ def test_of_mixtures_and_ranks(shard: Path) -> None:
         assert np.array_equal(np.concatenate(both), whole[name])
 
 
-@pytest.mark.parametrize("outputs", [["paths"], ["start", "start"], ["index"], ["path", ""]])
-def test_others_are_refused(shard: Path, outputs: list[str]) -> None:
-    with pytest.raises(forebay.ConfigError, match=r'outputs is \[.*\], must name each of "path", "start" and "valid_'):
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (["paths"], 'outputs has "paths", must be one of ["path", "start", "valid_samples"]'),
+        (["start", "start"], 'outputs has "start" twice'),
+        (["path", ""], 'outputs has "", must be one of'),
+    ],
+)
+def test_others_are_refused(shard: Path, outputs: list[str], message: str) -> None:
+    with pytest.raises(forebay.ConfigError, match=re.escape(message)):
         forebay.Loader([shard], outputs=outputs, **TINY)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_no_path_makes_a_record_bad(tmp_path: Path, kind: str) -> None:
+    """A loader with paths has the batches of one without."""
+    names = [b"\xff\xfe", b"x" * 4096, b"x" * 4097, b"y" * 70_000, b"fine.wav", None]
+    expected = ["", "x" * 4096, "", "", "fine.wav", ""]
+    audio = [{"bytes": row.audio, "path": name} for row, name in zip(rows(6), names, strict=True)]
+    table = pa.table({"audio": pa.array(audio, pa.struct([("bytes", pa.binary()), ("path", pa.binary())]))})
+    path = tmp_path / f"a.{kind}"
+    if kind == "arrow":
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    else:
+        pq.write_table(table, path)
+    parameters: dict[str, Any] = {**TINY, "infinite": False, "shuffle_min_size": 0}
+    with (
+        forebay.Loader([path], outputs=["path"], **parameters) as loader,
+        forebay.Loader([path], **parameters) as plain,
+    ):
+        batch, other = next(loader), next(plain)
+        assert batch["path"] == expected
+        assert (batch["spectrogram"] == other["spectrogram"]).all()
+        assert loader.errors() == plain.errors() == []
+
+
+def test_paths_count_as_memory(shard: Path) -> None:
+    parameters: dict[str, Any] = {**TINY, "shuffle_buffer_size": 100_000, "shuffle_min_size": 100, "n_workers": 1}
+    parameters |= {"n_readers": 1, "raw_channel_bytes": 2**25, "memory_budget": 2**28}
+    forebay.Loader([shard], **parameters).close()
+    with pytest.raises(forebay.ConfigError, match="memory_budget"):
+        forebay.Loader([shard], outputs=["path"], **parameters)
 
 
 def test_bad_records_have_none(tmp_path: Path) -> None:
