@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use half::f16;
 use numpy::{
-    IxDyn, PyArray, PyArray1, PyArrayMethods,
-    ndarray::{ArrayView, Dimension},
+    PyArray, PyArray1, PyArrayMethods,
+    ndarray::{ArrayView, Dimension, IntoDimension},
 };
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyDict, PyList},
+    types::{PyDict, PyList, PyString},
 };
+use smallvec::SmallVec;
 
 use crate::{
     cache::MAX_RANK,
@@ -85,7 +86,21 @@ fn typed<'py, T>(py: Python<'py>, buffer: Buffer, shape: &[usize]) -> PyResult<B
 where
     T: Element + numpy::Element,
 {
-    let shape = IxDyn(shape);
+    // Dimensions of a known number cost a fraction of a microsecond less.
+    match *shape {
+        [a] => shaped::<T, _>(py, buffer, [a]),
+        [a, b] => shaped::<T, _>(py, buffer, [a, b]),
+        [a, b, c] => shaped::<T, _>(py, buffer, [a, b, c]),
+        _ => shaped::<T, _>(py, buffer, shape),
+    }
+}
+
+fn shaped<'py, T, D>(py: Python<'py>, buffer: Buffer, shape: D) -> PyResult<Bound<'py, PyAny>>
+where
+    T: Element + numpy::Element,
+    D: IntoDimension,
+{
+    let shape = shape.into_dimension();
     assert_eq!(buffer.values::<T>().len(), shape.size(), "a field and its shape");
     let (values, base) = match buffer.into_memory() {
         Memory::Slot(slot) => {
@@ -115,7 +130,7 @@ pub fn to_dict<'py>(
     let Columns { rows, columns } = columns;
     let dict = PyDict::new(py);
     for (field, column) in fields.iter().zip(columns) {
-        dict.set_item(&field.name, value(py, field, column, rows)?)?;
+        dict.set_item(PyString::intern(py, &field.name), value(py, field, column, rows)?)?;
     }
     Ok(dict)
 }
@@ -126,7 +141,8 @@ fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> Py
         return Ok(PyList::new(py, texts.iter().map(|text| &**text))?.into_any());
     }
     if let Some(shape) = &field.shape {
-        let shape: Vec<usize> = [rows].into_iter().chain(shape.iter().map(|&n| n as usize)).collect();
+        let shape: SmallVec<[usize; 4]> =
+            [rows].into_iter().chain(shape.iter().map(|&n| n as usize)).collect();
         return array(py, values, field.dtype, &shape);
     }
     let n = values.len() / field.dtype.bytes();
