@@ -86,6 +86,12 @@ fn a_read_that_does_not_return() {
     let plan = Plan { infinite: true, window: 1, ..plan() };
     let engine = toy::engine(plan, Toy { unreadable: stuck, ..toy(&[100]) }, QUICK);
     GATE.hold(engine, |control| {
+        // The rows before it arrive first.
+        let is_next = || {
+            let threads = control.threads();
+            threads.iter().any(|thread| (thread.state, thread.item) == (State::Example, Some(3)))
+        };
+        until("the collator waits for row 3", is_next);
         assert!(last_link(control, "reading row 3 for").starts_with("forebay-io"));
         let threads = control.threads();
         let reader = threads.iter().find(|thread| thread.state == State::Reading).unwrap();
