@@ -1,5 +1,5 @@
 //! The loaders' parameters: their names, documentation, defaults, presets and ranges, in this one place, as
-//! [`table`]s.
+//! tables (`table.rs`).
 //!
 //! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or
 //! tells every problem at once. Whole numbers are `i64` here, so that −1 is a value out of range and not an

@@ -94,7 +94,7 @@ impl Default for Outputs {
 
 impl Outputs {
     /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at
-    /// `group_starts`; `index`; those `requested`, of [`REQUESTED`].
+    /// `group_starts`; `index`; those `requested`: any of `path`, `start` and `valid_samples`.
     pub fn new(columns: &[Field], group_starts: Option<&[u64]>, requested: &[String]) -> Self {
         let number = |name: &str| Some(Field::number(name, DataType::Int64));
         let columns = columns.iter().enumerate();
