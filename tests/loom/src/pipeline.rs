@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use forebay::{
-    order::Window,
     engine::{ChannelLimit, Parking, Sequencer},
+    order::Window,
     record::Granted,
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };
@@ -116,7 +116,9 @@ fn a_line_moves_on_and_ends_with_close() {
             let channel_limit = Arc::new(std::sync::Arc::new(ChannelLimit::new(4, 8, 2)));
             let first = channel_limit.admit(3, 0).unwrap();
             let others = [9, 2].map(|bytes| {
-                beside(&channel_limit, move |channel_limit: &std::sync::Arc<ChannelLimit>| channel_limit.admit(bytes, 0).is_some())
+                beside(&channel_limit, move |channel_limit: &std::sync::Arc<ChannelLimit>| {
+                    channel_limit.admit(bytes, 0).is_some()
+                })
             });
             if closes {
                 channel_limit.close();
