@@ -209,7 +209,7 @@ class AsyncDataLoader:
 
     def seek(self, batch: int) -> None:
         """Makes the next `iter()` begin with batch number `batch` of the pass, at any distance; a running pass ends."""
-        check(batch=(batch, 0, max(len(self) - 1, 0)))
+        check(batch=(batch, 0, len(self)))
         self._leave()
         self._position, self._goes_on = (self.epoch, operator.index(batch)), True
 
@@ -332,6 +332,8 @@ class _Batches(Iterator[BatchResult]):
         number, orders, workers = self._next, self._orders, self._workers
         if number == self._end:
             self._leave()
+            if self._loader._position == (self._epoch, number):  # `seek` chose the end
+                self._loader._position, self._loader._goes_on = (self._epoch + 1, 0), False
             raise StopIteration
         while orders[0].number < number:
             orders.popleft()

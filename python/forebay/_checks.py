@@ -36,7 +36,7 @@ MOST = 2**31 - 1
 def whole(name: str, value: SupportsIndex) -> int:
     """`value` as a whole number; `TypeError` if it is not one. A bool is not."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise _wrong(name, "a whole number", value)
+        raise _wrong(name, "an int", value)
     return operator.index(value)
 
 
@@ -76,7 +76,7 @@ def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
 def has(name: str, value: object, *attributes: str) -> None:
     """Raises `TypeError` with the attributes that `value` lacks."""
     if missing := [attribute for attribute in attributes if not hasattr(value, attribute)]:
-        raise TypeError(f"argument {name!r}: {type(value).__name__} has no {', '.join(missing)}")
+        raise TypeError(f"{name} is of type {type(value).__name__}, which has no {', '.join(missing)}")
 
 
 def check(**parameters: tuple[SupportsIndex, int, int]) -> None:
@@ -124,4 +124,4 @@ def shown(value: object) -> str:
 
 
 def _wrong(name: str, expected: str, value: object) -> TypeError:
-    return TypeError(f"argument {name!r}: {expected} is expected, not {type(value).__name__}")
+    return TypeError(f"{name} is {shown(value)} (type {type(value).__name__}), must be {expected}")

@@ -94,8 +94,10 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// [`ErrorKind::Config`] if the pass has fewer batches, or the ranges are more than [`SKIPS`], for a
     /// state is to stay small.
     pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
-        self.check_counted()?;
         let skip = merged(ranges.to_vec(), 0);
+        if !skip.is_empty() {
+            self.check_counted()?;
+        }
         self.check_skip(&skip, self.n_batches).map_err(|message| Error::new(ErrorKind::Config, message))?;
         self.skip = skip;
         Ok(())
@@ -122,7 +124,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         Err(Error::new(
             ErrorKind::Config,
-            "what is in a packed batch follows from those before it, so that none can be sought, skipped or foretold; keep states",
+            "a packed batch depends on all batches before it: it cannot be found by its number, skipped or planned; save states and load them",
         ))
     }
 
@@ -143,10 +145,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         if batch <= most {
             return Ok(());
         }
-        let end = if or_end { ", and that is the end" } else { "" };
-        let message = format!(
-            "there is no batch {batch}: batches are counted from 0, and the highest number is {most}{end}"
-        );
+        let end = if or_end { ", the end of the pass" } else { "" };
+        let message = format!("batch is {batch}, must be 0 to {most}{end}");
         Err(Error::new(ErrorKind::Config, message))
     }
 

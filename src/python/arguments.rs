@@ -14,11 +14,7 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
 };
 
-use super::{
-    errors::to_python,
-    extract::{int64, int128},
-    tokenizer::ids_of,
-};
+use super::{errors::to_python, tokenizer::ids_of};
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig},
@@ -257,17 +253,32 @@ pub fn converted<T: Argument>(
         .map_err(|refused| refused.raised(row.name, given, &format!("{}{or_none}", T::EXPECTED)))
 }
 
-/// The value of an argument that is not in a table; the default for None.
-pub fn argument<T: Argument + Default>(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<T> {
-    let Some(given) = given.filter(|given| !given.is_none()) else { return Ok(T::default()) };
+/// The value of an argument that is not in a table, with the errors of one that is.
+pub fn named<T: Argument>(name: &str, given: &Bound<'_, PyAny>) -> PyResult<T> {
+    let or_none = if T::IS_OPTIONAL { ", or None" } else { "" };
     let mut problems = Vec::new();
     let value = T::read(name, given, &mut problems)
-        .map_err(|refused| refused.raised(name, given, &format!("{}, or None", T::EXPECTED)))?;
+        .map_err(|refused| refused.raised(name, given, &format!("{}{or_none}", T::EXPECTED)))?;
     if problems.is_empty() {
         return Ok(value);
     }
     Err(to_python(given.py(), &Error::new(ErrorKind::Config, problems.join("; "))))
 }
+
+/// Conversions for pyo3's `from_py_with`, which does not pass on the argument's name: one function for each name.
+macro_rules! by_name {
+    ($($name:ident)+) => {
+        pub mod argument {
+            use super::*;
+
+            $(pub fn $name<T: Argument>(given: &Bound<'_, PyAny>) -> PyResult<T> {
+                super::named(stringify!($name), given)
+            })+
+        }
+    };
+}
+
+by_name!(max_errors allow_paths batch bos_id epoch era_length first_row hop_length max_seq_len n n_fft n_mels n_samples n_threads num_samples path sample_rate seconds start win_length);
 
 /// The longest value in a message, characters.
 const LONGEST: usize = 60;
@@ -285,16 +296,27 @@ pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr
     PyTypeError::new_err(format!("{name} is {value} (type {class}), must be {expected}"))
 }
 
-/// Whole numbers, except bool, which is a mistake where a number is expected.
-fn is_whole(given: &Bound<'_, PyAny>) -> Result<bool, Refused> {
-    Ok(!given.is_instance_of::<PyBool>() && given.hasattr("__index__")?)
+/// A whole number: any object with `__index__`, except bool, which is a mistake where a number is expected.
+/// The two ends of the range stand for all numbers beyond it.
+fn whole(given: &Bound<'_, PyAny>) -> Result<i128, Refused> {
+    if given.is_instance_of::<PyBool>() || !given.hasattr("__index__")? {
+        return Err(Refused::Type);
+    }
+    let whole = given.py().import("operator")?.call_method1("index", (given,))?;
+    match whole.extract() {
+        Ok(value) => Ok(value),
+        Err(_) if whole.lt(0)? => Ok(i128::MIN),
+        Err(_) => Ok(i128::MAX),
+    }
 }
 
 impl Argument for i64 {
     const EXPECTED: &'static str = "an int";
 
+    /// A number that does not fit becomes the nearest one that does, which [`crate::error::shown`] marks in
+    /// messages.
     fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        if is_whole(given)? { Ok(int64(given)?) } else { Err(Refused::Type) }
+        whole(given).map(|n| n.clamp(Self::MIN.into(), Self::MAX.into()) as Self)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -306,10 +328,7 @@ impl Argument for u64 {
     const EXPECTED: &'static str = "an int";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
-        if !is_whole(given)? {
-            return Err(Refused::Type);
-        }
-        let number = int128(given)?;
+        let number = whole(given)?;
         Ok(Self::try_from(number).unwrap_or_else(|_| {
             let beyond = [i128::MIN, i128::MAX].contains(&number);
             let number = if beyond { "beyond int128".to_owned() } else { number.to_string() };
@@ -419,6 +438,18 @@ impl Argument for MaxErrors {
             Self::Count(n) => n.into_bound_py_any(py),
             Self::Share(share) => share.into_bound_py_any(py),
         }
+    }
+}
+
+impl Argument for PathBuf {
+    const EXPECTED: &'static str = "a path (str or os.PathLike)";
+
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        given.extract().map_err(|_| Refused::Type)
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.into_bound_py_any(py)
     }
 }
 

@@ -11,7 +11,6 @@ use super::{
     arguments::argument,
     engine_handle::{AnyEngine, EngineHandle, shards},
     errors::to_python,
-    extract::int64,
     interruptible::run_interruptible,
     logging,
 };
@@ -20,7 +19,7 @@ use crate::{
     decode::Info,
     engine::Engine,
     record::Source,
-    source::{ArrowOptions, Recordings, RecordingsReader},
+    source::{AllowPaths, ArrowOptions, Recordings, RecordingsReader},
     tasks::{CHECKED_TOGETHER, CheckTask, Finding},
 };
 
@@ -73,18 +72,17 @@ impl _Check {
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
-        #[pyo3(from_py_with = int64)] first_row: i64,
+        #[pyo3(from_py_with = argument::first_row)] first_row: i64,
         audio_column: Option<String>,
-        allow_paths: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
-            let allow_paths = argument("allow_paths", allow_paths)?;
             // Labels are not read.
             let options = ArrowOptions {
                 audio_column,
                 label_column: Some(String::new()),
-                allow_paths,
+                allow_paths: allow_paths.unwrap_or_default(),
                 ..ArrowOptions::default()
             };
             let source = run_interruptible(py, "forebay-index", move |stop| {

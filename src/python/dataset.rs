@@ -15,9 +15,9 @@ use pyo3::{
 
 use super::{
     SLICE,
+    arguments::argument,
     arrays::{FieldTuple, field_of, to_dict},
     errors::to_python,
-    extract::int64,
     interruptible::run_interruptible,
     python_leaf::PythonLeaf,
 };
@@ -163,7 +163,7 @@ impl _Dataset {
         &self,
         py: Python<'_>,
         field: &str,
-        #[pyo3(from_py_with = int64)] max_seq_len: i64,
+        #[pyo3(from_py_with = argument::max_seq_len)] max_seq_len: i64,
         doc_ids: bool,
     ) -> PyResult<Self> {
         let Some(store) = &self.store else {
@@ -186,7 +186,7 @@ impl _Dataset {
     fn eras(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = int64)] era_length: i64,
+        #[pyo3(from_py_with = argument::era_length)] era_length: i64,
         seed: u64,
     ) -> PyResult<Self> {
         let made = self

@@ -5,10 +5,7 @@ use std::cell::RefCell;
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
 
-use super::{
-    errors::to_python,
-    extract::{int64, optional_int64},
-};
+use super::{arguments::argument, errors::to_python};
 use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Planes},
@@ -36,8 +33,8 @@ thread_local! {
 pub fn decode(
     py: Python<'_>,
     data: PyBackedBytes,
-    #[pyo3(from_py_with = int64)] start: i64,
-    #[pyo3(from_py_with = optional_int64)] num_samples: Option<i64>,
+    #[pyo3(from_py_with = argument::start)] start: i64,
+    #[pyo3(from_py_with = argument::num_samples)] num_samples: Option<i64>,
 ) -> PyResult<(Bound<'_, PyUntypedArray>, u32)> {
     let (samples, channels, rate) =
         py.detach(|| decode_span(&data, start, num_samples)).map_err(|error| to_python(py, &error))?;

@@ -154,6 +154,8 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
     /// The next batch; `None` at the end of a pass.
     pub fn next(&self, py: Python<'_>) -> PyResult<Option<BatchOf<K>>> {
         self.await_next(py).inspect_err(|_| {
+            // The next call waits anew, and may warn anew.
+            self.warned.store(0, Ordering::Relaxed);
             if !self.is_forked() {
                 py.detach(|| self.control.give_up());
             }

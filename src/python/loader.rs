@@ -15,15 +15,14 @@ use pyo3::{
 };
 
 use super::{
+    arguments::argument,
     arguments::{Parameters, arguments, bind, entries, preset, signature},
     arrays::to_dict as batch_dict,
     engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
-    extract::int64,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, Loads},
     logging,
-    parameters::batch_number,
     state::Facts,
 };
 use crate::{
@@ -209,9 +208,8 @@ impl Loader {
     fn replay<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = int64)] batch: i64,
+        #[pyo3(from_py_with = argument::batch)] batch: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let batch = batch_number(py, batch)?;
         let replay = self.engine.ask(py, |engine| engine.replay(batch))?;
         let control = self.engine.control().clone();
         let made = run_interruptible(py, "forebay-replay", move |stop| {
@@ -228,7 +226,7 @@ impl Loader {
     fn plan<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = int64)] n: i64,
+        #[pyo3(from_py_with = argument::n)] n: i64,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let n = usize::try_from(n).ok().filter(|&n| n <= 1 << 32).ok_or_else(|| {
             let message = format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32);

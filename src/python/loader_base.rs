@@ -14,8 +14,8 @@ use pyo3::{
 };
 
 use super::{
-    batches::Batches, engine_handle::AnyEngine, errors::to_python, extract::int64, parameters::batch_number,
-    state, torch_workers::check_share,
+    arguments::argument, batches::Batches, engine_handle::AnyEngine, errors::to_python, state,
+    torch_workers::check_share,
 };
 use crate::{
     config::shown,
@@ -184,7 +184,7 @@ impl LoaderBase {
 
     /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is
     /// infinite.
-    fn set_epoch(slf: &Bound<'_, Self>, #[pyo3(from_py_with = int64)] epoch: i64) -> PyResult<()> {
+    fn set_epoch(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::epoch)] epoch: i64) -> PyResult<()> {
         match u64::try_from(epoch) {
             Ok(number) if epoch < i64::MAX => kind(slf)?.engine().set_epoch(slf.py(), number),
             _ => Err(to_python(slf.py(), &epoch_out_of_range(shown(epoch)))),
@@ -195,8 +195,7 @@ impl LoaderBase {
     /// distance: counted within the pass if finite, over all passes if infinite. Raises `ConfigError` if
     /// there is no such batch. A `TokenLoader` can seek its first batch only, since a packed batch follows
     /// from all earlier ones; for others keep states.
-    fn seek(slf: &Bound<'_, Self>, #[pyo3(from_py_with = int64)] batch: i64) -> PyResult<()> {
-        let batch = batch_number(slf.py(), batch)?;
+    fn seek(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::batch)] batch: u64) -> PyResult<()> {
         kind(slf)?.engine().seek(slf.py(), batch)
     }
 
@@ -256,7 +255,11 @@ impl LoaderBase {
     /// at work. At most 262144 spans are kept; the file says how many were left out. Raises `OSError` if the
     /// file cannot be written, `StateError` if another trace is being recorded.
     #[pyo3(signature = (path, seconds=5.0))]
-    fn trace(slf: &Bound<'_, Self>, path: PathBuf, seconds: f64) -> PyResult<()> {
+    fn trace(
+        slf: &Bound<'_, Self>,
+        #[pyo3(from_py_with = argument::path)] path: PathBuf,
+        #[pyo3(from_py_with = argument::seconds)] seconds: f64,
+    ) -> PyResult<()> {
         kind(slf)?.engine().trace(slf.py(), path, seconds)
     }
 
@@ -270,7 +273,10 @@ impl LoaderBase {
     /// first batch on; `verdict`, what limits the copy. A loop that runs near `decoded_per_s` waits for the
     /// loader; one far below it does not.
     #[pyo3(signature = (seconds=2.0))]
-    fn headspace<'py>(slf: &Bound<'py, Self>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
+    fn headspace<'py>(
+        slf: &Bound<'py, Self>,
+        #[pyo3(from_py_with = argument::seconds)] seconds: f64,
+    ) -> PyResult<Bound<'py, PyDict>> {
         kind(slf)?.headspace(slf.py(), seconds)
     }
 

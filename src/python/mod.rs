@@ -25,7 +25,6 @@ mod inject;
 mod loader;
 mod loader_base;
 mod logging;
-mod parameters;
 mod parquet;
 mod permutation;
 mod python_leaf;
@@ -37,7 +36,6 @@ mod stats;
 mod token_loader;
 mod tokenizer;
 mod vocabulary;
-mod extract;
 mod torch_workers;
 
 use std::{

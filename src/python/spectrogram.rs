@@ -3,11 +3,7 @@
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
-use super::{
-    errors::to_python,
-    extract::{int64, optional_int64},
-    logging,
-};
+use super::{arguments::argument, errors::to_python, logging};
 use crate::{
     Error, ErrorKind,
     error::shown,
@@ -53,11 +49,11 @@ impl SpectrogramTransform {
     #[pyo3(signature = (sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None))]
     fn new(
         py: Python<'_>,
-        #[pyo3(from_py_with = int64)] sample_rate: i64,
-        #[pyo3(from_py_with = int64)] n_fft: i64,
-        #[pyo3(from_py_with = int64)] hop_length: i64,
-        #[pyo3(from_py_with = int64)] n_mels: i64,
-        #[pyo3(from_py_with = optional_int64)] win_length: Option<i64>,
+        #[pyo3(from_py_with = argument::sample_rate)] sample_rate: i64,
+        #[pyo3(from_py_with = argument::n_fft)] n_fft: i64,
+        #[pyo3(from_py_with = argument::hop_length)] hop_length: i64,
+        #[pyo3(from_py_with = argument::n_mels)] n_mels: i64,
+        #[pyo3(from_py_with = argument::win_length)] win_length: Option<i64>,
         f_min: f64,
         f_max: Option<f64>,
     ) -> PyResult<Self> {
@@ -141,7 +137,11 @@ impl SpectrogramTransform {
     }
 
     /// The number of frames that a waveform of `n_samples` gives.
-    fn n_frames(&self, py: Python<'_>, #[pyo3(from_py_with = int64)] n_samples: i64) -> PyResult<usize> {
+    fn n_frames(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument::n_samples)] n_samples: i64,
+    ) -> PyResult<usize> {
         const MOST: i64 = 1 << 62;
         if !(0..=MOST).contains(&n_samples) {
             let message = format!("n_samples is {}, must be 0 to {MOST}", shown(n_samples));

@@ -9,7 +9,11 @@ use pyo3::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{arguments::identity, exclude, extract::int64, sources::pair};
+use super::{
+    arguments::{identity, named},
+    exclude,
+    sources::pair,
+};
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     config::loader::loader_parameters,
@@ -140,15 +144,12 @@ pub fn ranges(ranges: &Bound<'_, PyAny>) -> PyResult<Result<Vec<Range<u64>>>> {
     let mut found = Vec::new();
     for range in ranges.try_iter().map_err(|_| expected())? {
         let [first, end] = pair(&range?).ok_or_else(expected)?;
-        let (first, end) = (int64(&first)?, int64(&end)?);
-        match (u64::try_from(first), u64::try_from(end)) {
-            (Ok(first), Ok(end)) if first <= end => found.push(first..end),
-            _ => {
-                let message =
-                    format!("the range ({first}, {end}) is none of batches, expected 0 <= first <= end");
-                return Ok(Err(Error::new(ErrorKind::Config, message)));
-            }
+        let (first, end): (u64, u64) = (named("a range's first", &first)?, named("a range's end", &end)?);
+        if first > end {
+            let message = format!("the range ({first}, {end}) ends before it begins, expected first <= end");
+            return Ok(Err(Error::new(ErrorKind::Config, message)));
         }
+        found.push(first..end);
     }
     Ok(Ok(found))
 }

@@ -6,8 +6,8 @@ use numpy::PyArray1;
 use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::PyDict};
 
 use super::{
+    arguments::{argument, named},
     errors::to_python,
-    extract::{int64, named, optional_int64},
     interruptible::run_interruptible,
 };
 use crate::{
@@ -49,7 +49,7 @@ impl Tokenizer {
         path: PathBuf,
         pattern: Option<String>,
         special_tokens: Option<Bound<'_, PyDict>>,
-        #[pyo3(from_py_with = optional_int64)] bos_id: Option<i64>,
+        #[pyo3(from_py_with = argument::bos_id)] bos_id: Option<i64>,
     ) -> PyResult<Self> {
         let options = TokenizerOptions {
             pattern,
@@ -84,7 +84,7 @@ impl Tokenizer {
         &self,
         py: Python<'py>,
         texts: &Bound<'py, PyAny>,
-        #[pyo3(from_py_with = int64)] n_threads: i64,
+        #[pyo3(from_py_with = argument::n_threads)] n_threads: i64,
     ) -> PyResult<Vec<Bound<'py, PyArray1<u32>>>> {
         if texts.is_instance_of::<pyo3::types::PyString>() {
             return Err(PyTypeError::new_err(
@@ -139,9 +139,9 @@ impl Tokenizer {
 pub fn ids_of(tokens: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, u32>> {
     let py = tokens.py();
     let of = |(text, token): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-        let text: String = named(py, "special_tokens", text.extract())?;
+        let text: String = named("a key of special_tokens", &text)?;
         let name = format!("special_tokens[{text:?}]");
-        let token = id(py, &name, named(py, &name, int64(&token))?)?;
+        let token = id(py, &name, named(&name, &token)?)?;
         Ok((text, token))
     };
     tokens.iter().map(of).collect()

@@ -29,10 +29,9 @@ use crate::{
     engine::{MaxErrors, Policy},
     fields::DataType,
     python::{
-        arguments::argument,
+        arguments::{argument, named},
         calls::expect_calls,
         errors::{ForebayError, to_python},
-        extract::int64,
         interruptible::run_interruptible,
         logging,
         spectrogram::SpectrogramTransform,
@@ -72,7 +71,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
     let columns = item("columns")?.extract::<Option<Vec<String>>>()?;
     let want = columns.map_or(Want::All, Want::Columns);
     let limits = LimitConfig {
-        max_record_bytes: int64(&item("max_record_bytes")?)?,
+        max_record_bytes: named("max_record_bytes", &item("max_record_bytes")?)?,
         max_decoded_seconds: item("max_decoded_seconds")?.extract()?,
     };
     let (max_record_bytes, max_decoded_seconds) =
@@ -96,7 +95,8 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
                 AnyProcessor::Features(Features::new(transform, max_decoded_seconds)),
                 Want::Recordings {
                     column: item("audio_column")?.extract()?,
-                    allow_paths: argument("allow_paths", given.get_item("allow_paths")?.as_ref())?,
+                    allow_paths: named::<Option<_>>("allow_paths", &item("allow_paths")?)?
+                        .unwrap_or_default(),
                 },
             )
         }
@@ -166,7 +166,7 @@ impl _CacheBuild {
         made_by: &str,
         overwrite: bool,
         on_error: &str,
-        max_errors: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::max_errors)] max_errors: Option<MaxErrors>,
         is_processed: bool,
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
@@ -183,7 +183,7 @@ impl _CacheBuild {
             order: if order == "concat" { Order::Concat } else { Order::RoundRobin },
             n_workers,
             fields: fields.map_err(to_python)?,
-            policy: policy(on_error.to_owned(), argument("max_errors", max_errors)?).map_err(to_python)?,
+            policy: policy(on_error.to_owned(), max_errors).map_err(to_python)?,
             options: WriterOptions {
                 compression: Compression::from_name(compression).map_err(to_python)?,
                 overwrite,

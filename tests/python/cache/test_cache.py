@@ -287,7 +287,7 @@ def test_a_function_is_told_from_others_by_what_it_holds(tmp_path: Path) -> None
 def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"shard 'a' is an iterator \(list_iterator\), which can be read once only"):
         cache.build({"a": iter([1])}, Number(), tmp_path)
-    with pytest.raises(TypeError, match="argument 'batch_size': a whole number is expected, not str"):
+    with pytest.raises(TypeError, match=r"batch_size is '.*' \(type str\), must be an int"):
         cache.build({}, None, tmp_path, batch_size="8")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match=r"batch_size is 0, .*; n_workers is 0, .*; order is 'x', .*; engine is 'y'"):
         cache.build({}, None, tmp_path, batch_size=0, n_workers=0, order="x", engine="y")  # type: ignore[call-overload]
@@ -309,7 +309,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     for index in (1, -2):
         with pytest.raises(IndexError, match=f"document {index} is asked for, and there are 1"):
             store[index]
-    with pytest.raises(TypeError, match="argument 'index': a whole number is expected, not slice"):
+    with pytest.raises(TypeError, match=r"index is slice\(.*\) \(type slice\), must be an int"):
         store[:1]  # type: ignore[index]
     with pytest.raises(IndexError):
         store.get_batch([-1])

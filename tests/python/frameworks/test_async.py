@@ -150,6 +150,15 @@ def test_goes_on_anywhere_with_other_threads() -> None:
         assert rows(other) == expected(epoch=number // 26 + 1)
 
 
+@pytest.mark.parametrize("batch", [0, 11, 25, 26])
+def test_seek_at_any_batch_and_the_end(batch: int) -> None:
+    batches = loader()
+    batches.seek(batch)
+    assert rows(batches) == expected()[batch:]
+    assert (batches.epoch, batches.batch) == (1, 0)
+    assert rows(batches) == expected(epoch=1)
+
+
 def test_pickle_goes_on() -> None:
     batches = loader(seed=3, shuffle=True)
     for _batch in islice(batches, 9):
@@ -355,8 +364,8 @@ def test_specs_that_no_memory_can_hold(spec: Any) -> None:
 
 
 def test_types_of_parameters() -> None:
-    with pytest.raises(TypeError, match="argument 'num_workers': a whole number is expected, not bool"):
+    with pytest.raises(TypeError, match=r"num_workers is True \(type bool\), must be an int"):
         loader(num_workers=True)
-    with pytest.raises(TypeError, match="argument 'batch_size': a whole number is expected, not float"):
+    with pytest.raises(TypeError, match=r"batch_size is .* \(type float\), must be an int"):
         loader(batch_size=1.5)  # type: ignore[arg-type]
     assert rows(loader(batch_size=np.int64(4), num_workers=np.uint8(2))) == expected()  # type: ignore[arg-type]

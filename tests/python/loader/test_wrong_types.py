@@ -72,9 +72,11 @@ def test_a_set_has_no_order(tiny_shard: Path) -> None:
 
 def test_what_an_async_loader_is_made_of() -> None:
     wrong: Any = SimpleNamespace(metadata=None)
-    with pytest.raises(TypeError, match=r"argument 'dataset_reader': SimpleNamespace has no __len__, storage_state"):
+    with pytest.raises(
+        TypeError, match=r"dataset_reader is of type SimpleNamespace, which has no __len__, storage_state"
+    ):
         AsyncDataLoader(wrong, Pipeline(), 4)
-    with pytest.raises(TypeError, match=r"argument 'pipeline': SimpleNamespace has no output_specs, __call__"):
+    with pytest.raises(TypeError, match=r"pipeline is of type SimpleNamespace, which has no output_specs, __call__"):
         AsyncDataLoader(Reader(8), wrong, 4)
 
 
