@@ -10,6 +10,7 @@ A loader has its own threads, so this module starts no process and no thread.
 """
 
 import os
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +28,7 @@ from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
-__all__ = ["DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
+__all__ = ["DataLoader", "DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
 
 Batch = dict[str, Any]
 """Tensors by field, and whatever is no array as it was."""
@@ -106,6 +107,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
+        _check_callers(self.loader)
         convert = _pinned if self.pin_memory else to_tensors
         return Converted(lambda batch: convert(batch, self.loader), self.loader)
 
@@ -116,6 +118,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
     def __bool__(self) -> bool:
         return True
 
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the pass that the next `iter()` begins, as `set_epoch` of the loader does."""
+        self.loader.set_epoch(epoch)
+
     def state_dict(self) -> dict[str, Any]:
         """The loader's."""
         return self.loader.state_dict()
@@ -123,6 +129,117 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes at the position of `state`."""
         self.loader.load_state_dict(state)
+
+    def __repr__(self) -> str:
+        return f"<forebay.torch.IterableDataset: {self.loader!r}>"
+
+
+class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
+    """A loader as a `torch.utils.data.DataLoader`, with its position: for training frameworks.
+
+    Lightning, the Trainer of Hugging Face and Accelerate take it as it is and do not wrap, shard, batch or
+    collate it again, because the loader returns complete batches, and only those of its rank. Items are
+    dicts of tensors, on `device` if it is given; otherwise on the CPU, in pinned memory with
+    `pin_memory=True`. `len()` is the number of batches of a pass; it raises `TypeError` if the loader is
+    infinite. `state_dict()` is the position after the last batch returned.
+
+    Parameters
+    ----------
+    loader : Loader, TokenLoader or cache.DataLoader
+        Has batch size, order, threads, rank and world size.
+    device : torch.device, str or None
+        The device that batches are prefetched to, by a `DevicePrefetcher`.
+    depth : int
+        Batches that are copied to the device ahead.
+    pin_memory : bool
+        For batches that the framework copies to the device itself.
+
+    """
+
+    def __init__(
+        self, loader: LoaderBase, *, device: Any = None, depth: int = 2, pin_memory: bool = False, **unknown: Any
+    ) -> None:
+        if unknown:
+            raise TypeError(
+                f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, order, "
+                "number of threads, rank and seed are parameters of the loader, as Loader(files, batch_size=64, "
+                "n_workers=8)"
+            )
+        self.loader = loader
+        dataset = IterableDataset(loader, pin_memory=pin_memory and device is None)
+        super().__init__(dataset, batch_size=None)
+        self._batches: Any = dataset if device is None else DevicePrefetcher(dataset, device, depth)
+        # Accelerator.prepare() returns such a loader unchanged. It would otherwise deal rank 0's batches to all ranks.
+        self._is_accelerate_prepared = True
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the pass that the next `iter()` begins, as `set_epoch` of the loader does."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch returned, as `state_dict()` of the loader."""
+        state: dict[str, Any] = self._batches.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes at the position of `state`."""
+        self._batches.load_state_dict(state)
+
+    def __repr__(self) -> str:
+        return f"<forebay.torch.DataLoader: {self.loader!r}>"
+
+
+_FRAMEWORKS = {
+    "lightning.pytorch.loops": "Lightning",
+    "pytorch_lightning.loops": "Lightning",
+    "transformers.trainer": "the Trainer of Hugging Face",
+}
+
+
+def _check_callers(loader: LoaderBase) -> None:
+    """Finds out what iterates the dataset: raises if batches would be changed, warns if a position would be lost.
+
+    A dataset is given to a `DataLoader` by the user, or by a framework, and hears of neither. It is called from
+    their frames.
+    """
+    found: torch.utils.data.DataLoader[Any] | None = None
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate")) else None
+        if found is None and isinstance(owner, torch.utils.data.DataLoader):
+            found = owner
+            if owner.batch_size is not None:
+                raise ConfigError(
+                    f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns complete "
+                    f"batches, of {loader.batch_size} rows, which would be stacked; use forebay.torch.DataLoader(loader)"
+                )
+        if type(owner).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard") and loader.world_size > 1:
+            raise ConfigError(
+                f"{type(owner).__name__} of accelerate would deal the batches of rank {loader.rank} to all ranks, and "
+                f"the other ranks' rows would be lost: the loader has world_size {loader.world_size} and returns its rank's "
+                "share; use forebay.torch.prepare(accelerator, loader)"
+            )
+        framework = next((said for module, said in _FRAMEWORKS.items() if name.startswith(module)), None)
+        if framework and found is not None and not hasattr(found, "state_dict"):
+            warnings.warn(
+                f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first batch "
+                "of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
+                "forebay.torch.DataLoader(loader)",
+                stacklevel=3,
+            )
+            return
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
@@ -192,6 +309,8 @@ class DevicePrefetcher:
             self._iterator = resumable(self._source)
             self._begin = self._state = self._source_state()
             self._epoch = getattr(self._loader(), "epoch", None)
+        elif isinstance(loader := self._loader(), LoaderBase):
+            iter(loader)  # continues, and counts the iterations, for `set_epoch`
         return self
 
     def __next__(self) -> Batch:

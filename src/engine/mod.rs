@@ -130,6 +130,8 @@ pub struct Engine<S: Source, K: Task> {
     standings: Option<Standings>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
+    /// Calls of `iter()` on an infinite engine; `None` after a restore, up to the first epoch that is set.
+    iterations: Option<u64>,
     /// The schedule that [`Engine::places`] asked last, and of which pass and streams it is.
     asked: Option<(u64, Canon, Schedule)>,
     skip: Vec<Range<u64>>,
@@ -262,11 +264,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
-        let canon = if plan.order.is_streamed() {
-            Canon { n_streams: plan.n_streams.unwrap_or(plan.world_size), world_size: plan.world_size }
-        } else {
-            Canon::ONE
-        };
+        let canon = Canon::first(&plan);
         let counters =
             Arc::new(Counters::new(&plan, Reading::new(&plan, &source).steady(), source.retries()));
         let mut engine = Self {
@@ -283,6 +281,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             start: 0,
             standings: None,
             before: None,
+            iterations: Some(0),
             asked: None,
             skip: Vec::new(),
             pass: None,
@@ -388,6 +387,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// None that [`Engine::new`] would not have found.
     pub fn rewind(&mut self) -> Result<()> {
         if self.plan.infinite {
+            self.iterations = self.iterations.map(|n| n + 1);
             return Ok(());
         }
         if self.is_over() {
@@ -460,21 +460,33 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
     }
 
-    /// Chooses the pass that the next `iter()` or `next()` begins. One that stands where it was restored or
-    /// sought stays there.
+    /// Chooses the pass that the next `iter()` or `next()` begins. A pass that was restored or sought, and of
+    /// which no batch was taken since, keeps its position if its own number is chosen.
+    ///
+    /// An infinite engine continues and does not change: `epoch` may be its own, or that of a framework that
+    /// counts its calls of `iter()`. The count begins at 0; after a restore at the number of the first call.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position.
-    /// [`ErrorKind::Config`] above [`MAX_EPOCH`].
+    /// [`ErrorKind::State`] for any other epoch of an infinite engine, [`ErrorKind::Config`] above
+    /// [`MAX_EPOCH`].
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
-        if self.plan.infinite {
-            return Err(Error::new(
-                ErrorKind::State,
-                "set_epoch() chooses the pass of a finite loader; an infinite one counts its epochs itself",
-            ));
-        }
         if epoch > MAX_EPOCH {
             return Err(epoch_out_of_range(epoch));
+        }
+        if self.plan.infinite {
+            let iterations = *self.iterations.get_or_insert(epoch);
+            if [iterations, iterations.saturating_sub(1), self.epoch()].contains(&epoch) {
+                return Ok(());
+            }
+            return Err(Error::new(
+                ErrorKind::State,
+                format!(
+                    "epoch is {epoch}, but an infinite loader continues from its position: it is at epoch {}, and \
+                     {iterations} iterations were started; use infinite=False to choose epochs, or seek() to \
+                     choose a batch",
+                    self.epoch()
+                ),
+            ));
         }
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
     }

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Engine, Losses, MAX_EPOCH, Replay, flow::shared::closed, flow::shared::located};
+use super::{Engine, Losses, MAX_EPOCH, Plan, Replay, flow::shared::closed, flow::shared::located};
 use crate::{
     Error, ErrorKind, Result,
     order::{Place, Schedule},
@@ -25,9 +25,25 @@ pub struct Canon {
     pub world_size: u64,
 }
 
+/// Why the streams of a state do not fit an engine.
+struct CanonProblem {
+    message: String,
+    /// Whether a pass can begin with other streams.
+    has_remedy: bool,
+}
+
 impl Canon {
     /// One stream, whatever the world: where the order is one of positions.
     pub(crate) const ONE: Self = Self { n_streams: 1, world_size: 1 };
+
+    /// The streams of a first start.
+    pub(crate) fn first(plan: &Plan) -> Self {
+        let world_size = plan.world_size;
+        match plan.order.is_streamed() {
+            true => Self { n_streams: plan.n_streams.unwrap_or(world_size), world_size },
+            false => Self::ONE,
+        }
+    }
 
     /// What a stream gets of a number that is meant for a rank of the first start.
     pub(crate) fn per_stream(self, number: u64) -> u64 {
@@ -175,9 +191,14 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         let canon = if self.plan.order.is_streamed() { canon } else { Canon::ONE };
-        if let Some(problem) = self.canon_problem(canon) {
-            return wrong(problem);
-        }
+        let canon = match self.canon_problem(canon) {
+            None => canon,
+            // No pass is split here: the next one may be dealt to other streams.
+            Some(problem) if problem.has_remedy && batch == 0 && !self.plan.infinite => {
+                Canon::first(&self.plan)
+            }
+            Some(problem) => return wrong(problem.message),
+        };
         let before = std::mem::replace(&mut self.canon, canon);
         let schedule = match self.schedule(epoch) {
             Ok(schedule) if schedule.n_batches().is_none_or(|n| batch < n) => schedule,
@@ -205,6 +226,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             return wrong(format!("the state says that row {row} was lost; there are {}", self.rows()));
         }
         self.enter(epoch, batch, &schedule);
+        self.iterations = None;
         self.skip = skip;
         self.standings = standings;
         let rows = lost.values().flat_map(|lost| &lost.rows);
@@ -249,28 +271,40 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// Why the streams of a state are none for this engine.
-    fn canon_problem(&self, canon: Canon) -> Option<String> {
+    /// Why this engine cannot continue the streams of a state.
+    fn canon_problem(&self, canon: Canon) -> Option<CanonProblem> {
         let Canon { n_streams, world_size } = canon;
         let ranks = self.plan.world_size;
         // Each rank of the first start had this many streams; the window of a stream follows from that.
         let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
         if n_streams == 0 || !is_shared || !self.global_batch().is_multiple_of(n_streams) {
-            return Some(format!(
+            let message = format!(
                 "the state has {n_streams} streams, first shared by {world_size} ranks, and batches of {}: no loader wrote that",
                 self.global_batch()
-            ));
+            );
+            return Some(CanonProblem { message, has_remedy: false });
         }
         if !n_streams.is_multiple_of(if self.plan.order.is_streamed() { ranks } else { 1 }) {
-            return Some(format!(
-                "the state has {n_streams} streams, which {ranks} ranks cannot share evenly; choose a world_size that divides \
-                 {n_streams}, or start anew with an n_streams that all world sizes divide that you will use"
-            ));
+            let elsewhere = match self.plan.infinite {
+                true => "",
+                false => ", load a state from the end of a pass, which every world_size can load",
+            };
+            let fitting = match n_streams {
+                1 => "world_size=1".into(),
+                _ => format!("a world_size that divides {n_streams}"),
+            };
+            let message = format!(
+                "the state has {n_streams} streams (n_streams of its first run, by default its world_size), which \
+                 {ranks} ranks cannot share evenly; resume with {fitting}{elsewhere}, or start a new run with \
+                 n_streams set to a multiple of every world_size that you will use"
+            );
+            return Some(CanonProblem { message, has_remedy: true });
         }
         let asked = self.plan.n_streams.filter(|&n| n != n_streams)?;
-        Some(format!(
+        let message = format!(
             "the state has {n_streams} streams, n_streams is {asked}; leave n_streams out to take the state's"
-        ))
+        );
+        Some(CanonProblem { message, has_remedy: true })
     }
 
     /// A look at what comes next, that can be taken on any thread.

@@ -8,6 +8,7 @@ use std::{borrow::Cow, path::PathBuf};
 
 use pyo3::{
     PyClass,
+    exceptions::PyTypeError,
     prelude::*,
     pyclass::boolean_struct::True,
     types::{PyDict, PyTuple},
@@ -133,6 +134,16 @@ impl LoaderBase {
         kind(slf)?.length(slf.py())
     }
 
+    /// Raises `TypeError`: a loader is an iterable of batches. It exists for `torch.utils.data.DataLoader(loader)`,
+    /// which would index the loader, and for `loader[0]`.
+    fn __getitem__(slf: &Bound<'_, Self>, _index: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name = slf.get_type().name()?;
+        Err(PyTypeError::new_err(format!(
+            "{name} is an iterable of batches and has no rows to index: iterate it, or use \
+             forebay.torch.DataLoader(loader) in place of torch.utils.data.DataLoader(loader)"
+        )))
+    }
+
     /// Always True, also without `len()`, so that `if loader:` tests whether there is a loader.
     fn __bool__(&self) -> bool {
         true
@@ -166,6 +177,18 @@ impl LoaderBase {
         self.batch_size
     }
 
+    /// The rank, the parameter: which share of each global batch this loader returns.
+    #[getter]
+    fn rank(&self) -> i64 {
+        self.share.0
+    }
+
+    /// The number of ranks, the parameter.
+    #[getter]
+    fn world_size(&self) -> i64 {
+        self.share.1
+    }
+
     /// The number of the next batch: within the pass if finite, over all passes if infinite. After the last
     /// batch of a pass it is the number of batches.
     #[getter]
@@ -182,8 +205,12 @@ impl LoaderBase {
         kind(slf)?.epoch(slf.py())
     }
 
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. Raises `StateError` if the loader is
-    /// infinite.
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. A pass that was resumed or sought keeps its
+    /// position if `epoch` is its own number, so the usual loop over epochs can resume.
+    ///
+    /// An infinite loader continues and does not change: `epoch` may be the loader's own, or a framework's
+    /// count of its iterations (from 0, or after `load_state_dict` from the first number given). Raises
+    /// `StateError` for any other number, which would have to move the data.
     fn set_epoch(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::epoch)] epoch: i64) -> PyResult<()> {
         match u64::try_from(epoch) {
             Ok(number) if epoch < i64::MAX => kind(slf)?.engine().set_epoch(slf.py(), number),
