@@ -28,7 +28,15 @@ from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
-__all__ = ["DataLoader", "DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
+__all__ = [
+    "DataLoader",
+    "DevicePrefetcher",
+    "IterableDataset",
+    "Ranks",
+    "rank_and_world_size",
+    "to_tensors",
+    "token_batches",
+]
 
 Batch = dict[str, Any]
 """Tensors by field, and whatever is no array as it was."""
@@ -161,9 +169,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
     ) -> None:
         if unknown:
             raise TypeError(
-                f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, order, "
-                "number of threads, rank and seed are parameters of the loader, as Loader(files, batch_size=64, "
-                "n_workers=8)"
+                f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, "
+                "order, threads, rank and seed are parameters of the loader: Loader(files, batch_size=64, n_workers=8)"
             )
         self.loader = loader
         dataset = IterableDataset(loader, pin_memory=pin_memory and device is None)
@@ -221,20 +228,21 @@ def _check_callers(loader: LoaderBase) -> None:
             found = owner
             if owner.batch_size is not None:
                 raise ConfigError(
-                    f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns complete "
-                    f"batches, of {loader.batch_size} rows, which would be stacked; use forebay.torch.DataLoader(loader)"
+                    f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns "
+                    f"complete batches of {loader.batch_size} rows, which would be stacked; use "
+                    "forebay.torch.DataLoader(loader)"
                 )
         if type(owner).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard") and loader.world_size > 1:
             raise ConfigError(
                 f"{type(owner).__name__} of accelerate would deal the batches of rank {loader.rank} to all ranks, and "
-                f"the other ranks' rows would be lost: the loader has world_size {loader.world_size} and returns its rank's "
-                "share; use forebay.torch.prepare(accelerator, loader)"
+                f"the other ranks' rows would be lost: with world_size {loader.world_size} the loader returns its "
+                "rank's share; use forebay.accelerate.prepare(accelerator, loader)"
             )
         framework = next((said for module, said in _FRAMEWORKS.items() if name.startswith(module)), None)
         if framework and found is not None and not hasattr(found, "state_dict"):
             warnings.warn(
-                f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first batch "
-                "of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
+                f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first "
+                "batch of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
                 "forebay.torch.DataLoader(loader)",
                 stacklevel=3,
             )
