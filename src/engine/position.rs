@@ -110,7 +110,10 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         if skip.len() > SKIPS {
-            return Err(format!("{} ranges are to be skipped, at most {SKIPS} are allowed; join some", skip.len()));
+            return Err(format!(
+                "{} ranges are to be skipped, at most {SKIPS} are allowed; join some",
+                skip.len()
+            ));
         }
         Ok(())
     }
@@ -184,9 +187,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             found => {
                 self.canon = before;
                 return match found {
-                    Ok(_) => {
-                        wrong(format!("the state is at batch {batch}, which the pass does not have"))
-                    }
+                    Ok(_) => wrong(format!("the state is at batch {batch}, which the pass does not have")),
                     Err(error) => Err(error),
                 };
             }
@@ -202,7 +203,10 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         if let Some(row) = lost.values().flat_map(|lost| &lost.rows).find(|&&row| row >= self.rows()) {
             self.canon = before;
-            return wrong(format!("the state lists row {row} as lost, but there are only {} rows", self.rows()));
+            return wrong(format!(
+                "the state lists row {row} as lost, but there are only {} rows",
+                self.rows()
+            ));
         }
         self.enter(epoch, batch, &schedule);
         self.skip = skip;
@@ -223,9 +227,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let Some(standings) = standings else {
             return match self.plan.order.is_counted() || batch == 0 {
                 true => Ok(()),
-                false => {
-                    Err(format!("the state is at batch {batch}, but has no positions of the packers"))
-                }
+                false => Err(format!("the state is at batch {batch}, but has no positions of the packers")),
             };
         };
         if self.plan.order.is_counted() || standings.len() != schedule.n_streams() {
@@ -369,8 +371,11 @@ impl Upcoming {
                 let draws =
                     self.schedule.draws_before(stream, batch + 1) - self.schedule.draws_before(stream, batch);
                 rows.try_reserve(draws as usize).map_err(|cause| {
-                    Error::new(ErrorKind::Memory, format!("allocation failed for a plan of {n} rows; plan fewer"))
-                        .because(cause)
+                    Error::new(
+                        ErrorKind::Memory,
+                        format!("allocation failed for a plan of {n} rows; plan fewer"),
+                    )
+                    .because(cause)
                 })?;
                 let tickets = std::iter::from_fn(|| window.draw()).take(draws as usize);
                 rows.extend(tickets.map(|ticket| self.schedule.assign(stream, ticket).row as i64));

@@ -461,7 +461,6 @@ fn lost(error: Error) -> Error {
     if !error.kind.is_record() {
         return error;
     }
-    let message =
-        "a record that the state holds is bad now; use the shards that the state was saved with";
+    let message = "a record that the state holds is bad now; use the shards that the state was saved with";
     Error { place: error.place.clone(), ..Error::new(ErrorKind::State, message) }.because(error)
 }
