@@ -211,7 +211,7 @@ def test_l13_the_global_batch_is_the_block() -> None:
         len(parts[0])
     for _ in range(2):  # iter() goes on
         assert next(iter(parts[0]))["x"].tolist() != whole[0][:4].tolist()
-    with pytest.raises(ConfigError, match="the smallest block that does is"):
+    with pytest.raises(ConfigError, match="the smallest block that is large enough is"):
         DataLoader(MixtureDataset({"a": numbered(9), "b": numbered(9)}, {"a": 0.99, "b": 0.01}), 16)
 
 
