@@ -124,7 +124,7 @@ pub struct Engine<S: Source, K: Task> {
     n_batches: Option<u64>,
     /// Whether a pass with an unknown number of batches has ended.
     is_over: bool,
-    /// The batch at which the pass was started, after a seek or restore too.
+    /// The batch at which the threads start: 0, or set by seek, skip, restore or `take_back`.
     start: u64,
     /// The positions of the streams after the last batch taken, if its number does not determine them.
     standings: Option<Standings>,
@@ -237,7 +237,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Creates an engine. Its threads start with the first call for a batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the source has no rows or fewer than streams, if all are excluded, if
+    /// [`ErrorKind::Config`] if the source has no rows or fewer rows than streams, if all are excluded, if
     /// `drop_last` leaves no batch, if its sources cannot be mixed as planned, or if its rows cannot be read
     /// in the planned order.
     pub fn new(source: Arc<S>, task: K, plan: Plan) -> Result<Self> {
@@ -405,7 +405,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.is_over || self.n_batches.is_some_and(|n| self.batch() >= n)
     }
 
-    /// Whether the position is still where the pass was started, also after a seek or restore.
+    /// Whether no batch was taken and no error ended the run since the pass began, or since a seek or
+    /// restore.
     fn is_fresh(&self) -> bool {
         self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) && self.next_batch() == self.start
     }
@@ -423,7 +424,8 @@ impl<S: Source, K: Task> Engine<S, K> {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "drop_last leaves no batch: there are {} rows, a batch of all ranks needs {}; lower batch_size, or leave drop_last out",
+                    "drop_last leaves no batch: there are {} rows, a batch of all ranks needs {}; lower batch_size, or \
+                     leave drop_last out",
                     schedule.positions(),
                     self.global_batch()
                 ),

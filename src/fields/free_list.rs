@@ -157,7 +157,7 @@ mod tests {
                         });
                         item.0 = thread;
                         std::hint::spin_loop();
-                        assert_eq!(item.0, thread, "somebody else has it as well");
+                        assert_eq!(item.0, thread, "another thread has it, too");
                         list.leave(item);
                     }
                 });

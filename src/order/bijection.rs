@@ -10,8 +10,8 @@
 //! `√n`. Halves of a power of two would need no modulus, but there are up to twice `n` pairs, so that up to
 //! every second call walks.
 //!
-//! `f` is a hash of all 64 bits, scaled. With a multiplication modulo a power of two instead, the index would
-//! depend on the lowest bit of the position: batches would have too many even or too many odd rows.
+//! `f` is a hash of all 64 bits, scaled. With a multiplication modulo a power of two instead, the lowest bit
+//! of the position would stay visible in the index: batches would have too many even or too many odd rows.
 //!
 //! A Feistel network over few values reaches few of their permutations, so a small `n` uses a table instead.
 //!

@@ -120,8 +120,7 @@ pub struct Rules {
 pub struct Assignment {
     /// The row number over the files as given.
     pub row: u64,
-    /// How many rows from this one on are consecutive both in storage and in the order of tickets; at least
-    /// 1.
+    /// The number of rows, from this one on, that are consecutive in storage and in the order of tickets.
     pub run: u64,
     /// The random bits that place the crop.
     pub seed: u64,

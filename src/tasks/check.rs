@@ -185,7 +185,7 @@ impl Collate for CheckCollate {
     type Example = Finding;
     type Batch = Vec<Finding>;
 
-    /// The report has a line for each record, so empty batches count, too.
+    /// The report counts records batch by batch, so empty batches must not be left out.
     const LEAVES_OUT_EMPTY: bool = false;
 
     fn put(&mut self, _stream: usize, row: usize, finding: Finding) -> Result<()> {

@@ -25,7 +25,7 @@ pub enum Next {
     Done,
 }
 
-/// The cost of one ticket out of turn; each ticket of a run adds 15, a third or a 15th of it.
+/// The cost of one ticket out of turn; each ticket of a run earns all, a third or a 15th of it.
 const DEMAND: u64 = 15;
 /// The largest step between two tickets of a run: rereading tickets admitted out of turn costs less than
 /// another read.

@@ -75,7 +75,7 @@ pub(crate) struct Assembler<C: Collate> {
     returning: Vec<Vec<Returning<C::Example>>>,
     collate: C,
     schedule: Schedule,
-    /// The number of the batch under way.
+    /// The number of the batch in progress.
     batch: u64,
     /// Draws made, by stream.
     draws: Vec<u64>,
@@ -265,7 +265,7 @@ impl<C: Collate> Assembler<C> {
         Err(error)
     }
 
-    /// The number of the batch under way.
+    /// The number of the batch in progress.
     pub(crate) fn batch(&self) -> u64 {
         self.batch
     }
@@ -366,7 +366,8 @@ impl<C: Collate> Assembler<C> {
                         }
                     }
                 }
-                // Threads hold the sender until they end; without a stop they end only by a failure.
+                // The I/O threads hold the sender until they end; without a stop they end early only by a
+                // failure.
                 Err(RecvTimeoutError::Disconnected) => return Err(self.shared.ended()),
                 Err(RecvTimeoutError::Timeout) if self.shared.is_stopped() => return Err(self.stopped()),
                 Err(RecvTimeoutError::Timeout) => return Ok(false),

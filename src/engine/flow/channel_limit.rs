@@ -337,7 +337,7 @@ mod tests {
         until("the large one waits", || channel_limit.lock().places == 2);
         assert!(
             !channel_limit.try_acquire(1, 0) && channel_limit.park(1).is_none(),
-            "one byte behind a large one"
+            "one byte after a large request"
         );
         assert!(channel_limit.try_acquire(0, 0), "what was taken before is only counted");
         let small = ask(1);

@@ -93,7 +93,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Creates a track for the forebay thread `name`.
+    /// Creates a track for the thread `name`, a name of forebay's: it is not escaped in the file.
     pub(crate) fn track(&self, name: impl Into<Arc<str>>) -> Track {
         Track { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
     }

@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(
                 run.autoscaler.decide(run.at + step * QUICK, sums, 5),
                 None,
-                "records wait, nobody works"
+                "records wait, but no worker works"
             );
         }
     }

@@ -1,8 +1,8 @@
 //! [`Parking`] parks the workers of a run that are not needed, and wakes them.
 //!
-//! All threads start with the run, so a thread that cannot be started is an error at its start. A parked
-//! worker waits only for its wake-up or the end, and holds no record: it checks whether it is needed before
-//! it takes one. The first worker is never parked, so records always move.
+//! All threads start with the run, so a thread that cannot be started is reported then. A parked worker waits
+//! only for its wake-up or the end, and holds no record: it checks whether it is needed before it takes one.
+//! The first worker is never parked, so records always move.
 
 use std::sync::PoisonError;
 
@@ -77,7 +77,7 @@ mod tests {
             .collect();
         let resting = || resters.iter().filter(|rester| !rester.is_finished()).count();
         let rest = |n| {
-            until("who is called comes", || resting() <= n);
+            until("the workers that are needed wake", || resting() <= n);
             thread::sleep(Duration::from_millis(30));
             assert_eq!(resting(), n);
         };
