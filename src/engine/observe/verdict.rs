@@ -122,7 +122,7 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
     if most < MUCH {
         format!(
             "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; raise shuffle_buffer_size, \
-so that more examples can be made ahead",
+             so that more examples can be made ahead",
             percent(most)
         )
     } else if most == decoding {
