@@ -134,7 +134,7 @@ fn one_that_excludes_everything_is_refused() {
     let policy = Policy { exclude: (0..30).collect(), ..Policy::default() };
     let error = Engine::new(Arc::new(toy(&[10, 20])), QUICK, Plan { policy, ..plan() }).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
-    assert!(error.message.contains("30 rows, and all of them are excluded"), "{error}");
+    assert!(error.message.contains("all 30 rows are excluded"), "{error}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn more_than_allowed_raise() {
         let (got, ended, listed, _) = run(&mut with(MaxErrors::Count(allowed as i64), false), 100);
         assert_eq!(got.len() as u64, bad[allowed] / 8);
         let message =
-            format!("{} records failed, max_errors allows {allowed}, the last one corrupt", allowed + 1);
+            format!("{} records failed, max_errors allows {allowed}; the last one is corrupt", allowed + 1);
         assert!(ended.as_ref().unwrap().starts_with(&message), "{ended:?}");
         assert_eq!(listed, bad[..=allowed].iter().copied().map(Some).collect::<Vec<_>>());
     }
@@ -214,10 +214,7 @@ fn too_many_in_a_row_raise() {
     let (got, ended, _, _) = run(&mut with(Some(9)), 100);
     assert_eq!(got.len(), 3);
     assert!(
-        ended
-            .as_ref()
-            .unwrap()
-            .starts_with("10 records one after another failed, max_consecutive_errors allows 9"),
+        ended.as_ref().unwrap().starts_with("10 consecutive records failed, max_consecutive_errors allows 9"),
         "{ended:?}"
     );
 }

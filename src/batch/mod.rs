@@ -1,7 +1,7 @@
-//! Examples become batches: each example is written once, into the memory of its batch.
+//! Collators turn examples into batches: each example is written once, into the memory of its batch.
 //!
-//! The memory is that of [`fields`](crate::fields). Which row an example fills is decided here: the order
-//! says so for [`RowCollate`], and [`TokenCollate`] packs several documents into a row.
+//! The memory comes from [`fields`](crate::fields). [`RowCollate`] writes each example into the row that the
+//! order gives it; [`TokenCollate`] packs several documents into a row.
 
 mod packed;
 mod packed_fields;

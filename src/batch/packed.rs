@@ -1,12 +1,12 @@
-//! Batches of packed tokens: rows of documents side by side.
+//! [`TokenCollate`] makes batches of packed tokens: each row is filled with several documents.
 //!
-//! Inputs and targets lie in one column, so that one copy moves a batch to a device. Each stream has a packer
-//! of its own and the same number of rows; before each pick it holds at least `buffer_size` documents,
-//! refilled in whole units, as long as its documents last.
+//! Inputs and targets are in one column, so that one copy moves a batch to a device. Each stream has its own
+//! packer and the same number of rows. Before each pick a packer holds at least `buffer_size` documents,
+//! refilled in whole units, until its stream ends.
 //!
-//! The memory goes round as that of spectrograms does: workers take spare vectors for the tokens of
-//! documents, batches lie in slots of a pool. Source: own; the rule of refilling in units that do not reach
-//! from one row group into the next is the reference's (nanochat), whose rows come out with its settings.
+//! Memory is recycled as for spectrograms: workers take spare vectors for the tokens of documents, batches
+//! are in slots of a pool. Source: own; refilling in units that do not cross row groups is the rule of the
+//! reference (nanochat), and its settings give its rows.
 
 use std::sync::{
     Arc,
@@ -32,18 +32,19 @@ pub struct TokenExample {
     pub row: u64,
 }
 
-/// A part of a document in a row: what one pick put there.
+/// A part of a document in a row, placed by one pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The row of the batch.
     pub row: usize,
-    /// Where in the row of `seq_len + 1` tokens it begins.
+    /// Its first token's index in the row of `seq_len + 1` tokens.
     pub column: usize,
-    /// Tokens, BOS included.
+    /// The number of its tokens, including BOS.
     pub len: usize,
     /// The row number of the document over the files as given.
     pub document: u64,
-    /// The first token of the document in it, counted with its BOS; 1 if it is there from the beginning.
+    /// The index of its first token in the document, where BOS is 0; 1 for a part from the beginning of the
+    /// document.
     pub start: u32,
 }
 
@@ -51,13 +52,13 @@ pub struct Part {
 #[derive(Debug)]
 pub struct TokenBatch {
     /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the
-    /// number of the part in its row; `position_ids`, `[rows, seq_len]`: the place in the part.
+    /// number of each input's part in its row; and `position_ids`, `[rows, seq_len]`: its index in the part.
     pub columns: Columns,
-    /// Which documents are where, by row and column.
+    /// The parts of documents in the rows.
     pub parts: Vec<Part>,
 }
 
-/// What packers hold and what they lost, as it was when the last batch was complete.
+/// Counts of what packers hold and what they dropped, as of the last complete batch.
 #[derive(Debug, Default)]
 pub struct PackMeter {
     documents: AtomicU64,
@@ -72,11 +73,11 @@ pub struct PackMeter {
 pub struct Packing {
     /// Documents held.
     pub documents: u64,
-    /// Their tokens; of a document whose rest will be dropped only those that a row can hold.
+    /// Their tokens; of a document that will be cropped, only those that fit in a row.
     pub tokens: u64,
-    /// Memory that the packers take.
+    /// Bytes of memory of the packers.
     pub bytes: u64,
-    /// Tokens in rows of batches that were made since construction.
+    /// Tokens in the rows of batches made since construction.
     pub delivered: u64,
     /// Tokens of cropped documents that were dropped since then.
     pub dropped: u64,
@@ -96,19 +97,19 @@ impl PackMeter {
     }
 }
 
-/// Vectors of tokens on their way back from the packers to the workers.
+/// Spare vectors of tokens, returned by the packers for the workers.
 pub type SpareTokens = Arc<ArrayQueue<Vec<u32>>>;
 
-/// One stream's packer and its rows of the batch under way.
+/// One stream's packer and its rows of the batch in progress.
 #[derive(Debug)]
 struct Lane {
     packer: Packer,
-    /// Complete rows, and tokens in the one behind them.
+    /// Complete rows, and tokens in the current row after them.
     rows: usize,
     column: usize,
-    /// Parts in that one.
+    /// Parts in the current row.
     nth: i32,
-    /// Documents of the unit under way; 0 if there is none.
+    /// Documents so far of the current unit; 0 between units.
     unit: usize,
     is_over: bool,
 }
@@ -125,12 +126,12 @@ pub struct TokenCollate {
     rows: usize,
     under_way: Option<PackedFields>,
     parts: Vec<Part>,
-    /// What the packers had dropped when the last batch was complete.
+    /// Tokens that the packers had dropped when the last batch was complete.
     dropped: u64,
 }
 
 impl TokenCollate {
-    /// Takes memory from `pool`, gives vectors back to `spare`, and tells `meter` what it holds.
+    /// Creates a collator that takes memory from `pool`, returns vectors to `spare`, and reports to `meter`.
     pub fn new(
         plan: PackPlan,
         batches: Batches,
@@ -163,7 +164,7 @@ impl TokenCollate {
         self.rows / self.lanes.len()
     }
 
-    /// Counts a document of the unit under way, which may be the last of it.
+    /// Counts a document of the current unit, and ends the unit with its last one.
     fn count(&mut self, stream: usize, row: u64) {
         let PackPlan { unit, is_mixed, groups, .. } = &self.plan;
         let lane = &mut self.lanes[stream];
@@ -180,7 +181,7 @@ impl TokenCollate {
         }
     }
 
-    /// Packs one document; whether there was one.
+    /// Packs a piece of one document; returns whether there was one.
     fn pick(&mut self, stream: usize) -> Result<bool> {
         let fields = match &mut self.under_way {
             Some(under_way) => under_way,
@@ -291,13 +292,13 @@ impl Collate for TokenCollate {
             return Err(Error::new(
                 ErrorKind::State,
                 format!(
-                    "the state goes on at token {start} of a document that has {}; the shards or the tokenizer are not those that it \
-                     was saved with",
+                    "the state continues at token {start} of a document that has {}; use the shards and the tokenizer that it was \
+                     saved with",
                     ids.len()
                 ),
             ));
         }
-        // The token in front of the rest makes way for its BOS.
+        // BOS replaces the token before the rest.
         ids.drain(..start - 1);
         ids[0] = self.plan.bos;
         self.lanes[stream].packer.push(Document { ids, row, start: held.used });
@@ -335,7 +336,7 @@ mod tests {
         TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
     }
 
-    /// A document of `len` tokens, BOS included: its row and the places in it are in the ids.
+    /// A document of `len` tokens, BOS included; each id contains the row and the token's index.
     fn document(row: u64, len: u32) -> TokenExample {
         TokenExample {
             ids: std::iter::once(0).chain((1..len).map(|at| 100 * row as u32 + at)).collect(),
@@ -387,7 +388,7 @@ mod tests {
         let mut documents = [4, 3, 6, 2, 9, 9, 9, 9].iter().zip(1..).map(|(&len, row)| document(row, len));
         feed(&mut collate, 0, &mut documents);
         let batch = collate.take(2);
-        // The fifth document is but a target in the second row.
+        // The fifth document is only a target in the second row.
         let [_, doc_ids, position_ids] = &batch.columns.columns[..] else { panic!("{batch:?}") };
         assert_eq!(doc_ids.values.values::<i32>(), [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1]);
         assert_eq!(position_ids.values.values::<i32>(), [0, 1, 2, 3, 4, 5, 0, 0, 1, 2, 3, 0, 1, 2]);

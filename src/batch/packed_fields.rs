@@ -1,8 +1,8 @@
-//! How rows are packed, and the fields of their batches: token ids as inputs and as targets in one column,
-//! and what is said about each input.
+//! [`PackPlan`]: how rows are packed; and the fields of their batches: token ids as inputs and targets in one
+//! column, and numbers about each input.
 //!
-//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, one token on, as many targets; all inputs
-//! precede all targets. A token is written once into each half, already in its type.
+//! A row of `seq_len + 1` tokens gives `seq_len` inputs and, shifted by one token, as many targets; all
+//! inputs of a batch precede all targets. Each token is written into both halves, directly in its final type.
 
 use std::sync::Arc;
 
@@ -15,50 +15,50 @@ use crate::{
 /// How documents are packed.
 #[derive(Debug, Clone)]
 pub struct PackPlan {
-    /// T, the inputs of a row.
+    /// T, the number of inputs of a row.
     pub seq_len: usize,
-    /// What begins each document.
+    /// The id that begins each document.
     pub bos: u32,
-    /// What becomes of the rest of a cropped document.
+    /// Whether the rest of a cropped document is dropped or carried over.
     pub crop: CropRule,
-    /// Documents that a packer holds before each pick.
+    /// The least number of documents that a packer holds before each pick.
     pub buffer_size: usize,
-    /// Documents by which it is refilled at once.
+    /// The number of documents by which a packer is refilled.
     pub unit: usize,
-    /// Whether documents come in another order than that of their row groups; units are then not bound to
-    /// them.
+    /// Whether documents come in another order than that of their row groups; then units may cross row
+    /// groups.
     pub is_mixed: bool,
-    /// The first row of each row group, in rising order, and the number of all rows.
+    /// The first row of each row group, in rising order, then the total number of rows.
     pub groups: Arc<[u64]>,
     /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16`
     /// for vocabularies of at most 65 536.
     pub id_type: DataType,
-    /// What is told about documents beside.
+    /// The additional outputs about documents.
     pub extras: Extras,
 }
 
 impl PackPlan {
-    /// Tokens of a row: one more than inputs.
+    /// The number of tokens of a row: one more than inputs.
     pub fn capacity(&self) -> usize {
         self.seq_len + 1
     }
 }
 
-/// What a batch tells about documents in its inputs.
+/// Additional outputs about the documents in a batch's inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Which document of its row each input belongs to.
+    /// The number of each input's document in its row.
     pub doc_ids: bool,
-    /// The place of each input in its document's part.
+    /// The index of each input in its document's part.
     pub position_ids: bool,
-    /// Where the parts begin, over the rows side by side.
+    /// Where the parts begin, counted over all rows in order.
     pub cu_seqlens: bool,
-    /// Which documents they are.
+    /// Which documents the parts are from.
     pub documents: bool,
 }
 
-/// The fields of a batch: `ids`, whose rows are two halves, `inputs` and `targets`; then those of `extras`
-/// that each input has.
+/// The fields of a batch: `ids`, with two halves, `inputs` and `targets`; then those of `extras` that have a
+/// number per input.
 pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
     let seq_len = plan.seq_len as u64;
     let mut fields = vec![Field::stacked("ids", plan.id_type, [2, seq_len])];
@@ -71,7 +71,7 @@ pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
     fields
 }
 
-/// The batch that is being made.
+/// The batch in progress.
 #[derive(Debug)]
 pub(super) struct PackedFields {
     columns: Vec<Column>,
@@ -88,7 +88,7 @@ struct Shape {
 }
 
 impl PackedFields {
-    /// Memory for `rows` rows, from a pool of [`token_fields`].
+    /// Takes memory for `rows` rows, from a pool of [`token_fields`].
     pub(super) fn acquire(plan: &PackPlan, rows: usize, pool: &ColumnPool) -> Result<Self> {
         let column = |(number, field): (usize, &Field)| {
             let mut values = pool.acquire(number, 0)?;
@@ -105,13 +105,13 @@ impl PackedFields {
         let shape = self.shape;
         let [ids, beside @ ..] = &mut self.columns[..] else { return };
         let ids = &mut ids.values;
-        // A tokenizer's ids were found to fit when the loader was made.
+        // Ids fit their type: each was checked when its document was encoded.
         match self.id_type {
             DataType::Int64 => write(ids.values_mut(), shape, row, column, tokens, i64::from),
             DataType::Int32 => write(ids.values_mut(), shape, row, column, tokens, |id| id as i32),
             _ => write(ids.values_mut(), shape, row, column, tokens, |id| id as u16),
         }
-        // What is a target only has no place among the inputs.
+        // The last token of a row is only a target and has no place among the inputs.
         let inputs = row * shape.seq_len..(row + 1) * shape.seq_len;
         let begin = (inputs.start + column).min(inputs.end);
         let inputs = begin..(begin + tokens.len()).min(inputs.end);
@@ -124,7 +124,7 @@ impl PackedFields {
         }
     }
 
-    /// The rows for which `keep` holds, inputs and targets side by side.
+    /// Keeps only the rows for which `keep` holds, in both halves.
     pub(super) fn keep(&mut self, keep: impl Fn(usize) -> bool) {
         let Shape { rows, seq_len } = self.shape;
         let [ids, beside @ ..] = &mut self.columns[..] else { return };
@@ -152,7 +152,7 @@ fn write<T: Element>(
         ids.iter_mut().zip(tokens).for_each(|(place, &id)| *place = convert(id));
     };
     let (inputs, targets) = ids.split_at_mut(rows * seq_len);
-    // The last token of a row is a target only, the first one an input only.
+    // The last token of a row is only a target, the first one only an input.
     put(&mut inputs[row * seq_len..(row + 1) * seq_len][column.min(seq_len)..], tokens);
     let skipped = usize::from(column == 0);
     put(
@@ -161,7 +161,8 @@ fn write<T: Element>(
     );
 }
 
-/// Keeps rows of each of so many parts of a buffer that has all rows in each.
+/// Keeps only the rows for which `keep` holds, in each of the `n_parts` parts of a buffer; each part has
+/// `rows` rows.
 fn compact(buffer: &mut Buffer, n_parts: usize, rows: usize, row_bytes: usize, keep: impl Fn(usize) -> bool) {
     let bytes = buffer.values_mut::<u8>();
     let mut end = 0;

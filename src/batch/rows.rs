@@ -1,8 +1,8 @@
-//! Batches of examples, one to a row, of any fields.
+//! [`RowCollate`] makes batches with one example per row, of any fields.
 //!
-//! All large memory is recycled: a worker takes a spare buffer for its example, and the collator returns it
-//! once its row is written; a batch lies in the memory of a [`ColumnPool`], which returns when its holder
-//! drops it. In steady state no large memory is allocated, neither per example nor per batch.
+//! All large memory is recycled. A worker takes a spare buffer for its example, and the collator returns it
+//! once its row is written. A batch is in memory of a [`ColumnPool`], which is recycled when its holder drops
+//! it. In steady state no large memory is allocated, neither per example nor per batch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,11 +14,11 @@ use crate::{
     record::Collate,
 };
 
-/// One item, ready for a model: the values of its fields, in their order.
+/// One row, ready for a model: the values of its fields, in order.
 pub type Example = Row;
 
-/// Example buffers on their way back from the collator to the workers. The last one returned is taken first:
-/// it is the likeliest to be in a cache still.
+/// Spare buffers of examples, returned by the collator for the workers. The last one returned is taken first:
+/// it is the most likely to be still in a cache.
 #[derive(Debug)]
 pub struct SpareBuffers {
     resting: Mutex<Vec<Values>>,
@@ -26,18 +26,18 @@ pub struct SpareBuffers {
 }
 
 impl SpareBuffers {
-    /// At most `most` buffers; there are none yet.
+    /// Creates an empty set for at most `most` buffers.
     pub fn new(most: usize) -> Self {
         // bounded: the pipeline keeps some hundred.
         Self { resting: Mutex::new(Vec::with_capacity(most)), most }
     }
 
-    /// Takes a buffer, if one is there.
+    /// Takes a buffer, if there is one.
     pub fn take(&self) -> Option<Values> {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Leaves a buffer, or drops it if there are enough.
+    /// Returns a buffer, or drops it if there are enough.
     pub fn leave(&self, buffer: Values) {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         if resting.len() < self.most {
@@ -45,21 +45,21 @@ impl SpareBuffers {
         }
     }
 
-    /// How many there are.
+    /// The number of buffers.
     pub fn len(&self) -> usize {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// One field of the batch that is being made.
+/// One field of the batch in progress.
 #[derive(Debug)]
 enum Written {
-    /// Rows of so many bytes.
+    /// Rows of `row_bytes` bytes each.
     Stacked { buffer: Buffer, row_bytes: usize },
     /// The text of each row, joined when the batch is complete.
     Text(Vec<Arc<str>>),
@@ -76,7 +76,7 @@ pub struct RowCollate {
 }
 
 impl RowCollate {
-    /// Takes memory from `pool`, and gives the buffers of examples back to `spare`.
+    /// Creates a collator that takes memory from `pool` and returns the buffers of examples to `spare`.
     pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
         // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.rows()];
@@ -90,13 +90,16 @@ impl RowCollate {
             None if field.is_text => {
                 Ok(Written::Text(fallible_alloc::filled(self.pool.rows(), Arc::from(""))?))
             }
-            None => Err(Error::new(ErrorKind::Shape, format!("a loader has no field like {field}"))),
+            None => Err(Error::new(
+                ErrorKind::Shape,
+                format!("a loader cannot make batches of the field {field}"),
+            )),
         };
         fields.map(field).collect()
     }
 }
 
-/// Writes the values of one row, if they are as many bytes as it has.
+/// Writes the values of one row; false if their size differs from the row's.
 fn write<T: Element>(row: &mut [u8], values: &[T]) -> bool {
     let fits = row.len() == size_of_val(values);
     if fits {
@@ -115,7 +118,7 @@ impl Collate for RowCollate {
     fn put(&mut self, _stream: usize, row: usize, example: Example) -> Result<()> {
         let n_fields = self.pool.fields().len();
         if example.len() != n_fields {
-            let message = format!("an example has {} values, its batch {n_fields} fields", example.len());
+            let message = format!("an example has {} values, its batch has {n_fields} fields", example.len());
             return Err(Error::new(ErrorKind::Shape, message));
         }
         if self.under_way.is_none() {
@@ -152,7 +155,7 @@ impl Collate for RowCollate {
     }
 
     fn take(&mut self, rows: usize) -> Columns {
-        // A row that was never written has the values of an earlier batch.
+        // A row that was never written would have the values of an earlier batch.
         assert!(self.written[..rows].iter().all(|&written| written), "a row of the batch was never written");
         self.written.fill(false);
         let column = |written| match written {

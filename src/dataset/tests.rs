@@ -321,9 +321,9 @@ fn l13_what_is_refused() {
         let made = Dataset::mixture(sources, MixtureRules { block, ..rules(weights, 1, Stop::Restart) });
         made.and_then(|mut mixture| mixture.length(0)).unwrap_err().message
     };
-    assert!(message(&[1.0, 0.001], Some(100), 5).contains("the smallest block that does is 501"));
+    assert!(message(&[1.0, 0.001], Some(100), 5).contains("the smallest block that is large enough is 501"));
     assert!(message(&[1.0, -1.0], None, 5).contains("at least 0"));
-    assert!(message(&[0.0, 0.0], None, 5).contains("one at least must be positive"));
+    assert!(message(&[0.0, 0.0], None, 5).contains("the sum must be positive and finite"));
     assert!(message(&[1.0, 1.0], Some(4), 0).contains("source 0 is empty"));
     assert!(message(&[1.0, 1.0], Some(4), 0).contains("0 is \"web\""));
     assert!(message(&[1.0, 1.0], None, 5).contains("no block_size"));

@@ -1,4 +1,4 @@
-//! How fast a loader is if nobody holds it up: its batches, thrown away as fast as they come.
+//! Measures the speed of a loader with an empty loop: its batches are dropped as soon as they arrive.
 
 use std::time::{Duration, Instant};
 
@@ -8,30 +8,29 @@ use crate::{
     record::{Source, Task},
 };
 
-/// How long a wait goes before `go_on` is asked again.
+/// How long one wait lasts before `go_on` is called again.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// What an engine did with a consumer that does nothing.
+/// What an engine did with an empty loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Headspace {
     /// Seconds from the first batch on.
     pub elapsed_s: f64,
-    /// Examples that were handed out after the first batch.
+    /// Examples handed out after the first batch.
     pub examples: u64,
-    /// Records that became examples in that time. More than were handed out as long as a shuffle window
-    /// fills.
+    /// Records that became examples in that time: more than were handed out while a shuffle window fills.
     pub decoded: u64,
-    /// What limits the engine itself.
+    /// The verdict: what limits the engine itself.
     pub verdict: String,
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
-    /// Takes batches for `length` from the first one on, pass after pass, as long as `go_on` says so; `rows`
-    /// counts a batch's rows. Returns a batch as well; `None` if it was told not to go on before there was
-    /// one, or there is none.
+    /// Takes batches for `length` from the first one on, pass after pass, while `go_on` returns true; `rows`
+    /// counts a batch's rows. Also returns the last batch; `None` if there was none, or `go_on` returned
+    /// false before it.
     ///
     /// # Errors
-    /// What a call for a batch raises.
+    /// Those of [`Engine::next`].
     pub fn headspace(
         mut self,
         length: Duration,
@@ -59,7 +58,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                         break;
                     }
                 }
-                // A pass without a batch has a next one without a batch.
+                // Two passes without a batch: further ones have none either.
                 Step::End if ends == 2 => break,
                 Step::End => {
                     ends += 1;

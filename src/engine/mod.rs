@@ -1,4 +1,4 @@
-//! The engine: runs a [`Task`] over a [`Source`], in a given order, on threads of its own.
+//! The engine runs a [`Task`] over a [`Source`] in a given order, on its own threads, and hands out batches.
 //!
 //! ```text
 //!            tickets            records                examples                 rows
@@ -8,41 +8,41 @@
 //! ```
 //!
 //! Records move to the right, counts move to the left. Backpressure acts in one place, at the I/O thread: a
-//! worker never blocks inside the engine, and the ticket that the collator waits for is always on its way.
-//! The engine knows neither audio nor Arrow: a task says how a record becomes an example and examples a
-//! batch, a source where records come from. `docs/design.md` has the proofs and the ways out.
+//! worker never blocks inside the engine, and the ticket that the collator waits for is always in flight. The
+//! engine knows neither audio nor Arrow: the source reads records, the task turns records into examples and
+//! examples into batches. `docs/design.md` has the proofs and the ways in which a run ends.
 //!
-//! | file | what a reader finds there | thread | may wait for |
+//! | file | what is in it | thread | may wait for |
 //! |---|---|---|---|
-//! | `mod.rs` | `Engine`: passes, the batch that is handed out; `Control`: ends it from any thread | the caller's | a batch, in slices |
-//! | `plan.rs` | the user's choices: order, sizes, limits | | |
-//! | `position.rs` | where the engine stands; resume, seek, skip | the caller's | |
-//! | `replay.rs` | one batch, record by record: the oracle | the caller's | the file system |
-//! | `headspace.rs` | the speed with a loop that does nothing | the caller's | a batch |
+//! | `mod.rs` | `Engine`: passes, batches for the caller; `Control`: closes the engine from any thread | the caller's | a batch, in slices |
+//! | `plan.rs` | `Plan`: order, sizes and limits as configured | | |
+//! | `position.rs` | the position in the data; resume, seek, skip | the caller's | |
+//! | `replay.rs` | makes one batch record by record; the tests' oracle | the caller's | the file system |
+//! | `headspace.rs` | measures the speed with an empty loop | the caller's | a batch |
 //! | `flow/run.rs` | starts the threads of a pass | the collator's or the caller's | |
-//! | `flow/shared.rs` | what these threads share; the answer that each record is owed | all | |
-//! | `flow/admission.rs` | which ticket is read next | I/O | |
-//! | `flow/demand.rs` | what the collator needs, as errands of the I/O threads | I/O, collator | credit |
-//! | `flow/reader.rs` | an I/O thread: reads, sends | I/O | the file system, its turn, bytes, the channel |
-//! | `flow/sequencer.rs` | hands what several threads read over in one order | I/O | its turn |
-//! | `flow/permits.rs` | memory for a large read, before it is allocated | I/O | bytes |
-//! | `flow/channel_limit.rs` | the bound in bytes; parking for a full channel | I/O | bytes |
+//! | `flow/shared.rs` | state shared by these threads; the answer for each admitted record | all | |
+//! | `flow/admission.rs` | chooses the ticket to read next | I/O | |
+//! | `flow/demand.rs` | turns the collator's draws and requests into errands of the I/O threads | I/O, collator | credit |
+//! | `flow/reader.rs` | an I/O thread: reads records, sends them to the workers | I/O | the file system, its turn, bytes, the channel |
+//! | `flow/sequencer.rs` | makes several I/O threads send in one order | I/O | its turn |
+//! | `flow/permits.rs` | grants memory for a large read before it is allocated | I/O | bytes |
+//! | `flow/channel_limit.rs` | bounds the bytes in flight; parks senders while the channel is full | I/O | bytes, room |
 //! | `flow/worker.rs` | a worker: makes examples | worker | a record; a wake-up; the user's code |
 //! | `flow/collator.rs` | makes batches ahead | collator | room for a batch |
-//! | `flow/assembler.rs` | draws become rows of a batch | collator | an example, a substitute |
+//! | `flow/assembler.rs` | puts drawn examples into the rows of a batch | collator | an example, a substitute |
 //! | `threads/owned.rs` | names, starts and joins threads | the caller's | their end, 0.5 s |
-//! | `threads/parking.rs` | which workers are parked | worker, collator | a wake-up |
-//! | `threads/autoscale.rs` | how many workers and batches ahead | collator | |
-//! | `threads/inject.rs` | faults for tests; not in release builds | worker | a delay |
-//! | `observe/activity.rs` | what each thread does now, and since when | all | |
-//! | `observe/stall.rs` | who waits for whom, in words | the caller's | |
-//! | `observe/meter.rs` | time of work and waits | all | |
-//! | `observe/stats.rs` | totals of a loader | all | |
-//! | `observe/queues.rs` | how much lies between the stages | | |
-//! | `observe/trace.rs` | spans of all threads, as a file | all; its own writes | |
-//! | `observe/verdict.rs` | what limits the loader, in words | the caller's | |
-//! | `failures/policy.rs` | what becomes of bad records | collator | |
-//! | `failures/list.rs` | the bad records that were delivered | the caller's | |
+//! | `threads/parking.rs` | parks and wakes workers | worker, collator | a wake-up |
+//! | `threads/autoscale.rs` | chooses the number of workers and of batches ahead | collator | |
+//! | `threads/inject.rs` | injects faults for tests; not in release builds | worker | a delay |
+//! | `observe/activity.rs` | the current state of each thread, with its begin | all | |
+//! | `observe/stall.rs` | which thread waits for which, in words | the caller's | |
+//! | `observe/meter.rs` | times of work and of waits | all | |
+//! | `observe/stats.rs` | counts and times since construction; recent rates | all | |
+//! | `observe/queues.rs` | the amount of data between the stages | | |
+//! | `observe/trace.rs` | records spans of all threads; writes them to a file | all; its own writes | the end of the recording |
+//! | `observe/verdict.rs` | which stage limits the loader, in words | the caller's | |
+//! | `failures/policy.rs` | which bad records are skipped, and how many may be | collator | |
+//! | `failures/list.rs` | the bad records of the batches handed out | the caller's | |
 
 mod failures;
 mod flow;
@@ -112,7 +112,7 @@ use threads::owned::Retired;
 
 pub use crate::record::{BatchOf, ExampleOf};
 
-/// Loads batches: order, run, batches under way and the account of bad records.
+/// Loads batches: owns the order, the run, the batches in progress and the list of bad records.
 pub struct Engine<S: Source, K: Task> {
     plan: Plan,
     canon: Canon,
@@ -120,34 +120,34 @@ pub struct Engine<S: Source, K: Task> {
     source: Arc<S>,
     task: Arc<K>,
     epoch: u64,
-    /// The batches of the pass; `None` without end, or if they are not counted.
+    /// The number of batches of the pass; `None` if it is infinite or unknown (packed batches).
     n_batches: Option<u64>,
-    /// Whether a pass of which they are not counted has come to its end.
+    /// Whether a pass with an unknown number of batches has ended.
     is_over: bool,
-    /// The batch that the pass was started at, sought or restored at.
+    /// The batch at which the threads start: 0, or set by seek, skip, restore or `take_back`.
     start: u64,
-    /// Where the streams stand after the last batch that was taken, if its number does not tell.
+    /// The positions of the streams after the last batch taken, if its number does not determine them.
     standings: Option<Standings>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
     /// Calls of `iter()` on an infinite engine; `None` after a restore, up to the first epoch that is set.
     iterations: Option<u64>,
-    /// The schedule that [`Engine::places`] asked last, and of which pass and streams it is.
+    /// The schedule that [`Engine::places`] used last, with its epoch and streams.
     asked: Option<(u64, Canon, Schedule)>,
     skip: Vec<Range<u64>>,
     pass: Option<Pass<K::Collate>>,
-    /// A batch that came and was not taken yet, and its number.
+    /// A batch that was received and not taken yet, and its number.
     held: Option<(u64, Complete<BatchOf<K>>)>,
     /// Ends a trace when dropped.
     tracing: Tracing,
-    /// Threads of passes that were left, on their way out.
+    /// Threads of abandoned passes that are ending.
     retired: Retired,
     control: Arc<Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     failures: FailureList,
 }
 
-/// An engine's position before the batch that was taken last.
+/// The engine's position before the last batch taken.
 struct Before {
     /// The number of that batch.
     batch: u64,
@@ -156,22 +156,22 @@ struct Before {
     counts: Delivered,
 }
 
-/// Ends an engine from any thread, even one whose `next` is under way elsewhere.
+/// Closes and observes an engine from any thread, also while another thread is in its `next`.
 pub struct Control<E> {
     closed: AtomicBool,
     batches_per_epoch: AtomicU64,
     current: Mutex<Current<E>>,
 }
 
-/// The run that is under way, or was last.
+/// The current run, or the last one.
 struct Current<E> {
     shared: Weak<Shared<E>>,
-    /// Kept when the run is gone.
+    /// Kept after the run has ended.
     activities: Option<Arc<Activities>>,
 }
 
 impl<E> Control<E> {
-    /// Stops the threads and wakes a blocked `next`, which then fails as all later ones do.
+    /// Stops the threads and wakes a blocked `next`. That call fails, and so do all later ones.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if let Some(shared) = self.shared() {
@@ -184,12 +184,13 @@ impl<E> Control<E> {
         self.batches_per_epoch.load(Ordering::Relaxed)
     }
 
-    /// What lies between the stages; nothing if no pass is under way.
+    /// The amount of data between the stages; all 0 if no pass is running.
     pub fn queues(&self) -> Queues {
         self.shared().map(|shared| shared.queues()).unwrap_or_default()
     }
 
-    /// What each thread of the pass is doing, or was when the last pass ended; empty before the first one.
+    /// The state of each thread of the pass, or of the last pass if none is running; empty before the first
+    /// one.
     pub fn threads(&self) -> Vec<ThreadState> {
         match self.shared() {
             Some(shared) => shared.look().threads,
@@ -199,13 +200,13 @@ impl<E> Control<E> {
         }
     }
 
-    /// Who waits for whom, if a call waits for a batch.
+    /// Which thread waits for which, if a call waits for a batch.
     pub fn stall(&self) -> Option<Stall> {
         Stall::of(&self.shared()?.look())
     }
 
-    /// The call that waited for a batch has given up. One that times out is seen as waiting until the next
-    /// one.
+    /// Marks the consumer as no longer waiting for a batch. A call that merely times out counts as waiting
+    /// until the next call.
     pub fn give_up(&self) {
         if let Some(activities) = &self.current().activities {
             activities.consumer().enter(State::Loop, Instant::now());
@@ -226,7 +227,7 @@ impl<E> Control<E> {
     }
 }
 
-/// The highest epoch that can be chosen: no count from there on overflows.
+/// The highest epoch that can be chosen: from there on no count overflows.
 pub const MAX_EPOCH: u64 = 1 << 62;
 
 /// The error of an epoch that cannot be chosen.
@@ -235,22 +236,23 @@ pub(crate) fn epoch_out_of_range(epoch: impl std::fmt::Display) -> Error {
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
-    /// An engine that has not started a thread yet; the first call for a batch does.
+    /// Creates an engine. Its threads start with the first call for a batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the source has no rows, or fewer than there are streams, or its sources
-    /// cannot be mixed as planned, or its rows cannot be read in the order planned.
+    /// [`ErrorKind::Config`] if the source has no rows or fewer rows than streams, if all are excluded, if
+    /// `drop_last` leaves no batch, if its sources cannot be mixed as planned, or if its rows cannot be read
+    /// in the planned order.
     pub fn new(source: Arc<S>, task: K, plan: Plan) -> Result<Self> {
         Self::over(source, Arc::new(task), plan)
     }
 
-    /// An engine over a task that others may use as well.
+    /// Creates an engine with a task that other engines may share.
     fn over(source: Arc<S>, task: Arc<K>, plan: Plan) -> Result<Self> {
         let shard_rows = source.shard_rows();
         if shard_rows.iter().sum::<u64>() == 0 {
             return Err(Error::new(
                 ErrorKind::Config,
-                "the shards hold no rows at all; check that the right files were given",
+                "the shards contain no rows; check that these are the right files",
             ));
         }
         if plan.order.is_scattered() {
@@ -260,7 +262,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if plan.policy.exclude.len() as u64 >= rows {
             return Err(Error::new(
                 ErrorKind::Config,
-                format!("exclude leaves nothing: there are {rows} rows, and all of them are excluded"),
+                format!("exclude leaves no rows: all {rows} rows are excluded"),
             ));
         }
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
@@ -298,7 +300,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(engine)
     }
 
-    /// Waits for the next batch, at most `timeout`, and takes it.
+    /// Waits up to `timeout` for the next batch, and takes it.
     ///
     /// # Errors
     /// As [`Engine::fetch`].
@@ -312,12 +314,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         })
     }
 
-    /// Waits for the next batch, at most `timeout`, and keeps it for [`Engine::take`]; until then the
-    /// position is before it. Starts the pass if it has not begun.
+    /// Waits up to `timeout` for the next batch, and keeps it for [`Engine::take`]; until then the position
+    /// is before it. Starts the pass if it has not begun.
     ///
     /// # Errors
-    /// [`ErrorKind::Closed`] after [`Control::close`]; an error that ends the run, after all batches before
-    /// it, again and again.
+    /// [`ErrorKind::Closed`] after [`Control::close`]. An error that ends the run is returned after all
+    /// batches before it, and by each later call.
     pub fn fetch(&mut self, timeout: Duration) -> Result<Step<()>> {
         if self.control.is_closed() {
             return Err(closed());
@@ -358,8 +360,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         })
     }
 
-    /// Hands out the fetched batch; `None` if there is none any more, because of a `seek` or `close` since
-    /// then.
+    /// Hands out the fetched batch; `None` if a `seek` or `close` since then discarded it.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings, counts }) = self.held.take()?;
         let standings = mem::replace(&mut self.standings, standings);
@@ -368,8 +369,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         Some((number, batch))
     }
 
-    /// Puts back the batch that was taken last, if it did not reach the caller: it is made again as the next
-    /// one. Does nothing if no batch was taken since the position changed.
+    /// Puts back the last batch taken, for a batch that did not reach the caller: it is made again and comes
+    /// next. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
         if let Some(Before { batch, standings, counts }) = self.before.take() {
             self.counters.take_back(counts);
@@ -384,7 +385,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// batch taken since, the position stays.
     ///
     /// # Errors
-    /// None that [`Engine::new`] would not have found.
+    /// Only those of [`Engine::new`].
     pub fn rewind(&mut self) -> Result<()> {
         if self.plan.infinite {
             self.iterations = self.iterations.map(|n| n + 1);
@@ -399,30 +400,32 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// Whether the pass has come to its end.
+    /// Whether the pass has ended.
     fn is_over(&self) -> bool {
         self.is_over || self.n_batches.is_some_and(|n| self.batch() >= n)
     }
 
-    /// Whether the pass stands where it was started, sought or restored.
+    /// Whether no batch was taken and no error ended the run since the pass began, or since a seek or
+    /// restore.
     fn is_fresh(&self) -> bool {
         self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) && self.next_batch() == self.start
     }
 
-    /// The number of the next batch, be it one to skip.
+    /// The number of the next batch, even if it is one to skip.
     fn next_batch(&self) -> u64 {
         let next = self.pass.as_ref().map_or(self.start, Pass::batch);
         self.held.as_ref().map_or(next, |&(number, _)| number)
     }
 
-    /// Stands at the beginning of the pass `epoch`.
+    /// Moves the position to the start of the pass `epoch`.
     fn begin(&mut self, epoch: u64) -> Result<()> {
         let schedule = self.schedule(epoch)?;
         if schedule.n_batches() == Some(0) {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "drop_last leaves no batch: there are {} rows, batches of all ranks have {}",
+                    "drop_last leaves no batch: there are {} rows, a batch of all ranks needs {}; lower batch_size, or \
+                     leave drop_last out",
                     schedule.positions(),
                     self.global_batch()
                 ),
@@ -432,7 +435,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// Stands at `batch` of the pass `epoch`, whose schedule is given.
+    /// Moves the position to `batch` of the pass `epoch` with this schedule.
     fn enter(&mut self, epoch: u64, batch: u64, schedule: &Schedule) {
         self.leave(batch);
         self.epoch = epoch;
@@ -443,8 +446,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
 
-    /// Leaves the pass without waiting for its threads; the next one begins at `batch`, the first one or, if
-    /// batches are not counted, the next.
+    /// Abandons the pass without waiting for its threads. The next one begins at `batch`; if batches are not
+    /// counted, that is the first batch or the next one.
     fn leave(&mut self, batch: u64) {
         if batch == 0 {
             self.standings = None;
@@ -454,14 +457,14 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.held = None;
         if let Some(pass) = self.pass.take() {
             if !self.is_over {
-                log::debug!("the pass of epoch {} is left before batch {}", self.epoch, pass.batch());
+                log::debug!("the pass of epoch {} is abandoned before batch {}", self.epoch, pass.batch());
             }
             self.retired.add(pass.retire());
         }
     }
 
-    /// Chooses the pass that the next `iter()` or `next()` begins. A pass that was restored or sought, and of
-    /// which no batch was taken since, keeps its position if its own number is chosen.
+    /// Chooses the pass that the next `iter()` or `next()` begins. If `epoch` is the current pass and no
+    /// batch was taken since a restore or seek, the position stays.
     ///
     /// An infinite engine continues and does not change: `epoch` may be its own, or that of a framework that
     /// counts its calls of `iter()`. The count begins at 0; after a restore at the number of the first call.
@@ -491,11 +494,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
     }
 
-    /// Counts the batches of the pass anew, where rows were still added as it began; those past its end are
-    /// forgotten.
+    /// Recounts the batches of a pass to which rows were still added when it began; batches past its end are
+    /// discarded.
     ///
     /// # Errors
-    /// None that [`Engine::new`] would not have found.
+    /// Only those of [`Engine::new`].
     pub fn recount(&mut self) -> Result<()> {
         self.n_batches = self.schedule(self.epoch)?.n_batches();
         if let Some(n) = self.n_batches {
@@ -521,13 +524,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.plan.batch_size as u64 * self.plan.world_size
     }
 
-    /// The records that could not be had so far, each once, by row: the first [`LISTED`], or all of as many
-    /// as are allowed.
+    /// The failed records so far, each once, by row: up to [`LISTED`], or more if `max_errors` allows more.
     pub fn errors(&self) -> impl Iterator<Item = &Error> {
         self.failures.errors()
     }
 
-    /// Takes the list of [`Engine::errors`] and clears it: for callers that need all of them, in any number.
+    /// Returns the list of [`Engine::errors`] and clears it, so that a caller can collect any number of them.
     pub fn take_errors(&mut self) -> Vec<Error> {
         self.failures.take()
     }
@@ -537,22 +539,22 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.counters.read()
     }
 
-    /// The counters behind [`Engine::stats`], to be read while another thread is in [`Engine::next`].
+    /// The counters behind [`Engine::stats`], readable while another thread is in [`Engine::next`].
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }
 
-    /// The handle that ends this engine.
+    /// The handle that closes this engine.
     pub fn control(&self) -> Arc<Control<ExampleOf<K>>> {
         self.control.clone()
     }
 
-    /// Traces what the threads do for `length` from now on, while batches are asked for as ever, and writes
-    /// the file at `path` when that time is over or the engine closes: trace events as JSON.
+    /// Records a trace of all threads for `length` from now on, and writes it to `path` as JSON trace events
+    /// when that time is over or the engine closes. Batches are requested as usual meanwhile.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if a trace is being taken already, [`ErrorKind::Io`] if the file cannot be
-    /// written, [`ErrorKind::Closed`].
+    /// [`ErrorKind::State`] if a trace is already being recorded or `path` has a file that is not a trace,
+    /// [`ErrorKind::Io`] if the file cannot be written, [`ErrorKind::Closed`].
     pub fn trace(&mut self, path: &Path, length: Duration) -> Result<()> {
         if self.control.is_closed() {
             return Err(closed());
@@ -560,8 +562,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.tracing.start(path, length)
     }
 
-    /// Ends all threads, within [`JOIN_TIMEOUT`]; a trace that is being taken ends, and its file is waited
-    /// for.
+    /// Ends all threads, waiting up to [`JOIN_TIMEOUT`]. A trace that is being recorded ends; the call waits
+    /// for its file.
     pub fn close(&mut self) {
         self.control.close();
         self.leave(self.next_batch());
@@ -593,10 +595,10 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(pass)
     }
 
-    /// The schedule of the pass `epoch`, or of the endless one.
+    /// The schedule of the pass `epoch`, or of the infinite pass.
     fn schedule(&self, epoch: u64) -> Result<Schedule> {
         let Plan { seed, order, infinite, drop_last, rank, world_size, .. } = self.plan;
-        // Each pass of a mixture is one of its own, though its sources' epochs count from 0 in each.
+        // The epochs of a mixture's sources count from 0 in each pass, so each pass gets its own seed.
         let seed = match self.plan.mixture {
             Some(_) if !infinite => hash(seed, Purpose::Pass, [epoch]),
             _ => seed,

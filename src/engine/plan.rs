@@ -1,4 +1,4 @@
-//! What a user has chosen: how records are ordered, grouped and carried.
+//! [`Plan`]: how records are ordered, grouped into batches and transported, from the user's parameters.
 
 use std::sync::Arc;
 
@@ -11,69 +11,68 @@ use crate::{
     record::Task,
 };
 
-/// The most threads that read.
+/// The largest number of I/O threads.
 pub const MOST_READERS: usize = 256;
 
-/// How records are ordered, grouped and carried, and what becomes of those that fail. The last seven fields
-/// change no batch.
+/// How records are ordered, grouped into batches and transported, and how failed ones are handled. The last
+/// seven fields change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The user's seed.
     pub seed: u64,
-    /// How records follow one another, in a mixture those of each source.
+    /// The order of records; in a mixture, of the records of each source.
     pub order: Order,
-    /// Several sources, mixed.
+    /// How several sources are mixed, if there are several.
     pub mixture: Option<MixturePlan>,
     /// The row groups of [`Order::Groups`].
     pub groups: Option<Arc<Groups>>,
-    /// Slots of the shuffle window of this rank as it first starts; at most the rows of an epoch are used.
+    /// Slots of this rank's shuffle window at the first start; at most the rows of an epoch are used.
     pub window: u64,
     /// Rows of a batch on this rank.
     pub batch_size: usize,
-    /// This process among all.
+    /// The number of this process, from 0.
     pub rank: u64,
-    /// How many processes share each batch.
+    /// The number of processes that share each batch.
     pub world_size: u64,
-    /// Canonical streams of an order that has them; `None` for the world size of the first start.
+    /// Canonical streams, for orders that have them; `None` for the world size of the first start.
     pub n_streams: Option<u64>,
-    /// Whether epochs follow one another without end, and bad records are replaced.
+    /// Whether epochs repeat without end and bad records are replaced.
     pub infinite: bool,
     /// Whether a short last batch is left out.
     pub drop_last: bool,
-    /// What becomes of records that cannot be had.
+    /// How failed and excluded records are handled.
     pub policy: Policy,
-    /// How far tickets may be ahead of the draws, if the window does not need more.
+    /// How many tickets may be ahead of the draws; raised if window and workers need more.
     pub buffer_size: u64,
-    /// Worker threads; the most that are at work if the loader may choose.
+    /// Worker threads; the maximum if the loader chooses the number.
     pub n_workers: usize,
-    /// I/O threads at most: where each record is a read of its own, at the start of a pass, and for the
-    /// blocks read ahead. One, if the source cannot be read by several.
+    /// The maximum number of I/O threads. In storage order it is 1 if several threads cannot read the source.
     pub n_readers: usize,
-    /// Records in the channel.
+    /// The maximum number of records in the channel to the workers.
     pub channel_size: usize,
-    /// Bytes in the channel.
+    /// The maximum number of bytes in flight to the workers.
     pub channel_bytes: usize,
-    /// Batches that are made ahead, at least 1; the most if the loader may choose.
+    /// Batches made ahead, at least 1; the maximum if the loader chooses the number.
     pub prefetch_batches: usize,
-    /// Which of these numbers the loader finds by itself.
+    /// Which of these numbers the loader chooses itself.
     pub auto: Auto,
 }
 
 /// How sources are mixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixturePlan {
-    /// From which position on which weights hold, one for each source.
+    /// The weights, one for each source, and the position from which they hold.
     pub stages: Vec<order::WeightStage>,
-    /// Positions over which the weights hold exactly.
+    /// The number of positions over which the weights hold exactly.
     pub block: u64,
-    /// Where a finite pass ends.
+    /// When a finite pass ends.
     pub stop: Stop,
-    /// The first row of each source, and the number of all rows.
+    /// The first row of each source, then the total number of rows.
     pub starts: Vec<u64>,
 }
 
 impl MixturePlan {
-    /// Says which rows the sources have; without weights they weigh what they hold.
+    /// Sets the rows of the sources. Without weights, each source is weighted by its number of rows.
     pub fn over(&mut self, starts: Vec<u64>) {
         if self.stages.is_empty() {
             let weights = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
@@ -84,13 +83,13 @@ impl MixturePlan {
 }
 
 impl Plan {
-    /// How far tickets of a stream may be ahead of its draws with a window of `size` slots: enough to keep
-    /// every worker busy.
+    /// The credit of a stream with a window of `size` slots: how many tickets may be ahead of its draws.
+    /// Enough to keep every worker busy.
     pub(crate) fn credit<K: Task>(&self, size: u64) -> u64 {
         self.buffer_size.max(size + K::ON_HAND * self.n_workers as u64)
     }
 
-    /// The most workers and batches ahead.
+    /// The maximum numbers of workers and of batches ahead.
     pub(crate) fn numbers(&self) -> Numbers {
         Numbers { workers: self.n_workers, prefetch: self.prefetch_batches }
     }

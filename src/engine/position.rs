@@ -1,5 +1,5 @@
-//! Where an engine stands, and how it gets elsewhere: resume, seek, skip, and a look ahead. All of it is
-//! arithmetic on the number of the next batch.
+//! An engine's position in the data, and how to change it: resume, seek, skip; also the rows and places that
+//! come next. All of it is arithmetic on the number of the next batch.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,18 +10,18 @@ use crate::{
     record::{Source, Standings, Task},
 };
 
-/// How many ranges of batches may be set to be skipped.
+/// The maximum number of ranges of batches to skip.
 pub const SKIPS: usize = 8;
 
-/// The largest world size that a state may have begun with.
+/// The largest world size at the first start that a state may name.
 pub(crate) const MAX_WORLD: u64 = 1 << 20;
 
-/// What stays as it was at the first start, whatever the number of ranks becomes.
+/// What the first start fixes for good, however the number of ranks changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Canon {
-    /// V, the streams that the order is defined over; 1 if it is one of positions.
+    /// V, the number of streams that the order is defined over; 1 if it is defined over positions.
     pub n_streams: u64,
-    /// The world size then: it fixes how the window is shared among the streams.
+    /// The world size at the first start: it fixes how the window is divided among the streams.
     pub world_size: u64,
 }
 
@@ -33,7 +33,7 @@ struct CanonProblem {
 }
 
 impl Canon {
-    /// One stream, whatever the world: where the order is one of positions.
+    /// One stream for any world size, for orders defined over positions.
     pub(crate) const ONE: Self = Self { n_streams: 1, world_size: 1 };
 
     /// The streams of a first start.
@@ -45,38 +45,38 @@ impl Canon {
         }
     }
 
-    /// What a stream gets of a number that is meant for a rank of the first start.
+    /// A stream's share of a number that was configured for a rank of the first start.
     pub(crate) fn per_stream(self, number: u64) -> u64 {
         (u128::from(number) * u128::from(self.world_size) / u128::from(self.n_streams)) as u64
     }
 }
 
-/// Where a loader stands: the number of the next batch, and what that number means.
+/// A loader's position: the number of the next batch, and what fixes the meaning of that number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// The pass of a finite loader; 0 for an endless one.
+    /// The pass of a finite loader; 0 for an infinite one.
     pub epoch: u64,
     /// The next batch of the pass.
     pub batch: u64,
     /// What fixes the streams.
     pub canon: Canon,
-    /// Batches of the pass that are left out, in rising order, apart from one another.
+    /// Batches of the pass to leave out: disjoint ranges in rising order that do not touch.
     pub skip: Vec<Range<u64>>,
-    /// Where the streams of this rank stand, if the number of the batch does not tell and is not 0.
+    /// The positions of this rank's streams, if the number of the batch does not determine them and is not 0.
     pub standings: Option<Standings>,
-    /// Records that the batches before lack because the system failed to read them.
+    /// Records missing in earlier batches because the system failed to read them.
     pub lost: Losses,
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
-    /// The number of the next batch, counted from the start of the pass; the number of batches, if it is
-    /// over.
+    /// The number of the next batch, counted from the start of the pass; after the end, the number of
+    /// batches.
     pub fn batch(&self) -> u64 {
         past(&self.skip, self.next_batch(), self.n_batches)
     }
 
-    /// The pass of a finite engine; of an infinite one how often as many examples were drawn as there are
-    /// rows.
+    /// The pass of a finite engine; for an infinite one, the examples before this batch divided by the number
+    /// of rows, rounded down (packed: always 0).
     pub fn epoch(&self) -> u64 {
         if !self.plan.infinite || !self.plan.order.is_counted() {
             return self.epoch;
@@ -94,7 +94,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         self.check_batch(batch, true)?;
         if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
-            // The position is there already; from now on it counts as set by `seek`.
+            // The position is already there; from now on it counts as set by `seek`.
             self.start = batch;
         } else {
             self.leave(batch);
@@ -103,12 +103,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// Leaves out the batches of these numbers, counted from the start of the pass, and no others; the next
-    /// pass is whole.
+    /// Leaves out these batches of the current pass, counted from its start; replaces earlier ranges. The
+    /// next pass is complete.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the pass has fewer batches, or the ranges are more than [`SKIPS`], for a
-    /// state is to stay small.
+    /// [`ErrorKind::Config`] if the pass has fewer batches, or there are more than [`SKIPS`] ranges: that
+    /// keeps states small.
     pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
         let skip = merged(ranges.to_vec(), 0);
         if !skip.is_empty() {
@@ -128,30 +128,32 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         if skip.len() > SKIPS {
-            return Err(format!("{} ranges are to be skipped, at most {SKIPS} may; join some", skip.len()));
+            return Err(format!(
+                "{} ranges are to be skipped, at most {SKIPS} are allowed; join some",
+                skip.len()
+            ));
         }
         Ok(())
     }
 
-    /// That a batch can be had without those before it.
+    /// Checks that a batch can be made without the batches before it.
     fn check_counted(&self) -> Result<()> {
         if self.plan.order.is_counted() {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Config,
-            "a packed batch depends on all batches before it: it cannot be found by its number, skipped or planned; save states and load them",
+            "a packed batch depends on all batches before it, so seek, skip, replay and plan are not possible; save states instead",
         ))
     }
 
-    /// Passes over the batches that are to be left out.
+    /// Moves the position past the batches to leave out.
     pub(crate) fn skip_ahead(&mut self) -> Result<()> {
         let to = self.batch();
         if to == self.next_batch() { Ok(()) } else { self.seek(to) }
     }
 
-    /// The number of batches of an endless pass that can be chosen: no count of examples up to there
-    /// overflows.
+    /// The highest batch number of an infinite pass: up to there no count of examples overflows.
     fn farthest(&self) -> u64 {
         MAX_EPOCH / self.global_batch()
     }
@@ -161,33 +163,34 @@ impl<S: Source, K: Task> Engine<S, K> {
         if batch <= most {
             return Ok(());
         }
-        let end = if or_end { ", the end of the pass" } else { "" };
+        let end = if or_end { " (the end of the pass)" } else { "" };
         let message = format!("batch is {batch}, must be 0 to {most}{end}");
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    /// Where the engine stands. After the last batch of a pass that is the start of the next one.
+    /// The engine's position. After the last batch of a pass that is the start of the next pass.
     pub fn position(&self) -> Position {
         let (epoch, batch, canon) = (self.epoch, self.batch(), self.canon);
         let lost = self.failures.lost().clone();
         if self.is_over() {
             return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None, lost };
         }
-        // A pass may be begun anew; what an endless one has passed does not come again.
+        // A finite pass may restart, so all its ranges are kept; an infinite one never returns to earlier
+        // batches.
         let skip = merged(self.skip.clone(), if self.plan.infinite { batch } else { 0 });
         Position { epoch, batch, canon, skip, standings: self.standings.clone(), lost }
     }
 
-    /// Goes on at a position, of this engine or of another one over the same data.
+    /// Continues at a position of this engine, or of another one over the same data.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] if the streams cannot be shared by the ranks, or there can be no such position.
+    /// [`ErrorKind::State`] if the ranks cannot share the streams evenly, or the position is impossible.
     pub fn restore(&mut self, position: Position) -> Result<()> {
         let Position { epoch, batch, canon, skip, standings, lost } = position;
         let wrong = |message| Err(Error::new(ErrorKind::State, message));
         if epoch > MAX_EPOCH || batch > self.farthest() || self.plan.infinite && epoch > 0 {
             return wrong(format!(
-                "the state stands at batch {batch} of epoch {epoch}, which no such loader reaches"
+                "the state is at batch {batch} of epoch {epoch}, which this loader cannot reach"
             ));
         }
         let canon = if self.plan.order.is_streamed() { canon } else { Canon::ONE };
@@ -205,9 +208,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             found => {
                 self.canon = before;
                 return match found {
-                    Ok(_) => {
-                        wrong(format!("the state stands at batch {batch}, which the pass does not have"))
-                    }
+                    Ok(_) => wrong(format!("the state is at batch {batch}, which the pass does not have")),
                     Err(error) => Err(error),
                 };
             }
@@ -219,11 +220,14 @@ impl<S: Source, K: Task> Engine<S, K> {
         let skip = merged(skip, 0);
         if let Err(problem) = self.check_skip(&skip, schedule.n_batches()) {
             self.canon = before;
-            return wrong(format!("the state is none of this loader: {problem}"));
+            return wrong(format!("the state does not fit this loader: {problem}"));
         }
         if let Some(row) = lost.values().flat_map(|lost| &lost.rows).find(|&&row| row >= self.rows()) {
             self.canon = before;
-            return wrong(format!("the state says that row {row} was lost; there are {}", self.rows()));
+            return wrong(format!(
+                "the state lists row {row} as lost, but there are only {} rows",
+                self.rows()
+            ));
         }
         self.enter(epoch, batch, &schedule);
         self.iterations = None;
@@ -235,7 +239,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// That the streams can stand so where `batch` is next.
+    /// Checks that these positions of the streams are possible before `batch`.
     fn check_standings(
         &self,
         batch: u64,
@@ -245,9 +249,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let Some(standings) = standings else {
             return match self.plan.order.is_counted() || batch == 0 {
                 true => Ok(()),
-                false => {
-                    Err(format!("the state stands at batch {batch} and does not tell where its streams do"))
-                }
+                false => Err(format!("the state is at batch {batch}, but has no positions of the packers")),
             };
         };
         if self.plan.order.is_counted() || standings.len() != schedule.n_streams() {
@@ -262,7 +264,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             let is_beyond = at.draws > end || at.held.iter().any(|held| held.row >= self.rows());
             if is_beyond || at.held.len() as u64 > at.draws {
                 return Err(format!(
-                    "the state's packer {stream} of this rank has read {} documents and holds {}: no loader of these files does",
+                    "the state's packer {stream} of this rank has read {} documents and holds {}, which is impossible with these files",
                     at.draws,
                     at.held.len()
                 ));
@@ -275,7 +277,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     fn canon_problem(&self, canon: Canon) -> Option<CanonProblem> {
         let Canon { n_streams, world_size } = canon;
         let ranks = self.plan.world_size;
-        // Each rank of the first start had this many streams; the window of a stream follows from that.
+        // The ranks of the first start shared the streams evenly; a stream's window follows from that.
         let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
         if n_streams == 0 || !is_shared || !self.global_batch().is_multiple_of(n_streams) {
             let message = format!(
@@ -302,27 +304,27 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         let asked = self.plan.n_streams.filter(|&n| n != n_streams)?;
         let message = format!(
-            "the state has {n_streams} streams, n_streams is {asked}; leave n_streams out to take the state's"
+            "the state has {n_streams} streams, but n_streams is {asked}; leave n_streams out to use the state's"
         );
         Some(CanonProblem { message, has_remedy: true })
     }
 
-    /// A look at what comes next, that can be taken on any thread.
+    /// The rows that come next, for use on any thread.
     ///
     /// # Errors
-    /// None that [`Engine::new`] would not have found.
+    /// Only those of [`Engine::new`].
     pub fn upcoming(&self) -> Result<Upcoming> {
         self.check_counted()?;
         let schedule = self.schedule(self.epoch)?;
         Ok(Upcoming { schedule, batch: self.batch(), n_batches: self.n_batches, skip: self.skip.clone() })
     }
 
-    /// What each stream of this rank reads next, in the order in which it reads.
+    /// The place that each stream of this rank reads next, in its reading order.
     ///
     /// # Errors
-    /// None that [`Engine::new`] would not have found.
+    /// Only those of [`Engine::new`].
     pub fn places(&mut self) -> Result<Vec<Place>> {
-        // Dealing out all row groups takes longer than all else that a state needs.
+        // Kept for the next call: dealing out all row groups takes longer than the rest of a state.
         let mut schedule = match self.asked.take() {
             Some((epoch, canon, schedule)) if (epoch, canon) == (self.epoch, self.canon) => schedule,
             _ => self.schedule(self.epoch)?,
@@ -341,7 +343,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(places)
     }
 
-    /// Another engine that stands where this one does, with threads and counts of its own.
+    /// Creates another engine at the same position, with its own threads and counts.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`].
@@ -354,7 +356,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(aside)
     }
 
-    /// A batch of this pass once more, or in advance, made on the side.
+    /// Prepares a batch of this pass, earlier or later, to be made apart from the pipeline.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the pass has fewer batches, [`ErrorKind::Closed`].
@@ -370,7 +372,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     }
 }
 
-/// The examples that come next, as they will be unless records are bad.
+/// The examples that come next, if no record is bad.
 #[derive(Debug)]
 pub struct Upcoming {
     schedule: Schedule,
@@ -380,11 +382,11 @@ pub struct Upcoming {
 }
 
 impl Upcoming {
-    /// The rows of the next `n` examples of this rank; fewer if the pass ends earlier. `go_on` is called
-    /// before each batch.
+    /// The rows of the next `n` examples of this rank; fewer if the pass ends earlier. `None` if `go_on`,
+    /// called before each batch, returned false.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the allocation failed. `None` if `go_on` returned false.
+    /// [`ErrorKind::Memory`] if the allocation failed.
     pub fn rows(mut self, n: usize, go_on: impl Fn() -> bool) -> Result<Option<Vec<i64>>> {
         let mut rows = Vec::new();
         let mut batch = self.batch;
@@ -403,8 +405,11 @@ impl Upcoming {
                 let draws =
                     self.schedule.draws_before(stream, batch + 1) - self.schedule.draws_before(stream, batch);
                 rows.try_reserve(draws as usize).map_err(|cause| {
-                    Error::new(ErrorKind::Memory, format!("no memory for a plan of {n} rows; plan fewer"))
-                        .because(cause)
+                    Error::new(
+                        ErrorKind::Memory,
+                        format!("allocation failed for a plan of {n} rows; plan fewer"),
+                    )
+                    .because(cause)
                 })?;
                 let tickets = std::iter::from_fn(|| window.draw()).take(draws as usize);
                 rows.extend(tickets.map(|ticket| self.schedule.assign(stream, ticket).row as i64));
@@ -416,18 +421,18 @@ impl Upcoming {
     }
 }
 
-/// The error of a record that a state says was lost.
+/// The error of a record that a state lists as lost.
 fn lost_before() -> Error {
-    Error::new(ErrorKind::Io, "the record was lost before the state was saved, and is in no batch")
+    Error::new(ErrorKind::Io, "the record could not be read before the state was saved; it is in no batch")
 }
 
-/// `batch`, or the next one that is not to be skipped; not beyond the end of the pass.
+/// The first batch from `batch` on that is not skipped, at most the end of the pass.
 fn past(skip: &[Range<u64>], batch: u64, n_batches: Option<u64>) -> u64 {
     let to = skip.iter().find(|range| range.contains(&batch)).map_or(batch, |range| range.end);
     n_batches.map_or(to, |n| to.min(n))
 }
 
-/// Ranges in rising order, joined where they touch, without what lies before `from`.
+/// Sorts ranges, joins those that touch, and cuts off the part before `from`.
 fn merged(mut ranges: Vec<Range<u64>>, from: u64) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut apart: Vec<Range<u64>> = Vec::new();

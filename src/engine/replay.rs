@@ -1,6 +1,6 @@
-//! One batch made on the side, on one thread: what a loader would have made, record by record.
+//! Makes one batch apart from the pipeline, record by record on one thread: equal to the loader's batch.
 //!
-//! Slow and plain, and so the oracle of the pipeline as well: the same batches must come out of both.
+//! Slow and simple, hence also the tests' oracle: both must give the same batches.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -27,10 +27,10 @@ pub struct Replay<S, K> {
 }
 
 impl<S: Source, K: Task> Replay<S, K> {
-    /// Makes the batch; `go_on` is asked before each record.
+    /// Makes the batch. `None` if `go_on`, called before each record, returned false.
     ///
     /// # Errors
-    /// What the loader raises at this batch. `None` if it was told not to go on.
+    /// The error that the loader returns at this batch.
     pub fn run(self, go_on: impl Fn() -> bool) -> Result<Option<BatchOf<K>>> {
         let Self { mut schedule, batch, source, task, policy } = self;
         let draws = schedule.draws(batch);

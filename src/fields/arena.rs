@@ -1,15 +1,14 @@
-//! The memory of batches: [`Arena`]s that go round.
+//! The memory of batches: [`Arena`]s, recycled by an [`ArenaPool`].
 //!
-//! An arena is mapped for itself, begins at a multiple of 2 MiB and is advised to have huge pages, so that
-//! its first use faults once per 2 MiB and not once per 4 KiB; later uses don't at all, and that is what an
-//! [`ArenaPool`] is for. A [`Slot`] is an arena in use. Dropped, on whatever thread and however late, it goes
-//! to rest in its pool, or back to the system if enough rest there or the pool is gone; that takes no lock.
-//! Nobody ever waits for a slot to come back: if none is at rest, another arena is mapped. So a user who
-//! keeps each batch gets new memory for each, and one who keeps none goes round in a few.
+//! An arena is a mapping of its own. It begins at a multiple of 2 MiB and is advised to have huge pages, so
+//! its first use faults once per 2 MiB and not once per 4 KiB; a recycled arena does not fault at all. A
+//! [`Slot`] is an arena in use. When it is dropped, on any thread and at any time, its arena returns to the
+//! pool's free list, without a lock; if that list is full or the pool was dropped, the arena is unmapped. No
+//! thread waits for a slot to return: if none is free, another arena is mapped. So a user who keeps every
+//! batch gets new memory for each, and a user who keeps none reuses a few.
 //!
-//! Values are plain numbers ([`Element`]), for which all bits mean something, and memory is zero at first; so
-//! a slot can be read at any time, and what stands in one that was in use before is old, not undefined.
-//! Source: own.
+//! Values are plain numbers ([`Element`]), for which all bits are valid, and fresh memory is zero. So a slot
+//! can be read at any time: a recycled one has old values, not undefined ones. Source: own.
 
 use std::{fmt, io, ptr::NonNull, slice};
 
@@ -19,7 +18,7 @@ use crate::{Error, ErrorKind, Result, sync::Arc};
 /// The alignment of every arena, in bytes: a huge page of x86-64, and of arm64 with pages of 4 KiB.
 pub const ARENA_ALIGN: usize = 2 << 20;
 
-/// Numbers that a slot can hold: no bits of theirs are invalid, none are padding.
+/// Numbers that a slot can hold: every bit pattern is valid, and there is no padding.
 pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + 'static {}
 
 mod sealed {
@@ -39,7 +38,7 @@ elements! { u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 }
 #[cfg(any(feature = "audio", feature = "cache"))]
 elements! { half::f16 half::bf16 }
 
-/// A piece of memory of its own: aligned to [`ARENA_ALIGN`], zero at first.
+/// A separate mapping of memory: aligned to [`ARENA_ALIGN`], zero at first.
 pub struct Arena {
     start: NonNull<u8>,
     bytes: usize,
@@ -52,17 +51,17 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `bytes` bytes, at least 1; up to an eighth more, for the sake of whole huge pages. They are taken
-    /// from the system when they are touched.
+    /// Maps `bytes` bytes, at least 1, and up to an eighth more to fill whole huge pages. The system provides
+    /// the memory when it is first touched.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the system refuses.
+    /// [`ErrorKind::Memory`] if the allocation fails.
     pub fn new(bytes: usize) -> Result<Self> {
         let refused = |cause: io::Error| {
             Error::new(
                 ErrorKind::Memory,
                 format!(
-                    "the system refused {bytes} bytes for a field of a batch; make batches smaller, or keep fewer of them"
+                    "allocation failed: {bytes} bytes for a field of a batch; make batches smaller, or keep fewer of them"
                 ),
             )
             .because(cause)
@@ -74,12 +73,12 @@ impl Arena {
         Ok(Self { start, bytes })
     }
 
-    /// How many bytes were asked for.
+    /// The number of bytes requested.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many bytes an arena of `bytes` takes.
+    /// The number of bytes that an arena of `bytes` maps.
     pub fn mapped_bytes(bytes: usize) -> usize {
         system::mapped_len(bytes).unwrap_or(usize::MAX)
     }
@@ -87,7 +86,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with the same size, and nobody has it any more.
+        // SAFETY: mapped by `new` with the same size, and no reference to it is left.
         unsafe { system::unmap(self.start, self.bytes) };
     }
 }
@@ -98,7 +97,7 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Arenas of one size, in use and at rest.
+/// Arenas of one size, in use and free.
 #[derive(Debug)]
 pub struct ArenaPool {
     bytes: usize,
@@ -106,15 +105,15 @@ pub struct ArenaPool {
 }
 
 impl ArenaPool {
-    /// A pool of arenas of `bytes` bytes each, at most `slots` of which rest. None is mapped yet.
+    /// A pool of arenas of `bytes` bytes each, which keeps at most `slots` free ones. None is mapped yet.
     pub fn new(bytes: usize, slots: usize) -> Self {
         Self { bytes, resting: Arc::new(FreeList::new(slots)) }
     }
 
-    /// Takes an arena that rests, or maps another.
+    /// Takes a free arena, or maps another.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the system refuses.
+    /// [`ErrorKind::Memory`] if the allocation fails.
     pub fn acquire(&self) -> Result<Slot> {
         let arena = match self.resting.take() {
             Some(arena) => arena,
@@ -128,7 +127,7 @@ impl ArenaPool {
         self.bytes
     }
 
-    /// How many arenas rest at the moment.
+    /// The number of free arenas now.
     pub fn resting(&self) -> usize {
         self.resting.len()
     }
@@ -136,7 +135,7 @@ impl ArenaPool {
 
 impl Drop for ArenaPool {
     fn drop(&mut self) {
-        // Slots still in use keep the list, closed: they return to the system and not here.
+        // Slots still in use keep the closed list: their arenas are unmapped instead of returned.
         self.resting.close();
     }
 }
@@ -144,13 +143,13 @@ impl Drop for ArenaPool {
 /// An arena in use.
 #[derive(Debug)]
 pub struct Slot {
-    /// Leaves in drop only.
+    /// `None` only during drop.
     arena: Option<Box<Arena>>,
     home: Arc<FreeList<Arena>>,
 }
 
 impl Slot {
-    #[expect(clippy::unwrap_used, reason = "the arena leaves in drop only")]
+    #[expect(clippy::unwrap_used, reason = "`None` only during drop")]
     fn arena(&self) -> &Arena {
         self.arena.as_ref().unwrap()
     }
@@ -160,8 +159,8 @@ impl Slot {
         self.arena().bytes
     }
 
-    /// Where the memory begins. Valid for reads and writes of [`Slot::bytes`] bytes until the slot is
-    /// dropped, wherever the slot itself is moved.
+    /// The start of the memory. Valid for reads and writes of [`Slot::bytes`] bytes until the slot is
+    /// dropped, even if the slot is moved.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.arena().start
     }
@@ -169,22 +168,22 @@ impl Slot {
     /// All values, as many as fit.
     pub fn as_slice<T: Element>(&self) -> &[T] {
         let Arena { start, bytes } = *self.arena();
-        // SAFETY: the memory is as long as that, initialised (zero, or written as an `Element` and so without
+        // SAFETY: the memory has that length, initialised (zero, or written as an `Element` and so without
         // padding), aligned, and only read while `self` is borrowed. Any bits are a `T`.
         unsafe { slice::from_raw_parts(start.as_ptr().cast(), bytes / size_of::<T>()) }
     }
 
-    /// All values, as many as fit: zeros in fresh memory, else what was written last.
+    /// All values, as many as fit: zeros in fresh memory, else the values written last.
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         let Arena { start, bytes } = *self.arena();
-        // SAFETY: as above, and `self` is borrowed for this alone.
+        // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(start.as_ptr().cast(), bytes / size_of::<T>()) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // What finds no place is dropped, and so unmapped.
+        // An arena that finds no place is dropped, and so unmapped.
         drop(self.arena.take().and_then(|arena| self.home.leave(arena)));
     }
 }
@@ -195,14 +194,14 @@ mod system {
 
     use super::ARENA_ALIGN;
 
-    /// What is mapped for `bytes`: whole huge pages if that adds at most an eighth, else whole pages. A rest
-    /// in small pages would cost as much at its first use as all the huge ones before it.
+    /// The length mapped for `bytes`: whole huge pages if that adds at most an eighth, else whole pages. A
+    /// remainder in small pages would cost as much at its first use as all huge pages before it.
     pub(super) fn mapped_len(bytes: usize) -> Option<usize> {
         let huge = bytes.checked_next_multiple_of(ARENA_ALIGN)?;
         if huge - bytes <= bytes / 8 {
             return Some(huge);
         }
-        // SAFETY: a question without preconditions.
+        // SAFETY: a query without preconditions.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         bytes.checked_next_multiple_of(page)
     }
@@ -211,7 +210,7 @@ mod system {
     pub(super) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
         let too_much = || io::Error::from_raw_os_error(libc::ENOMEM);
         let len = mapped_len(bytes).ok_or_else(too_much)?;
-        // Enough that an aligned piece lies within; what is before and behind it goes back at once.
+        // Enough to contain an aligned piece; the parts before and after it are unmapped at once.
         let reserved = len.checked_add(ARENA_ALIGN).ok_or_else(too_much)?;
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, at a place of the system's choice, that touches no other memory.
@@ -222,8 +221,8 @@ mod system {
         let mapped = mapped.cast::<u8>();
         let before = mapped.align_offset(ARENA_ALIGN);
         // SAFETY: `before` is less than the alignment, which is what was reserved beyond `len`; the pieces
-        // given back and advised lie within the mapping, and nobody uses them. Failing, giving back leaves a
-        // piece of address space without memory, and advising leaves small pages.
+        // unmapped and advised are within the mapping, and unused. If an unmap fails, a piece of address
+        // space without memory is left; if the advice fails, pages are small.
         unsafe {
             let start = mapped.add(before);
             if before > 0 {
@@ -258,7 +257,7 @@ mod system {
         Layout::from_size_align(bytes, ARENA_ALIGN).ok()
     }
 
-    /// What is allocated for `bytes`.
+    /// The length allocated for `bytes`.
     pub(super) fn mapped_len(bytes: usize) -> Option<usize> {
         Some(bytes)
     }

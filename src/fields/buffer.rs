@@ -1,7 +1,8 @@
-//! The memory of one field of a batch, apart from that of every other field.
+//! [`Buffer`]: the memory of one field of a batch, separate from that of other fields.
 //!
-//! A user who keeps the labels of a batch does not keep its spectrograms, so each field has a [`Buffer`] of
-//! its own. One of less than [`SMALL`] bytes is a vector: an arena would waste most of a page on it.
+//! Each field has its own [`Buffer`], so a user who keeps the labels of a batch does not keep its
+//! spectrograms. A buffer of less than [`SMALL`] bytes is a vector: an arena would waste most of a page on
+//! it.
 
 use std::fmt;
 
@@ -13,21 +14,21 @@ pub const SMALL: usize = 64 << 10;
 
 const WORD: usize = size_of::<i64>();
 
-/// Makes buffers of one size.
+/// A pool of buffers of one size.
 #[derive(Debug)]
 pub struct BufferPool {
     bytes: usize,
-    /// None for small buffers.
+    /// `None` for small buffers.
     arenas: Option<ArenaPool>,
 }
 
 impl BufferPool {
-    /// For buffers of `bytes` bytes; the memory of at most `slots` released ones is kept.
+    /// Creates a pool for buffers of `bytes` bytes. It keeps the memory of at most `slots` released ones.
     pub fn new(bytes: usize, slots: usize) -> Self {
         Self { bytes, arenas: (bytes >= SMALL).then(|| ArenaPool::new(bytes, slots)) }
     }
 
-    /// Bytes that a buffer takes from the system.
+    /// Bytes that a buffer maps or allocates.
     pub fn mapped_bytes(&self) -> usize {
         match &self.arenas {
             None => self.bytes,
@@ -35,10 +36,10 @@ impl BufferPool {
         }
     }
 
-    /// A buffer: zeros, or the values of a batch that was released.
+    /// Takes a buffer: with zeros, or with the old values of a released batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation fails.
     pub fn acquire(&self) -> Result<Buffer> {
         let memory = match &self.arenas {
             // bounded: less than `SMALL` bytes.
@@ -49,16 +50,16 @@ impl BufferPool {
     }
 }
 
-/// Where the values of a buffer are. Both may be longer than the buffer.
+/// The memory of a buffer. Both kinds may be longer than the buffer.
 #[derive(Debug)]
 pub enum Memory {
-    /// Of a small buffer: words, aligned for any number.
+    /// The memory of a small buffer: words, aligned for any number type.
     Vector(Vec<i64>),
-    /// Of any other.
+    /// The memory of any other buffer.
     Slot(Slot),
 }
 
-/// Numbers of one type, of which only the user of the buffer knows.
+/// Memory for numbers of one type, which the user of the buffer chooses.
 pub struct Buffer {
     memory: Memory,
     bytes: usize,
@@ -68,7 +69,7 @@ impl Buffer {
     /// A new buffer that will not be recycled.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation fails.
     pub fn new(bytes: usize) -> Result<Self> {
         BufferPool::new(bytes, 0).acquire()
     }
@@ -78,12 +79,12 @@ impl Buffer {
         self.bytes
     }
 
-    /// Whether there are no values.
+    /// Whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Leaves out the values from byte `len` on; the memory stays as it is.
+    /// Cuts the buffer to its first `len` bytes; the memory stays allocated.
     pub fn truncate(&mut self, len: usize) {
         self.bytes = self.bytes.min(len);
     }
@@ -93,7 +94,7 @@ impl Buffer {
         let n = self.bytes / size_of::<T>();
         match &self.memory {
             // SAFETY: the vector has at least as many bytes, aligned for every `Element`, and any bits are
-            // one.
+            // valid.
             Memory::Vector(words) => unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), n) },
             Memory::Slot(slot) => &slot.as_slice()[..n],
         }
@@ -103,13 +104,13 @@ impl Buffer {
     pub fn values_mut<T: Element>(&mut self) -> &mut [T] {
         let n = self.bytes / size_of::<T>();
         match &mut self.memory {
-            // SAFETY: as in `values`; the vector is borrowed for this alone.
+            // SAFETY: as in `values`; the vector is borrowed exclusively.
             Memory::Vector(words) => unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), n) },
             Memory::Slot(slot) => &mut slot.as_mut_slice()[..n],
         }
     }
 
-    /// The bytes of row `row`, each of which has `row_bytes`.
+    /// The bytes of row `row`; each row has `row_bytes`.
     pub fn row_mut(&mut self, row: usize, row_bytes: usize) -> &mut [u8] {
         &mut self.values_mut()[row * row_bytes..(row + 1) * row_bytes]
     }

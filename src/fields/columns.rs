@@ -1,4 +1,4 @@
-//! The fields of a batch, side by side.
+//! [`Columns`]: the fields of a batch, and the pools of their memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,20 +10,20 @@ use crate::Result;
 pub struct Column {
     /// The values of all rows.
     pub values: Buffer,
-    /// Of a jagged field, where each row begins, and where the last one ends: in values.
+    /// For a jagged field, where each row begins and the last one ends, in values.
     pub offsets: Option<Vec<i64>>,
-    /// Of a jagged field with more dimensions than one, those of each row.
+    /// For a jagged field with several dimensions, the shape of each row.
     pub shapes: Vec<u64>,
-    /// The rows of a field of text, which has nothing else.
+    /// For a field of text, its rows; all else is empty.
     pub texts: Vec<Arc<str>>,
 }
 
 /// All fields of several rows.
 #[derive(Debug, Default)]
 pub struct Columns {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// In the order of the fields.
+    /// The columns, in the order of the fields.
     pub columns: Vec<Column>,
 }
 
@@ -34,18 +34,19 @@ impl Columns {
     }
 }
 
-/// Memory for batches of up to so many rows.
+/// Memory for batches with a maximum number of rows.
 #[derive(Debug)]
 pub struct ColumnPool {
     fields: Arc<[Field]>,
     rows: usize,
     slots: usize,
-    /// None for jagged fields, whose size differs from batch to batch.
+    /// `None` for jagged fields, whose size differs from batch to batch.
     pools: Vec<Option<BufferPool>>,
 }
 
 impl ColumnPool {
-    /// For batches of `rows` rows at most; the memory of at most `slots` released ones is kept.
+    /// Creates a pool for batches of up to `rows` rows. It keeps the memory of at most `slots` released
+    /// batches.
     pub fn new(fields: Arc<[Field]>, rows: usize, slots: usize) -> Self {
         let pool = |field: &Field| {
             let bytes = field.row_bytes()?.saturating_mul(rows);
@@ -60,26 +61,26 @@ impl ColumnPool {
         &self.fields
     }
 
-    /// Rows of a batch at most.
+    /// The maximum number of rows of a batch.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Batches whose memory is kept at most.
+    /// The maximum number of released batches whose memory is kept.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Bytes that the stacked fields of a batch take from the system.
+    /// Bytes that the stacked fields of a batch map or allocate.
     pub fn mapped_bytes(&self) -> usize {
         let pools = self.pools.iter().flatten();
         pools.map(BufferPool::mapped_bytes).fold(0, usize::saturating_add)
     }
 
-    /// Memory for field `field` of a batch: of all rows if it is stacked, else of `bytes` bytes.
+    /// Memory for field number `field` of a batch: for all rows if it is stacked, else of `bytes` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation fails.
     pub fn acquire(&self, field: usize, bytes: usize) -> Result<Buffer> {
         match &self.pools[field] {
             Some(pool) => pool.acquire(),
@@ -88,16 +89,16 @@ impl ColumnPool {
     }
 }
 
-/// The pool of a loader, kept from pass to pass.
+/// The pool of a loader, shared by all its passes.
 #[derive(Debug)]
 pub struct SharedPool {
     fields: Arc<[Field]>,
-    /// For the largest batches that were requested.
+    /// The pool for the largest batches requested so far.
     current: Mutex<Option<Arc<ColumnPool>>>,
 }
 
 impl SharedPool {
-    /// No memory yet.
+    /// Creates it without memory.
     pub fn new(fields: impl Into<Arc<[Field]>>) -> Self {
         Self { fields: fields.into(), current: Mutex::default() }
     }
@@ -107,8 +108,8 @@ impl SharedPool {
         &self.fields
     }
 
-    /// A pool for batches of `rows` rows that keeps the memory of `slots` of them: the one of earlier passes,
-    /// if it does. So a smaller batch that is made aside does not replace it.
+    /// A pool for batches of `rows` rows that keeps the memory of `slots` of them: the pool of earlier
+    /// passes, if it is large enough. So a smaller batch that is made apart does not replace it.
     pub fn serving(&self, rows: usize, slots: usize) -> Arc<ColumnPool> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = current

@@ -1,4 +1,4 @@
-//! The types of numbers that a field may have: numpy's and Zarr's own names.
+//! [`DataType`]: the number types of fields, with the names that numpy and Zarr use.
 
 #[cfg(feature = "audio")]
 use crate::dtype::Dtype;
@@ -35,11 +35,11 @@ pub enum DataType {
 use DataType::*;
 
 impl DataType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 12] =
         [Bool, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Float16, Float32, Float64];
 
-    /// The name that numpy and Zarr have for it.
+    /// The name in numpy and Zarr.
     pub fn name(self) -> &'static str {
         match self {
             Bool => "bool",
@@ -57,7 +57,7 @@ impl DataType {
         }
     }
 
-    /// The type of that name.
+    /// The type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
@@ -72,7 +72,7 @@ impl DataType {
         }
     }
 
-    /// The smallest unsigned type for numbers below `n`: for the ids of a vocabulary, 16 bits at least.
+    /// The smallest unsigned type of at least 16 bits for the ids of a vocabulary, which are below `n`.
     pub fn for_vocabulary(n: usize) -> Self {
         if n <= 1 << 16 { Uint16 } else { Uint32 }
     }

@@ -1,21 +1,21 @@
-//! What a field is: its name, type and shape.
+//! [`Field`]: the name, type and shape of a field.
 
 use std::fmt;
 
 use super::DataType;
 
-/// One named value of every row.
+/// The description of a named value that every row has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// The name; a path, if rows are nested.
+    /// The name; if rows are nested, a path.
     pub name: String,
-    /// The type of its numbers; of text, `uint8`.
+    /// The type of its numbers; `uint8` for text.
     pub dtype: DataType,
-    /// The number of its dimensions.
+    /// The number of dimensions of a row.
     pub rank: usize,
-    /// The shape, if every row has the same: then rows are stacked.
+    /// The shape of a row, if all rows have the same: then they are stacked.
     pub shape: Option<Vec<u64>>,
-    /// Whether it is text in UTF-8, and not numbers.
+    /// Whether it is text in UTF-8 instead of numbers.
     pub is_text: bool,
 }
 
@@ -31,12 +31,12 @@ impl Field {
         Self { name: name.into(), dtype, rank, shape: None, is_text: false }
     }
 
-    /// A field of rows of any shape with `rank` dimensions: jagged, but for single numbers.
+    /// A field of rows of any shape with `rank` dimensions: jagged, except for `rank` 0, a single number.
     pub fn of_rank(name: impl Into<String>, dtype: DataType, rank: usize) -> Self {
         if rank == 0 { Self::number(name, dtype) } else { Self::jagged(name, dtype, rank) }
     }
 
-    /// A field of one number a row.
+    /// A field with one number per row.
     pub fn number(name: impl Into<String>, dtype: DataType) -> Self {
         Self::stacked(name, dtype, [])
     }
@@ -46,15 +46,15 @@ impl Field {
         Self { is_text: true, ..Self::jagged(name, DataType::Uint8, 1) }
     }
 
-    /// Whether another one is the same but for its shape.
+    /// Whether two fields are equal except for their shapes.
     pub fn is_like(&self, other: &Self) -> bool {
         let known = |field: &Self| (field.dtype, field.rank, field.is_text);
         self.name == other.name && known(self) == known(other)
     }
 
-    /// Bytes of a row, if all have as many.
+    /// Bytes of a row, if all rows have the same shape.
     pub fn row_bytes(&self) -> Option<usize> {
-        // A size beyond a word is beyond any memory.
+        // Saturating: a size beyond a word is beyond any memory.
         let numbers =
             self.shape.as_ref()?.iter().fold(1, |numbers, &axis| u64::saturating_mul(numbers, axis));
         Some((numbers as usize).saturating_mul(self.dtype.bytes()))

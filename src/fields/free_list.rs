@@ -1,19 +1,19 @@
-//! A [`FreeList`]: things at rest, for any thread to take or to leave, without a lock.
+//! [`FreeList`]: a lock-free set of free items that any thread may take from or return to.
 //!
-//! A few places, each of which is empty, holds one thing or is closed. Who takes or leaves tries one place
-//! after the other with a compare-and-swap each, so no call ever waits for another thread, and a thing that
-//! was left with all that was written to it is taken so. That is linear in the number of places, which is
-//! about that of the batches that a loader keeps ready. A queue of a library would do as well, but not in a
-//! loom model: `tests/loom` has those of this list. Source: own.
+//! It has a few places, each of which is empty, holds one item or is closed. A call tries one place after the
+//! other with a compare-and-swap each, so it never waits for another thread; everything written to an item
+//! before it was returned is visible to the thread that takes it. The cost is linear in the number of places,
+//! about the number of batches that a loader keeps ready. A library's queue would do, but cannot be checked
+//! by loom: `tests/loom` has the models of this list. Source: own.
 
 use std::{fmt, marker::PhantomData, ptr};
 
 use crate::sync::{AtomicPtr, Ordering};
 
-/// What a closed place holds: an address where no box can be.
+/// The mark of a closed place: an address where no box can be.
 static CLOSED: u8 = 0;
 
-/// A set of at most `capacity` things at rest.
+/// A set of at most `capacity` free items.
 pub struct FreeList<T> {
     places: Box<[AtomicPtr<T>]>,
     owns: PhantomData<Box<T>>,
@@ -29,7 +29,7 @@ impl<T> FreeList<T> {
         Self { places, owns: PhantomData }
     }
 
-    /// Takes something, if anything is there. Something that is left meanwhile may be missed.
+    /// Takes an item, if there is one. It may miss an item that is returned meanwhile.
     pub fn take(&self) -> Option<Box<T>> {
         self.places.iter().find_map(|place| {
             let found = place.load(Ordering::Relaxed);
@@ -38,14 +38,15 @@ impl<T> FreeList<T> {
                 && place
                     .compare_exchange(found, ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed)
                     .is_ok();
-            // SAFETY: only boxes are put into places, and whoever empties the place owns its box: nobody else
-            // did. That the same box may have left and come back between the two looks makes no difference.
+            // SAFETY: only boxes are put into places, and only the thread whose exchange empties a place owns
+            // its box. The box may have been taken and returned between load and exchange; that makes no
+            // difference.
             taken.then(|| unsafe { Box::from_raw(found) })
         })
     }
 
-    /// Leaves `item`, or gives it back if no place is empty or the list is closed. A place that becomes empty
-    /// meanwhile may be missed.
+    /// Puts `item` into the list, or returns it if no place is empty or the list is closed. It may miss a
+    /// place that becomes empty meanwhile.
     pub fn leave(&self, item: Box<T>) -> Option<Box<T>> {
         let item = Box::into_raw(item);
         let left = self.places.iter().any(|place| {
@@ -55,7 +56,7 @@ impl<T> FreeList<T> {
         (!left).then(|| unsafe { Box::from_raw(item) })
     }
 
-    /// Drops what is there, and takes nothing any more.
+    /// Drops all items; the list accepts none from now on.
     pub fn close(&self) {
         for place in &self.places {
             let found = place.swap(closed(), Ordering::Acquire);
@@ -66,19 +67,19 @@ impl<T> FreeList<T> {
         }
     }
 
-    /// How many things are there.
+    /// The number of items.
     pub fn len(&self) -> usize {
         let places = self.places.iter().map(|place| place.load(Ordering::Relaxed));
         places.filter(|&found| !found.is_null() && found != closed()).count()
     }
 
-    /// Whether nothing is there.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A pointer that is compared and never followed.
+/// A pointer that is compared and never dereferenced.
 fn closed<T>() -> *mut T {
     (&raw const CLOSED).cast_mut().cast()
 }
@@ -156,7 +157,7 @@ mod tests {
                         });
                         item.0 = thread;
                         std::hint::spin_loop();
-                        assert_eq!(item.0, thread, "somebody else has it as well");
+                        assert_eq!(item.0, thread, "another thread has it, too");
                         list.leave(item);
                     }
                 });

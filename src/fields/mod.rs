@@ -1,13 +1,13 @@
 //! Fields: the named values of records, examples and batches, each with a type and a shape that are known
-//! beforehand.
+//! before the first batch.
 //!
-//! A [`Field`] describes; a [`Value`] is one field of one row, on its way from a source through a worker to a
-//! batch; a [`Column`] is one field of all rows of a batch. All loaders and datasets use these, so a new
+//! A [`Field`] is the description; a [`Value`] is one field of one row, which a source or a worker makes for
+//! a batch; a [`Column`] is one field of all rows of a batch. All loaders and datasets use these, so a new
 //! field is an entry in a list of fields and the code that makes its value.
 //!
 //! A field whose rows all have one shape is stacked, `[rows, *shape]`. Any other is jagged: the values of all
-//! rows one after the other, and where each ends. Each column has memory of its own ([`Buffer`]), recycled by
-//! a [`ColumnPool`] when its last user drops it.
+//! rows one after the other, with offsets. Each column has its own memory ([`Buffer`]); a [`ColumnPool`]
+//! recycles that of stacked fields when its last user drops it.
 
 mod arena;
 mod buffer;

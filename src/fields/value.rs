@@ -1,4 +1,4 @@
-//! One field of one row, on its way to a batch.
+//! [`Value`]: one field of one row, before it is written into a batch.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::dtype::Values;
 /// The value of one field in one row.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// Of a field of one `int64`.
+    /// A number of a field of one `int64`.
     Int(i64),
-    /// Of a field of one `float64`.
+    /// A number of a field of one `float64`.
     Float(f64),
-    /// Of a field of text.
+    /// The text of a field of text.
     Text(Arc<str>),
-    /// Of a stacked field: row-major, in a buffer that is recycled.
+    /// The values of a stacked field: row-major, in a recycled buffer.
     #[cfg(feature = "audio")]
     Array(Values),
 }
 
 impl Value {
-    /// The whole number, if it is one.
+    /// The number of a [`Value::Int`].
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(*number),
@@ -31,5 +31,5 @@ impl Value {
     }
 }
 
-/// The values of one row, in the order of their fields. Up to four need no allocation of their own.
+/// The values of one row, in the order of their fields. Up to four are stored without an allocation.
 pub type Row = SmallVec<[Value; 4]>;

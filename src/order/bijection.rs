@@ -1,24 +1,23 @@
-//! A keyed bijection of 0..n: the place of one index in a full shuffle, without making the shuffle.
+//! [`Bijection`]: a keyed permutation of 0..n that maps a position of a full shuffle to its index, and back,
+//! without computing the shuffle.
 //!
-//! In goes a position, out comes an index; every index below `n` comes at exactly one position. Nothing is
-//! stored but the keys.
+//! Every index below `n` is at exactly one position. Only keys are stored.
 //!
 //! A position is written as `left · b + right`, where `a = ⌈√n⌉`, `b = ⌈n / a⌉`, `left < a` and `right < b`.
-//! Rounds of a Feistel network turn the pair: `left += f(right)` mod a, then `right += f(left)` mod b, and so
-//! on. Each can be undone, whatever `f` is, so that together they are a bijection of the `ab` pairs. Fewer
-//! than `a` pairs are too many: an index beyond `n` goes through again (cycle walking), one in `√n` at most.
-//! Halves of a power of two would need no modulus, but make up to twice `n` pairs, so that every second call
-//! walks.
+//! Rounds of a Feistel network change the pair: `left += f(right)` mod a, then `right += f(left)` mod b, and
+//! so on. Each round can be inverted for any `f`, so the network is a bijection of the `ab` pairs. Fewer than
+//! `a` pairs are beyond `n`: such a result goes through the network again (cycle walking), at most one in
+//! `√n`. Halves of a power of two would need no modulus, but there are up to twice `n` pairs, so that up to
+//! every second call walks.
 //!
-//! `f` is a hash of all 64 bits, scaled. A multiplication modulo a power of two in its place keeps the lowest
-//! bit of the position visible in the index: batches then hold too many even or too many odd rows.
+//! `f` is a hash of all 64 bits, scaled. With a multiplication modulo a power of two instead, the lowest bit
+//! of the position would stay visible in the index: batches would have too many even or too many odd rows.
 //!
-//! A Feistel network over a handful of values reaches few of their permutations, so that a small `n` has a
-//! table instead.
+//! A Feistel network over few values reaches few of their permutations, so a small `n` uses a table instead.
 //!
 //! Source: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002 (generalised Feistel,
-//! cycle walking). It is no cipher here: it has to pass statistical tests (`tests/order_quality.rs`), not to
-//! keep a secret.
+//! cycle walking). It is not used as a cipher here: it must pass statistical tests
+//! (`tests/order_quality.rs`), not keep a secret.
 
 use crate::seed::{Purpose, below, hash, mix};
 
@@ -52,15 +51,15 @@ struct Feistel {
 /// Up to this many values are permuted by a table.
 const TABLE: u64 = 64;
 
-/// Rounds of the network, an even number.
+/// The number of rounds of the network; even.
 ///
-/// From three on no batch shows its residue classes. What goes last is a trace in the difference of two
-/// indices in the smallest networks: over 1.6 million keys of n = 81 it lies 28 standard deviations from
-/// random with 6 rounds, 10 with 7, 2 with 8.
+/// With three or more, residue classes are not visible in batches. The last defect to vanish is in the
+/// difference of two indices in the smallest networks: over 1.6 million keys of n = 81 it is 28 standard
+/// deviations from random with 6 rounds, 10 with 7, 2 with 8.
 const ROUNDS: usize = 8;
 
 impl Bijection {
-    /// More values than this are refused.
+    /// The maximum number of values.
     pub const MAX: u64 = 1 << 62;
 
     /// The permutation of `0..n` that belongs to `(seed, purpose, words)`.
@@ -118,8 +117,7 @@ impl Bijection {
         }
     }
 
-    /// Follows the cycle of `x` to the next value below `n`. It ends, because it comes back to `x` at the
-    /// latest.
+    /// Follows the cycle of `x` to the next value below `n`; it ends at `x` at the latest.
     #[inline]
     fn walk(&self, mut x: u64, step: impl Fn(u64) -> u64) -> u64 {
         loop {
@@ -132,7 +130,7 @@ impl Bijection {
 }
 
 impl Feistel {
-    // Left moves first: consecutive positions share theirs, and differ in the right part.
+    // The left part changes first: consecutive positions share it, and differ in the right part.
     #[inline]
     fn forward(&self, x: u64) -> u64 {
         let (mut left, mut right) = (x / self.b, x % self.b);
@@ -170,8 +168,8 @@ mod tests {
         Bijection::new(key, Purpose::Global, [0, 0], n)
     }
 
-    /// These values are a promise: a change of any of them changes every batch of every user. From the same
-    /// formulas written in Python.
+    /// These values are a promise: if one changes, every user's batches change. Computed by the same formulas
+    /// in Python.
     #[test]
     fn never_changes() {
         for (seed, words, n, indices) in GOLDEN {

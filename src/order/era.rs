@@ -1,7 +1,8 @@
-//! Era order: a full shuffle of every `L` rows, so that shuffling needs no more rows than the next era's.
+//! [`Eras`]: era order, a full shuffle within every `L` rows, so that a shuffle needs only the rows of its
+//! era.
 //!
-//! Position `p` gives an index of the same era, `⌊p / L⌋ · L ..+ L`; the last era of the pass may be shorter.
-//! Each era of each epoch has a [`Bijection`] of its own. While rows are still being added, all but the last
+//! Position `p` maps to an index of the same era, `⌊p / L⌋ · L ..+ L`; the last era of the pass may be
+//! shorter. Each era of each epoch has its own [`Bijection`]. While rows are still added, all but the last
 //! era keep their order.
 
 use super::Bijection;
@@ -14,7 +15,7 @@ pub struct Eras {
     epoch: u64,
     n: u64,
     era_length: u64,
-    /// The era that was used last, and its number.
+    /// The last era used, with its number.
     recent: (u64, Bijection),
 }
 

@@ -1,9 +1,9 @@
-//! Row groups dealt out to streams: what each of V packers reads.
+//! [`Groups`]: row groups dealt out to streams, one for each of V packers.
 //!
-//! Packed batches take as many records as they need, so they are defined over streams that never share one:
-//! stream v owns the row groups v, v + V, … of every file, or of all files together, whatever the number of
-//! ranks. In each epoch a stream reads all of its own, in the order given or in a new seeded one; rows within
-//! a group follow in storage order.
+//! Packed batches take as many records as they need, so they are defined over streams that share no records:
+//! stream v owns the row groups v, v + V, … of every file, or of all files together, for any number of ranks.
+//! In each epoch a stream reads all its row groups, in the order given or in a new seeded order; rows within
+//! a group are read in storage order.
 //!
 //! Source: own; dealing row groups to ranks file by file is the rule of the reference (nanochat), see
 //! `docs/determinism.md`.
@@ -15,12 +15,12 @@ use std::ops::Range;
 pub enum Stride {
     /// Dealing starts anew with each file.
     File,
-    /// Dealing goes on from file to file.
+    /// Dealing continues from file to file.
     Global,
 }
 
 impl Stride {
-    /// The name, as the user gives it.
+    /// The name of the user's parameter value.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -34,25 +34,25 @@ impl Stride {
 pub struct Groups {
     files: Vec<Vec<Range<u64>>>,
     stride: Option<Stride>,
-    /// Whether each epoch has an order of its own.
+    /// Whether each epoch has a new order.
     pub is_shuffled: bool,
 }
 
 impl Groups {
-    /// `files[f]` are the rows of the groups of file f, numbered over all files. Without a `stride` it is
-    /// [`Stride::File`], unless a file has fewer groups than there are streams: then that file would have
-    /// nothing for some of them.
+    /// `files[f]` are the rows of the groups of file f, numbered over all files. The default of `stride` is
+    /// [`Stride::File`], unless a file has fewer groups than there are streams: then some streams would get
+    /// nothing from that file.
     pub fn new(files: Vec<Vec<Range<u64>>>, stride: Option<Stride>, is_shuffled: bool) -> Self {
         Self { files, stride, is_shuffled }
     }
 
-    /// How they are dealt out to `n_streams`.
+    /// How the row groups are dealt out to `n_streams`.
     pub fn stride(&self, n_streams: u64) -> Stride {
         let is_short = |file: &Vec<Range<u64>>| (file.len() as u64) < n_streams;
         self.stride.unwrap_or(if self.files.iter().any(is_short) { Stride::Global } else { Stride::File })
     }
 
-    /// The groups of a stream, in the order of files; none is empty.
+    /// The groups of a stream, in the order of files, without empty ones.
     pub fn of(&self, stream: u64, n_streams: u64) -> Vec<Range<u64>> {
         let (first, step) = (stream as usize, n_streams as usize);
         let mut groups: Vec<_> = match self.stride(n_streams) {
@@ -65,8 +65,8 @@ impl Groups {
         groups
     }
 
-    /// How many rows of a stream's epoch, in the order given, lie before group `group` of file `file`,
-    /// counted as the stream's own are: the next group that is the stream's, from there on.
+    /// The number of rows of a stream's epoch, in the order given, before group `group` of file `file`, which
+    /// may belong to any stream.
     pub fn rows_before(&self, stream: u64, n_streams: u64, file: usize, group: usize) -> u64 {
         let begin = match self.files.get(file) {
             None => u64::MAX,
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(starts(Some(Stride::File), 1), [10, 40, 60]);
         assert_eq!(starts(Some(Stride::Global), 0), [0, 20, 30, 50]);
         assert_eq!(starts(Some(Stride::Global), 1), [10, 40, 60]);
-        // Of three, the file of one group would have nothing for two.
+        // With three streams, the file with one group would have nothing for two of them.
         assert_eq!(groups(None).stride(3), Stride::Global);
         assert_eq!(groups(None).stride(1), Stride::File);
     }

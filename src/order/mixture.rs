@@ -1,10 +1,11 @@
-//! Several sources in one stream, by weight: which source a position takes, and which of its samples.
+//! [`Mixture`]: several sources in one stream, by weight. It maps a position to a source and one of its
+//! samples.
 //!
-//! Positions are cut into blocks. In each block a source has a fixed number of places, its weight's share of
-//! the block rounded by largest remainder; a [`Bijection`] of the block's own says which. Over its places,
-//! from block to block, a source gives its samples 0, 1, 2, …: none is left out and none comes twice before
-//! the source is through. Drawing the source of each position by chance would give the weights in the mean
-//! only, and no random access.
+//! Positions are divided into blocks. In each block a source has a fixed number of places: its weight's share
+//! of the block, rounded by largest remainder. The block's own [`Bijection`] chooses the places. A source
+//! fills its places, block after block, with its samples 0, 1, 2, …: before the source is exhausted, no
+//! sample is left out and none is repeated. Drawing the source of each position at random would give the
+//! weights only on average, and no random access.
 //!
 //! Weights may change at the start of a block. Each source then continues with its next sample.
 //!
@@ -16,7 +17,7 @@ use super::Bijection;
 use crate::seed::Purpose;
 use crate::{Error, ErrorKind, Result};
 
-/// Weights from a position on.
+/// The weights that hold from a position on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightStage {
     /// The first position; a multiple of the block.
@@ -28,16 +29,16 @@ pub struct WeightStage {
 /// When a mixture ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Never: a source that is through begins anew.
+    /// Never: an exhausted source starts again.
     Restart,
-    /// With the last sample of the source that is through first.
+    /// With the last sample of the source that is exhausted first.
     FirstExhausted,
-    /// With the last sample of the source that is through last; the others begin anew as often as need be.
+    /// With the last sample of the source that is exhausted last; the others start again as often as needed.
     AllExhausted,
 }
 
 impl Stop {
-    /// As users write it.
+    /// The name of the user's parameter value.
     pub fn name(self) -> &'static str {
         match self {
             Self::Restart => "restart",
@@ -54,59 +55,59 @@ pub struct Mixture {
     block: u64,
     stages: Vec<Counts>,
     len: Option<u64>,
-    /// How many blocks are kept worked out.
+    /// The number of computed blocks that are kept.
     kept: usize,
-    /// Those that are, each where its number modulo `kept` says; empty before the first.
+    /// The computed blocks, each at its number modulo `kept`; empty before the first.
     recent: Vec<Block>,
 }
 
-/// A block that is worked out; before it is, it has no spots.
+/// A computed block; without spots before it is computed.
 #[derive(Debug, Clone, Default)]
 struct Block {
     number: u64,
     spots: Vec<Spot>,
 }
 
-/// What a position of a block holds; both numbers are below [`Mixture::MAX_BLOCK`].
+/// The content of one position of a block; both numbers are below [`Mixture::MAX_BLOCK`].
 #[derive(Debug, Clone, Copy)]
 struct Spot {
-    /// Its place among those of all sources, one source behind the other.
+    /// Its place among the places of all sources, source after source.
     place: u16,
-    /// How many positions of the block before it have the same source.
+    /// How many earlier positions of the block have the same source.
     rank: u16,
 }
 
-/// A stage in whole numbers.
+/// The weights of a stage as counts per block.
 #[derive(Debug, Clone)]
 struct Counts {
     first_block: u64,
     /// Samples of each source in a block.
     counts: Vec<u64>,
-    /// Where the places of each source end.
+    /// The end of each source's places.
     ends: Vec<u64>,
     /// Samples of each source before the stage.
     before: Vec<u64>,
 }
 
 impl Mixture {
-    /// The largest block.
+    /// The largest block, in positions.
     pub const MAX_BLOCK: u64 = 1 << 16;
 
-    /// Positions of blocks that [`Mixture::keeping_blocks`] keeps, in 4 MiB, and how many blocks these are at
-    /// most.
+    /// The maximum numbers of positions (4 MiB of spots) and of blocks that [`Mixture::keeping_blocks`]
+    /// keeps.
     const KEPT: u64 = 1 << 20;
     const KEPT_BLOCKS: u64 = 1 << 12;
 
-    /// The longest source, and the last start of a stage: no position that they lead to is beyond 64 bits.
+    /// The longest source and the last start of a stage: with these limits all positions fit in 64 bits.
     pub const MAX_LENGTH: u64 = 1 << 46;
     const MAX_START: u64 = 1 << 62;
 
-    /// A mixture of sources with `lengths` samples in blocks of `block` positions.
+    /// Creates a mixture of sources with `lengths` samples, in blocks of `block` positions.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if stages, weights, block and lengths don't fit together; if a source of
+    /// [`ErrorKind::Config`] if stages, weights, block and lengths do not fit together; if a source of
     /// positive weight is empty or gets no place in a block; if `stop` waits for a source that is never
-    /// through.
+    /// exhausted.
     pub fn new(seed: u64, stages: &[WeightStage], block: u64, stop: Stop, lengths: &[u64]) -> Result<Self> {
         if !(1..=Self::MAX_BLOCK).contains(&block) {
             return Err(config(format!(
@@ -144,9 +145,9 @@ impl Mixture {
         Ok(mixture)
     }
 
-    /// The same, to be asked for positions in any order: it keeps up to 4096 blocks of 2^20 positions in all,
-    /// so that those of an era that is no longer are worked out once each. Neighbours need the last block
-    /// alone, and a loader has a mixture in each of its threads.
+    /// The same for positions in any order: it keeps up to 4096 blocks with up to 2^20 positions in all. So
+    /// each block of an era of up to that length is computed once. This is not the default: consecutive
+    /// positions need only the last block, and each thread of a loader has its own mixture.
     #[must_use]
     pub fn keeping_blocks(mut self) -> Self {
         self.kept = (Self::KEPT / self.block).min(Self::KEPT_BLOCKS) as usize;
@@ -154,29 +155,29 @@ impl Mixture {
         self
     }
 
-    /// Checks what can be without a block.
+    /// Checks all that does not depend on the block.
     ///
     /// # Errors
     /// As [`Mixture::new`].
     pub fn check(stages: &[WeightStage], lengths: &[u64]) -> Result<()> {
         if lengths.is_empty() {
-            return Err(config("no sources: give one at least"));
+            return Err(config("no sources: give at least one"));
         }
         check_starts(stages, 1)?;
         stages.iter().try_for_each(|stage| check_weights(stage, lengths))
     }
 
-    /// The number of positions, if there is an end. Beyond it the sources continue as if there were no end.
+    /// The number of positions; `None` without end. Positions beyond it are valid: the sources continue.
     #[allow(clippy::len_without_is_empty, reason = "no mixture is empty")]
     pub fn len(&self) -> Option<u64> {
         self.len
     }
 
-    /// The source of `position` and the running number of the sample: divided by the source's length, the
-    /// quotient is the epoch and the rest the place in it.
+    /// The source of `position` and the running number of its sample. Divided by the source's length, the
+    /// quotient is the source's epoch and the remainder the index in it.
     ///
-    /// A block is worked out when it is first touched, at the cost of `block` positions, and kept until
-    /// another takes its place.
+    /// A block is computed at its first use, at the cost of `block` positions, and kept until another one
+    /// replaces it.
     pub fn at(&mut self, position: u64) -> (usize, u64) {
         if self.recent.is_empty() {
             // bounded: some blocks are kept, a constant.
@@ -191,7 +192,7 @@ impl Mixture {
         self.stage(number).pick(number, spot)
     }
 
-    /// How many samples of each source come before `position`: the next sample of each.
+    /// The number of samples of each source before `position`, which is also its next sample.
     pub fn taken(&self, position: u64) -> Vec<u64> {
         let number = position / self.block;
         let stage = self.stage(number);
@@ -206,7 +207,7 @@ impl Mixture {
         &self.stages[self.stages.partition_point(|stage| stage.first_block <= block) - 1]
     }
 
-    /// What each position of a block holds.
+    /// Computes the positions of a block.
     fn spots(&self, number: u64) -> Vec<Spot> {
         let stage = self.stage(number);
         let places = Bijection::new(self.seed, Purpose::MixtureBlock, [number, 0], self.block);
@@ -216,7 +217,7 @@ impl Mixture {
             let mut spot = Spot { place: places.at(position) as u16, rank: 0 };
             let next = &mut ranks[stage.source(spot)];
             spot.rank = *next;
-            *next = next.wrapping_add(1); // 65 536 behind the last of the largest block
+            *next = next.wrapping_add(1); // wraps only after the last position of the largest block
             spot
         };
         (0..self.block).map(spot).collect()
@@ -237,7 +238,7 @@ impl Mixture {
             } else if stop == Stop::AllExhausted {
                 let end = &self.stages[self.stages.len() - 1];
                 return Err(config(format!(
-                    "all_exhausted: source {source} is never through: from position {} on its weight is 0, after {} of {length} \
+                    "all_exhausted: source {source} is never exhausted: from position {} on its weight is 0, after {} of {length} \
                      samples",
                     end.first_block * self.block,
                     end.before[source]
@@ -255,7 +256,7 @@ impl Mixture {
         Ok(found.map(|position| block * self.block + position as u64 + 1))
     }
 
-    /// The block that holds the last of the first `length` samples of a source.
+    /// The block that has sample number `length - 1` of a source; `None` if the source never gets there.
     fn last_block(&self, source: usize, length: u64) -> Option<u64> {
         let stage = &self.stages[self.stages.partition_point(|stage| stage.before[source] < length) - 1];
         let blocks = (length - 1 - stage.before[source]).checked_div(stage.counts[source])?;
@@ -274,7 +275,7 @@ impl Counts {
         self.ends.partition_point(|&end| end <= u64::from(spot.place))
     }
 
-    /// Source and sample of a position of a block of this stage.
+    /// Source and sample of a position, in a block of this stage.
     fn pick(&self, block: u64, spot: Spot) -> (usize, u64) {
         let source = self.source(spot);
         let before = self.before[source] + (block - self.first_block) * self.counts[source];
@@ -282,10 +283,10 @@ impl Counts {
     }
 }
 
-/// Divides a block by weight: every source gets the whole part of its share, and what is left goes to the
-/// largest remainders, of equal ones to the first.
+/// Divides a block by weight: every source gets the integer part of its share, and the places left go to the
+/// largest remainders; among equal ones, to the first.
 ///
-/// Shares are rounded to 1e-9 of a place, so that those that are equal on paper are.
+/// Shares are rounded to 1e-9 of a place, so that mathematically equal shares are equal.
 fn share(weights: &[f64], block: u64) -> Vec<u64> {
     const UNIT: u64 = 1_000_000_000;
     let sum: f64 = weights.iter().sum();
@@ -301,7 +302,7 @@ fn share(weights: &[f64], block: u64) -> Vec<u64> {
     counts
 }
 
-/// The first source that has a weight and no place.
+/// The first source that has a positive weight and no place.
 fn starved(weights: &[f64], counts: &[u64]) -> Option<usize> {
     weights.iter().zip(counts).position(|(&weight, &count)| weight > 0.0 && count == 0)
 }
@@ -314,7 +315,7 @@ fn check_starts(stages: &[WeightStage], block: u64) -> Result<()> {
         let (before, start) = (pair[0].start, pair[1].start);
         if start <= before {
             return Err(config(format!(
-                "weights from position {start} follow those from {before}: positions must rise"
+                "weights from position {start} follow those from {before}: positions must increase"
             )));
         }
         if start > Mixture::MAX_START {
@@ -338,7 +339,7 @@ fn check_weights(stage: &WeightStage, lengths: &[u64]) -> Result<()> {
     let WeightStage { start, weights } = stage;
     if weights.len() != lengths.len() {
         return Err(config(format!(
-            "{} weights from position {start} on for {} sources: give one for each, 0 to leave it out",
+            "{} weights from position {start} on for {} sources: give one weight for each, 0 to leave it out",
             weights.len(),
             lengths.len()
         )));
@@ -356,21 +357,26 @@ fn check_weights(stage: &WeightStage, lengths: &[u64]) -> Result<()> {
     let sum: f64 = weights.iter().sum();
     if !(sum > 0.0 && sum.is_finite()) {
         return Err(config(format!(
-            "the weights from position {start} on sum up to {sum}: one at least must be positive"
+            "the weights from position {start} on sum up to {sum}: the sum must be positive and finite"
         )));
     }
     Ok(())
 }
 
-/// The error of a block that is too small for a weight, with the smallest that is large enough for all
+/// The error of a block that is too small for a weight; names the smallest block that is large enough for all
 /// weights of all stages.
 fn too_small(stages: &[WeightStage], stage: &WeightStage, source: usize, block: u64) -> Error {
     let large_enough = |&block: &u64| {
         stages.iter().all(|WeightStage { weights, .. }| starved(weights, &share(weights, block)).is_none())
     };
     let advice = (1..=Mixture::MAX_BLOCK).find(large_enough).map_or_else(
-        || format!("raise it or set it to 0, as no block of up to {} does", Mixture::MAX_BLOCK),
-        |enough| format!("the smallest block that does is {enough}"),
+        || {
+            format!(
+                "raise the weight or set it to 0; no block of up to {} is large enough",
+                Mixture::MAX_BLOCK
+            )
+        },
+        |enough| format!("the smallest block that is large enough is {enough}"),
     );
     let (weight, start) = (stage.weights[source], stage.start);
     config(format!(

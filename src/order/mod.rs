@@ -1,10 +1,10 @@
-//! Which record comes next: index arithmetic without I/O, without state, without threads.
+//! The order of records: index arithmetic without I/O, state or threads.
 //!
 //! A *stream* is a sequence of *tickets* 0, 1, 2, …: its records in reading order, epoch after epoch. A
-//! [`Window`] says which ticket a *draw* takes, and a [`Schedule`] which draws of which streams make up a
-//! rank's batch, and which row each ticket is. Training sees batches, the reader sees tickets, and both are
-//! pure functions of `(seed, rows per shard)`, so that neither timing nor threads nor the number of ranks can
-//! change a batch, and any batch can be had without those before it.
+//! [`Window`] chooses the ticket of each *draw*. A [`Schedule`] maps tickets to rows and, except for packed
+//! batches, batches of a rank to draws of its streams. All of this is a pure function of `(seed, rows per
+//! shard)`: timing, threads and the number of ranks change no batch, and any such batch can be computed
+//! without those before it.
 
 mod bijection;
 mod era;

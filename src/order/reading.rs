@@ -1,32 +1,32 @@
-//! Reading order: which row of which shard a ticket is.
+//! [`Reading`]: the reading order, which maps tickets to rows of shards.
 //!
-//! Shards, or the row groups of a stream, come as given, or in a new seeded order each epoch; rows come in
-//! storage order, because a parallel file system reads forward a hundred times faster than it seeks. Mixing
-//! is the window's work.
+//! Shards, or the row groups of a stream, are read in the order given, or in a new seeded order each epoch.
+//! Rows are read in storage order, because a parallel file system reads sequentially a hundred times faster
+//! than it seeks; the window mixes them.
 
 use std::{collections::VecDeque, ops::Range};
 
 use crate::seed::{Purpose, below, hash};
 
-/// How the shards of an epoch follow one another.
+/// The order of shards in an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardOrder {
-    /// As the files were given.
+    /// The order in which the files were given.
     Given,
     /// A new permutation each epoch (Fisher–Yates on seeded hashes).
     Shuffled,
-    /// The same of the row groups of this stream.
+    /// A new permutation of this stream's row groups each epoch.
     ShuffledGroups(u64),
 }
 
-/// The record at a place of the reading order.
+/// The record at one place of the reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The pass over the data, counted from 0.
     pub epoch: u64,
-    /// The row number over the files as given, whatever the reading order.
+    /// The row number over the files as given, independent of the reading order.
     pub row: u64,
-    /// How many further rows follow this one in storage and in reading order.
+    /// How many more rows directly follow this one both in storage and in reading order.
     pub following: u64,
 }
 
@@ -49,11 +49,11 @@ struct Epoch {
     begins: Vec<u64>,
 }
 
-/// A window spans few epochs at a time; more than this many are computed again when they come back.
+/// The number of epochs kept, since a window spans few; others are computed again when needed.
 const RECENT_EPOCHS: usize = 4;
 
 impl Reading {
-    /// `rows` holds the number of rows of each shard.
+    /// Creates the reading order of shards with these numbers of `rows`.
     pub fn new(seed: u64, order: ShardOrder, rows: impl IntoIterator<Item = u64>) -> Self {
         let shards = rows.into_iter().scan(0, |total, n| {
             let first = *total;
@@ -63,7 +63,7 @@ impl Reading {
         Self::over(seed, order, shards.collect())
     }
 
-    /// A reading of these rows, one range for each shard or row group.
+    /// Creates the reading order of these rows, one range for each shard or row group.
     pub fn over(seed: u64, order: ShardOrder, shards: Vec<Range<u64>>) -> Self {
         let rows = shards.iter().map(|shard| shard.end - shard.start).sum();
         Self { seed, order, shards, rows, recent: VecDeque::new() }

@@ -1,15 +1,16 @@
-//! The schedule of one pass on one rank: which records its batches hold, in which order, drawn from which
-//! streams.
+//! [`Schedule`]: the order of one pass on one rank: which records its batches have, in which order, and from
+//! which streams they are drawn.
 //!
-//! Two kinds of order meet here. With [`Order::Window`] the reading order of an epoch is cut into V canonical
-//! streams, each mixed by a window of its own, and a rank owns V / world_size of them. In every other order a
-//! record's place follows from its position in the training stream alone, so a rank owns the positions of its
-//! part of each batch; they form one stream with a window of one slot. Either way the ranks' parts of a
-//! batch, side by side, are the batch that one process would have made, and everything behind this module
-//! knows streams, draws and tickets only.
+//! There are two kinds of order. With [`Order::Window`] the reading order of an epoch is divided into V
+//! canonical streams, with [`Order::Groups`] the row groups are dealt out to them. Each stream is mixed by
+//! its own window, and a rank owns V / world_size streams. In all other orders a record follows from its
+//! position in the training stream, so a rank owns the positions of its part of each batch; they form one
+//! stream with a window of one slot. In both kinds the ranks' parts of a batch together are the batch that
+//! one process would make. Other modules see only streams, draws and tickets.
 //!
 //! A batch is numbered from the start of the pass. All of this is arithmetic on `(seed, epoch, batch)`: any
-//! batch can be had without those before it.
+//! batch can be computed without those before it, except with [`Order::Groups`], where the collator
+//! determines how many draws a batch takes.
 
 use super::{Bijection, Eras, Groups, Mixture, Place, Reading, ShardOrder, Window, groups::Stride};
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     seed::{Purpose, below, hash},
 };
 
-/// How the examples of an epoch follow one another.
+/// The order of the examples of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Files and rows as given.
@@ -31,13 +32,13 @@ pub enum Order {
         /// Rows of an era.
         length: u64,
     },
-    /// Row groups dealt out to streams, each mixed by a window; how many records a batch takes is for the
-    /// collator to say.
+    /// Row groups dealt out to streams, each mixed by a window; the collator determines how many records a
+    /// batch takes.
     Groups,
 }
 
 impl Order {
-    /// The order's name, as the user gives it.
+    /// The order's name, as in the user's parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequential => "sequential",
@@ -48,39 +49,39 @@ impl Order {
         }
     }
 
-    /// Whether consecutive tickets lie anywhere, so that each costs a read of its own.
+    /// Whether consecutive tickets are scattered in storage, so that each costs a read.
     pub fn is_scattered(self) -> bool {
         matches!(self, Self::Global | Self::Era { .. })
     }
 
-    /// Whether it is defined over canonical streams, which ranks share; else over positions.
+    /// Whether it is defined over canonical streams, which are divided among ranks; else over positions.
     pub fn is_streamed(self) -> bool {
         matches!(self, Self::Window | Self::Groups)
     }
 
-    /// Whether each batch takes as many records of a stream as every other, so that a batch's number tells
+    /// Whether all batches take the same number of records of a stream, so that a batch's number determines
     /// where it begins.
     pub fn is_counted(self) -> bool {
         self != Self::Groups
     }
 }
 
-/// How batches are shared among ranks and streams.
+/// How batches are divided among ranks and streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// This process, counted from 0.
+    /// The number of this process, from 0.
     pub rank: u64,
-    /// All processes.
+    /// The number of processes.
     pub world_size: u64,
     /// Rows of a batch on each rank.
     pub batch_size: u64,
-    /// V, the canonical streams, a multiple of the world size that divides the global batch; 1 if the order
-    /// has none.
+    /// V, the number of canonical streams: a multiple of the world size that divides the global batch; 1 if
+    /// the order has none.
     pub n_streams: u64,
 }
 
 impl Layout {
-    /// G, the rows of a batch over all ranks: what the order is defined over.
+    /// G, the rows of a batch over all ranks; the order is defined over these batches.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.world_size
     }
@@ -89,52 +90,52 @@ impl Layout {
 /// Several sources, mixed by weights.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// Which source's which sample a position holds.
+    /// Maps a position to a source and its sample.
     pub mixture: Mixture,
     /// `starts[s]` is the first row of source `s`; one more entry than sources.
     pub starts: Vec<u64>,
 }
 
-/// What fixes a schedule, beside the rows of the shards.
+/// What determines a schedule, besides the rows of the shards.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// The user's seed; of a mixture's finite pass, one derived for the pass.
+    /// The user's seed; for a finite pass of a mixture, a seed derived for the pass.
     pub seed: u64,
-    /// The order, of a mixture within each source.
+    /// The order; for a mixture, the order within each source.
     pub order: Order,
     /// Ranks and streams.
     pub layout: Layout,
     /// Slots of each stream's window; 1 if the order has no streams.
     pub window: u64,
-    /// The epoch of a finite pass; the first one of an endless one.
+    /// The epoch of a finite pass; the first epoch of an infinite one.
     pub epoch: u64,
-    /// Whether epochs follow one another without end.
+    /// Whether epochs repeat without end.
     pub infinite: bool,
     /// Whether a last batch with fewer rows than the others is left out.
     pub drop_last: bool,
 }
 
-/// Which record a ticket is, and the random bits that belong to it.
+/// The record of a ticket, with its random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment {
     /// The row number over the files as given.
     pub row: u64,
-    /// How many rows from this one on follow in storage and in the order of tickets; at least 1.
+    /// The number of rows, from this one on, that are consecutive in storage and in the order of tickets.
     pub run: u64,
-    /// Places the crop.
+    /// The random bits that place the crop.
     pub seed: u64,
     /// The epoch.
     pub epoch: u64,
 }
 
-/// A draw of a stream of this rank.
+/// A draw from a stream of this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
     /// The stream, counted from 0 on this rank.
     pub stream: usize,
     /// The draw's number in its stream.
     pub number: u64,
-    /// The ticket that it takes.
+    /// The ticket drawn.
     pub ticket: u64,
 }
 
@@ -145,10 +146,10 @@ pub struct Schedule {
     /// Positions of a finite pass, or rows of an epoch.
     positions: u64,
     reading: Reading,
-    /// Of [`Order::Groups`], one for each stream of this rank.
+    /// With [`Order::Groups`], one for each stream of this rank.
     dealt: Vec<Reading>,
     sources: Option<Sources>,
-    /// The permutation that each source used last, and its epoch.
+    /// The last permutation used for each source, with its epoch.
     permutations: Vec<Option<(u64, Permutation)>>,
 }
 
@@ -189,10 +190,10 @@ impl Schedule {
     /// The schedule over row groups, for [`Order::Groups`].
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there is no row for some stream.
+    /// [`ErrorKind::Config`] if a stream has no rows.
     pub fn dealt(rules: Rules, groups: &Groups) -> Result<Self> {
         let (seed, n_streams) = (rules.seed, rules.layout.n_streams);
-        // What the streams read is theirs alone; the reading of all shards has no part in it.
+        // Each stream has its own reading order; that of all shards is unused.
         let mut schedule = Self::new(rules, &[n_streams], None)?;
         schedule.positions = 0;
         for stream in 0..n_streams {
@@ -205,7 +206,7 @@ impl Schedule {
                 return Err(Error::new(
                     ErrorKind::Config,
                     format!(
-                        "there are {n_streams} packers (n_streams, else world_size), and by stride={:?} no row group is left for \
+                        "there are {n_streams} packers (n_streams, else world_size), and stride={:?} leaves no row group for \
                          packer {stream}; lower them, {hint}or write smaller row groups",
                         stride.name()
                     ),
@@ -220,7 +221,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// What fixes this schedule.
+    /// What determines this schedule.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -230,7 +231,8 @@ impl Schedule {
         self.positions
     }
 
-    /// The batches of a finite pass, the same on every rank; `None` without end, or if they are not counted.
+    /// The number of batches of a finite pass, equal on every rank; `None` without end, or if batches are not
+    /// counted.
     pub fn n_batches(&self) -> Option<u64> {
         if !self.rules.order.is_counted() {
             return None;
@@ -240,7 +242,7 @@ impl Schedule {
         (!self.rules.infinite).then_some(n)
     }
 
-    /// The streams of this rank.
+    /// The number of streams of this rank.
     pub fn n_streams(&self) -> usize {
         if !self.rules.order.is_streamed() {
             return 1;
@@ -248,7 +250,8 @@ impl Schedule {
         (self.rules.layout.n_streams / self.rules.layout.world_size) as usize
     }
 
-    /// The rows of a full batch that a stream fills; if batches are counted, each takes as many draws.
+    /// The rows of a full batch that a stream fills; if batches are counted, also the draws that a batch
+    /// takes from it.
     pub fn per_batch(&self) -> u64 {
         if !self.rules.order.is_streamed() {
             return self.rules.layout.batch_size;
@@ -256,7 +259,7 @@ impl Schedule {
         self.rules.layout.global_batch() / self.rules.layout.n_streams
     }
 
-    /// The tickets of a stream in a finite pass; `None` without end.
+    /// The number of tickets of a stream in a finite pass; `None` without end.
     pub fn end(&self, stream: usize) -> Option<u64> {
         if self.rules.infinite {
             return None;
@@ -274,13 +277,13 @@ impl Schedule {
         })
     }
 
-    /// The draws of a stream before `batch`; batches are counted.
+    /// The number of draws of a stream before `batch`, if batches are counted.
     pub fn draws_before(&self, stream: usize, batch: u64) -> u64 {
         let draws = batch.saturating_mul(self.per_batch());
         self.end(stream).map_or(draws, |end| draws.min(end))
     }
 
-    /// The window of a stream after so many draws.
+    /// The window of a stream after `draws` draws.
     pub fn window(&self, stream: usize, draws: u64) -> Window {
         let Rules { seed, epoch, window, order, .. } = self.rules;
         let (begin, end) = self.cut(stream);
@@ -288,13 +291,13 @@ impl Schedule {
         Window::at(seed, self.stream_number(stream), epoch, size, self.end(stream), draws)
     }
 
-    /// The windows of all streams as `batch` begins; batches are counted.
+    /// The windows of all streams at the start of `batch`, if batches are counted.
     pub fn windows(&self, batch: u64) -> Vec<Window> {
         let window = |stream| self.window(stream, self.draws_before(stream, batch));
         (0..self.n_streams()).map(window).collect()
     }
 
-    /// The draws of `batch` on this rank, in the order of its rows; batches are counted.
+    /// The draws of `batch` on this rank, in the order of its rows, if batches are counted.
     pub fn draws(&self, batch: u64) -> Vec<Draw> {
         // bounded: a batch has at most 2^20 rows.
         let mut draws = Vec::with_capacity(self.rules.layout.batch_size as usize);
@@ -314,8 +317,8 @@ impl Schedule {
         Assignment { row, run: following + 1, seed, epoch }
     }
 
-    /// The record that stands in for the bad one of `draw` at the `attempt`-th time, counted from 1: any row
-    /// of the same stream or source, and of the same epoch.
+    /// The `attempt`-th substitute, counted from 1, for the bad record of `draw`: a random row of the same
+    /// stream or source, and of the same epoch.
     pub fn substitute(&mut self, draw: Draw, attempt: u64) -> Assignment {
         let Rules { seed, epoch: first_epoch, .. } = self.rules;
         let place = self.place(draw.stream, draw.ticket);
@@ -342,7 +345,7 @@ impl Schedule {
         Assignment { row, run: 1, seed, epoch: place.epoch }
     }
 
-    /// The number of a stream of this rank among all.
+    /// The number of a stream of this rank among all streams.
     fn stream_number(&self, stream: usize) -> u64 {
         if !self.rules.order.is_streamed() {
             return 0;
@@ -355,7 +358,7 @@ impl Schedule {
         self.dealt.get_mut(stream).unwrap_or(&mut self.reading)
     }
 
-    /// Where a stream's part of each epoch begins and ends in reading order.
+    /// Begin and end of a stream's part of each epoch, in reading order.
     fn cut(&self, stream: usize) -> (u64, u64) {
         let (rows, streams) = (self.reading.rows(), self.rules.layout.n_streams);
         match self.rules.order {
@@ -368,20 +371,20 @@ impl Schedule {
         }
     }
 
-    /// How many rows a stream has in each epoch, where streams have rows of their own.
+    /// The number of rows of a stream in each epoch; without canonical streams, all rows.
     pub fn rows_of(&self, stream: usize) -> u64 {
         let (begin, end) = self.cut(stream);
         end - begin
     }
 
-    /// The full batches of a finite pass and the rows beyond them.
+    /// The number of full batches of a finite pass, and of rows after them.
     fn full_batches(&self) -> (u64, u64) {
         let global = self.rules.layout.global_batch();
         let full = self.positions / global;
         (full, if self.rules.drop_last { 0 } else { self.positions % global })
     }
 
-    /// The position in the training stream of a ticket of this rank, where the order is one of positions.
+    /// The position of a ticket of this rank in the training stream, for orders over positions.
     fn position(&self, ticket: u64) -> u64 {
         let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
         let (batch, within) = (ticket / batch_size, ticket % batch_size);
@@ -422,8 +425,8 @@ impl Schedule {
                     return Place { epoch, row, following: 0 };
                 }
                 let place = self.reading.place(epoch, begin + offset);
-                // The rank's part of a batch is contiguous; what follows belongs to others, or to other
-                // sources.
+                // The rank's part of a batch is contiguous; the rows after it belong to other ranks, or to
+                // other sources.
                 let part = match (&self.sources, self.rules.layout.world_size) {
                     (Some(_), _) => 0,
                     (None, 1) => u64::MAX,
@@ -434,8 +437,8 @@ impl Schedule {
         }
     }
 
-    /// The row at `offset` of a source's epoch, counted from the source's first; source 0 is all there is,
-    /// mixtures count from 1.
+    /// The row at `offset` of a source's epoch, counted from the source's first row. Source 0 means all rows;
+    /// the sources of a mixture count from 1.
     fn permuted(&mut self, epoch: u64, source: u64, rows: u64, offset: u64) -> u64 {
         let Rules { seed, order, .. } = self.rules;
         let known = &mut self.permutations[source as usize];

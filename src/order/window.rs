@@ -1,13 +1,14 @@
-//! The shuffle window: which ticket a draw takes, known without waiting for anything to arrive.
+//! [`Window`]: the shuffle window, which chooses the ticket of each draw before any record arrives.
 //!
 //! A window has `W` slots, filled with tickets `0..W`. Draw `k` takes the ticket in slot `hash(seed, stream,
-//! k) · W / 2^64` and leaves ticket `W + k` there; once a finite stream has no further ticket, the slot
-//! closes (the last one moves into its place). A shuffle buffer in the usual sense picks among what has
-//! *arrived*, so its order depends on timing; here every draw chooses among exactly `W` known candidates, and
-//! the window at any `k` can be computed backwards ([`Window::at`]): state is a number.
+//! k) · W / 2^64` and leaves ticket `W + k` there; once a finite stream has no more tickets, the slot is
+//! removed (the last slot takes its place). A usual shuffle buffer picks among the examples that have
+//! *arrived*, so its order depends on timing. Here every draw chooses among exactly `W` known tickets, fewer
+//! at the end of a finite stream. The window at any `k` can be computed backwards ([`Window::at`]), so its
+//! state is one number.
 //!
-//! The mean displacement of an example is that of a classic shuffle buffer of `W`: the time a ticket stays in
-//! its slot is geometric with mean `W`. Source: own; `docs/determinism.md` has the argument.
+//! The mean displacement of an example equals that of a classic shuffle buffer of size `W`: the time that a
+//! ticket stays in its slot is geometric with mean `W`. Source: own; `docs/determinism.md` has the argument.
 
 use crate::seed::{Purpose, below, hash};
 
@@ -24,7 +25,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of `size` slots (at least 1, at most `end`) over tickets `0..end`, or without end.
+    /// Creates a window of `size` slots (raised to 1, limited to `end`) over tickets `0..end`, or without
+    /// end.
     ///
     /// `epoch` is the pass that the stream starts with; a finite pass starts a stream of its own.
     pub fn new(seed: u64, stream: u64, epoch: u64, size: u64, end: Option<u64>) -> Self {
@@ -32,14 +34,14 @@ impl Window {
         Self { seed, stream, epoch, end, size, draws: 0, slots: (0..size).collect() }
     }
 
-    /// The same window before draw `draws`, without making the draws before it.
+    /// Creates the same window before draw `draws`, without making the draws before it.
     ///
-    /// Walks the draws backwards until every slot was met: about `W ln W` steps, whatever `draws` is.
+    /// Goes through the draws backwards until every slot was met: about `W ln W` steps, for any `draws`.
     pub fn at(seed: u64, stream: u64, epoch: u64, size: u64, end: Option<u64>, draws: u64) -> Self {
         let mut window = Self::new(seed, stream, epoch, size, end);
         let size = window.size;
-        // While no slot has closed, draw k touches slot `slot(k, W)` only; what the last draw that met a slot
-        // left there, it holds.
+        // While no slot was removed, draw k changes only slot `slot(k, W)`. So a slot holds the ticket that
+        // the last draw from it left there.
         let open = end.map_or(draws, |end| draws.min(end - size));
         let mut left = size;
         // bounded: an eighth of the window itself, which `shuffle_min_size` and the rows bound.
@@ -60,7 +62,7 @@ impl Window {
         window
     }
 
-    /// Takes the next draw: its ticket, or `None` at the end of a finite stream.
+    /// Makes the next draw and returns its ticket; `None` at the end of a finite stream.
     pub fn draw(&mut self) -> Option<u64> {
         if self.slots.is_empty() {
             return None;
@@ -75,14 +77,14 @@ impl Window {
         }
     }
 
-    /// Ends the stream before ticket `end`, which may already stand in a slot: for a stream whose length was
-    /// not known.
+    /// Ends the stream before ticket `end`, which may already be in a slot: for a stream whose length was
+    /// unknown.
     pub fn end_at(&mut self, end: u64) {
         self.end = Some(end);
         self.slots.retain(|&ticket| ticket < end);
     }
 
-    /// How many draws were made.
+    /// The number of draws made.
     pub fn draws(&self) -> u64 {
         self.draws
     }
@@ -92,7 +94,7 @@ impl Window {
         self.size
     }
 
-    /// The tickets that wait in the slots.
+    /// The tickets in the slots.
     pub fn slots(&self) -> &[u64] {
         &self.slots
     }

@@ -1,14 +1,14 @@
-//! The [`ConcurrentShuffleBuffer`]: the one meeting point of workers and consumer.
+//! [`ConcurrentShuffleBuffer`]: where workers put examples and the consumer takes them in the seeded order.
 //!
 //! Workers push finished examples under their tickets, in any order; the consumer pops them in the order that
-//! the seeded [`Window`] chose before any of them arrived. A pop waits for that ticket and only for it, so
-//! the order is a pure function of `(seed, min_size)` and never of timing. A failed record takes its turn
-//! like any other: the consumer gets its error at its place.
+//! the seeded [`Window`] chose before any of them arrived. A pop waits for one ticket, so the order is a pure
+//! function of `(seed, min_size)` and does not depend on timing. A failed record keeps its place in the
+//! order: the consumer gets its error there.
 //!
-//! Invariant: with every ticket pushed once, by producers that each push in rising order, and
-//! `capacity >= min_size`, no thread waits forever. The ticket of draw `k` is at most `k + min_size - 1`, and
-//! a push of ticket `t` blocks only while `t >= draws + capacity`, hence never the push that the consumer
-//! waits for.
+//! Invariant: with every ticket pushed once, by producers that each push in rising order, and `capacity >=
+//! min_size`, no thread waits forever. The ticket of draw `k` is at most `k + min_size - 1`, and a push of
+//! ticket `t` blocks only while `t >= draws + capacity`. So the push that the consumer waits for never
+//! blocks.
 
 use std::{
     collections::HashMap,
@@ -24,27 +24,27 @@ use crate::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// What a pop found.
+/// The result of a pop.
 #[derive(Debug)]
 pub enum Popped<T> {
     /// The example of the next draw.
     Item(T),
-    /// The record of the next draw is bad, or its source failed. The draw counts.
+    /// The record of the next draw is bad, or its source failed. It counts as a draw.
     Failed {
         /// The ticket that was drawn.
         ticket: u64,
-        /// What its producer pushed.
+        /// The error that its producer pushed.
         error: Error,
     },
-    /// The next draw's ticket has not arrived in time; nothing changed.
+    /// The ticket of the next draw has not arrived in time; nothing changed.
     TimedOut,
     /// Every ticket of a finite stream was drawn.
     Finished,
-    /// The buffer was closed, and all that was inside has been drawn.
+    /// The buffer was closed, and all its content has been drawn.
     Closed,
 }
 
-/// A bounded buffer that many threads fill and one order empties.
+/// A bounded buffer that many threads fill and one consumer empties in a seeded order.
 #[derive(Debug)]
 pub struct ConcurrentShuffleBuffer<T> {
     capacity: u64,
@@ -56,7 +56,7 @@ pub struct ConcurrentShuffleBuffer<T> {
 #[derive(Debug)]
 pub(crate) struct State<T> {
     window: Window,
-    /// The ticket of the next draw, once the window was asked.
+    /// The ticket of the next draw, once the window has drawn it.
     wanted: Option<u64>,
     inside: HashMap<u64, Result<T>, BuildHasherDefault<TicketHasher>>,
     /// Draws that were handed out.
@@ -69,8 +69,8 @@ pub(crate) struct State<T> {
 }
 
 impl<T> ConcurrentShuffleBuffer<T> {
-    /// A buffer over an endless stream that draws from `min_size` tickets (0 and 1: in ticket order) and
-    /// holds tickets up to `capacity` ahead of the draws.
+    /// Creates a buffer over an infinite stream. It draws from `min_size` tickets (0 and 1: in ticket order)
+    /// and holds tickets up to `capacity` ahead of the draws.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `capacity` is 0 or less than `min_size`.
@@ -78,7 +78,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
         Self::over(capacity as u64, Window::new(seed, 0, 0, min_size as u64, None))
     }
 
-    /// A buffer that draws as `window` says; a window with an end makes a finite stream.
+    /// Creates a buffer that draws in the order of `window`; a window with an end makes a finite stream.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `capacity` is 0 or less than the window.
@@ -105,7 +105,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
         Ok(Self { capacity, state: Mutex::new(state), arrived: Condvar::new(), room: Condvar::new() })
     }
 
-    /// Hands in the outcome of `ticket`; each ticket once. Waits while the ticket is `capacity` or more ahead
+    /// Pushes the outcome of `ticket`; each ticket once. Waits while the ticket is `capacity` or more ahead
     /// of the draws.
     ///
     /// Returns false, and drops the outcome, if the buffer is closed.
@@ -121,10 +121,10 @@ impl<T> ConcurrentShuffleBuffer<T> {
         }
         state.inside.insert(ticket, outcome);
         state.pushed = state.pushed.max(ticket + 1);
-        // A consumer waits only after it has asked the window, so `wanted` is known whenever a wake-up is
-        // due.
+        // A consumer waits only after it has drawn from the window, so `wanted` is set whenever it must be
+        // woken.
         let wake = state.wanted == Some(ticket);
-        // Who is woken wants the lock.
+        // The woken thread needs the lock.
         drop(state);
         if wake {
             self.arrived.notify_all();
@@ -158,7 +158,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
                 if state.inside.is_empty() {
                     return Popped::Closed;
                 }
-                state.wanted = None; // it will not come any more; what is inside still drains
+                state.wanted = None; // this ticket will not arrive; the other content still drains
                 continue;
             }
             let now = Instant::now();
@@ -184,22 +184,22 @@ impl<T> ConcurrentShuffleBuffer<T> {
         }
     }
 
-    /// The ticket of the next draw, once it was asked for.
+    /// The ticket of the next draw, once a pop has asked for it.
     pub fn wanted(&self) -> Option<u64> {
         self.lock().wanted
     }
 
-    /// How many outcomes are inside.
+    /// The number of outcomes inside.
     pub fn len(&self) -> usize {
         self.lock().inside.len()
     }
 
-    /// Whether nothing is inside.
+    /// Whether it has no outcomes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A panic elsewhere cannot leave the state half changed: nothing under the lock calls foreign code.
+    /// A poisoned lock is usable: no foreign code runs under it, so no panic leaves the state half changed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

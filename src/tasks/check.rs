@@ -1,8 +1,8 @@
-//! The task of checking recordings: each is decoded from its first sample to its last, and nothing is kept
-//! but what was found.
+//! [`CheckTask`] checks recordings: each is decoded from its first sample to its last, and only its
+//! [`Finding`] is kept.
 //!
-//! A recording is decoded span by span, so that memory does not grow with its length. One that cannot be
-//! decoded is no failure here but a finding like others; only what cannot be read fails, as in any task.
+//! A recording is decoded span by span, so that memory does not grow with its length. A recording that cannot
+//! be decoded is not a failure here but a finding; only a record that cannot be read fails, as in any task.
 
 use crate::{
     Error, Result,
@@ -13,33 +13,33 @@ use crate::{
     record::{Batches, Collate, ExampleMaker, Record, Task},
 };
 
-/// Records whose findings are handed out together.
+/// Records of a batch of findings.
 pub const CHECKED_TOGETHER: usize = 16;
 
-/// Values (samples times channels) that are decoded at a time: 1 MiB, still in the core's cache when it is
-/// looked at.
+/// Values (samples times channels) decoded at a time: 1 MiB, still in the core's cache when they are
+/// measured.
 const SPAN_VALUES: u64 = 1 << 18;
-/// The largest value of 16 bits: what reaches it was probably cut off.
+/// The largest value of 16 bits: samples that reach it were probably clipped.
 const FULL_SCALE: f32 = 32_767.0 / 32_768.0;
 /// The sign of a float.
 const SIGN: u32 = 1 << 31;
-/// One step of 16 bits: what stays below it is silence.
+/// One step of 16 bits: samples below it count as silent.
 const ONE_STEP: f32 = 1.0 / 32_768.0;
 
-/// What a recording turned out to be.
+/// The result of checking one recording.
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// The row number over the files as given.
     pub index: u64,
-    /// Its encoded size.
+    /// Its encoded size in bytes.
     pub n_bytes: u64,
-    /// What its container says; None if that cannot be read.
+    /// What its container declares; `None` if that cannot be read.
     pub info: Option<Info>,
     /// The container's declarations beyond the samples, if the recording can be decoded to the end.
     pub claims: Claims,
-    /// The largest magnitude, of the samples that were decoded.
+    /// The largest magnitude of the decoded samples.
     pub peak: f32,
-    /// Values, of all channels, that were decoded.
+    /// Decoded values, of all channels.
     pub n_values: u64,
     /// Values at full scale.
     pub n_clipped: u64,
@@ -53,7 +53,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What is known of a record before it is decoded.
+    /// Creates the finding of a record that is not decoded yet.
     fn new(record: &Record) -> Self {
         Self {
             index: record.index,
@@ -69,7 +69,7 @@ impl Finding {
         }
     }
 
-    /// Takes decoded samples down, which are finite.
+    /// Measures decoded samples, which must be finite.
     fn listen(&mut self, samples: &[f32]) {
         self.n_values += samples.len() as u64;
         let mut peak = 0;
@@ -77,8 +77,7 @@ impl Finding {
         for part in samples.chunks(1 << 16) {
             let (mut clipped, mut silent) = (0u32, 0u32);
             for sample in part {
-                // Magnitudes are in the order of their bits, and of integers a compiler may take the largest
-                // in any order.
+                // Magnitudes compare like their bits, and the maximum of integers can be vectorised.
                 let size = (sample.to_bits() & !SIGN) as i32;
                 peak = peak.max(size);
                 clipped += u32::from(size >= FULL_SCALE.to_bits() as i32);
@@ -112,7 +111,7 @@ impl CheckTask {
             infinite: false,
             drop_last: false,
             policy: Policy { skip_io: true, ..Policy::default() },
-            // Findings are small, and a long recording holds up those behind it.
+            // Findings are small, and a long recording delays those after it.
             buffer_size: 1024,
             n_workers,
             n_readers: 4,
@@ -186,7 +185,7 @@ impl Collate for CheckCollate {
     type Example = Finding;
     type Batch = Vec<Finding>;
 
-    /// A report has a line for each record, batch by batch.
+    /// The report counts records batch by batch, so empty batches must not be left out.
     const LEAVES_OUT_EMPTY: bool = false;
 
     fn put(&mut self, _stream: usize, row: usize, finding: Finding) -> Result<()> {

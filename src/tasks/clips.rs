@@ -1,8 +1,8 @@
-//! The task of loading recordings: crop, decode, resample, log-mel.
+//! [`AudioTask`] loads recordings: crop, decode, resample, log-mel.
 //!
 //! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span
-//! that it needs is decoded. What a worker keeps from record to record (decoders, resamplers, scratch)
-//! changes no value.
+//! that it needs is decoded. Decoders, resamplers and scratch that a worker keeps from record to record
+//! change no value.
 
 use std::{ops::Range, sync::Arc};
 
@@ -21,18 +21,18 @@ use crate::{
     },
 };
 
-/// What an audio example is made of.
+/// How audio examples are made: length, crop and features.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AudioPlan {
     /// Samples of a clip at the target rate.
     pub clip_samples: usize,
-    /// Where clips are cut.
+    /// How the position of a clip in its recording is chosen.
     pub crop: CropMode,
-    /// The features; also tells the target rate.
+    /// The parameters of the features, the target rate among them.
     pub spectrogram: SpectrogramConfig,
-    /// How they lie in memory.
+    /// The layout and type of the features in memory.
     pub form: Form,
-    /// The most seconds that a recording may have.
+    /// The maximum length of a recording in seconds.
     pub max_decoded_seconds: f64,
 }
 
@@ -47,28 +47,28 @@ impl AudioPlan {
         self.form.n_frames.unwrap_or_else(|| self.spectrogram.n_frames(self.clip_samples))
     }
 
-    /// Bytes of an example's spectrogram, in a buffer of its own or in its place in a batch.
+    /// Bytes of an example's spectrogram, in its own buffer or in a batch.
     pub fn example_bytes(&self) -> usize {
         let [rows, columns] = self.shape();
         rows.saturating_mul(columns).saturating_mul(self.form.dtype.bytes())
     }
 
-    /// Bytes of address space, and once used of memory, that a batch takes: its fields, rounded up as the
-    /// system hands memory out.
+    /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
+    /// what the system allocates.
     pub fn batch_bytes(&self, batch_size: usize) -> usize {
         let fields = Outputs::default().fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
     }
 }
 
-/// What a field of an example is made of.
+/// Where the value of a field comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Output {
     /// The log-mel spectrogram of the clip.
     Spectrogram,
-    /// A value of the record, by its place.
+    /// A value of the record, by its index.
     Column(usize),
-    /// The source of a mixture: the first row of each, and the number of all rows.
+    /// The number of the mixture's source; has the first row of each source, then the number of all rows.
     Source(Arc<[u64]>),
     /// The row number.
     Index,
@@ -78,10 +78,10 @@ enum Output {
     ValidSamples,
 }
 
-/// The fields that are made on request.
+/// The fields that examples have only on request.
 const REQUESTED: [&str; 3] = ["path", "start", "valid_samples"];
 
-/// The fields of an example, in their order.
+/// The fields of an example, in order.
 #[derive(Debug, Clone)]
 pub struct Outputs(Vec<(Output, Option<Field>)>);
 
@@ -93,8 +93,9 @@ impl Default for Outputs {
 }
 
 impl Outputs {
-    /// `spectrogram`; the values of a record, which are of `columns`; `source`, if several begin at
-    /// `group_starts`; `index`; those `requested`: any of `path`, `start` and `valid_samples`.
+    /// Lists the fields: `spectrogram`; the record's values, of the fields `columns`; `source`, if there are
+    /// `group_starts`, the first rows of several sources; `index`; then those `requested`, any of `path`,
+    /// `start` and `valid_samples`.
     pub fn new(columns: &[Field], group_starts: Option<&[u64]>, requested: &[String]) -> Self {
         let number = |name: &str| Some(Field::number(name, DataType::Int64));
         let columns = columns.iter().enumerate();
@@ -118,7 +119,7 @@ impl Outputs {
         )
     }
 
-    /// What is wrong with the names of requested fields.
+    /// The problem with the names of requested fields, if there is one.
     pub(crate) fn problem(requested: &[String]) -> Option<String> {
         for (at, name) in requested.iter().enumerate() {
             if !REQUESTED.contains(&&**name) {
@@ -131,7 +132,7 @@ impl Outputs {
         None
     }
 
-    /// The fields, with the spectrogram's shape as planned.
+    /// The fields, with the spectrogram's shape from the plan.
     fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
         let spectrogram =
             || Field::stacked("spectrogram", plan.form.dtype.into(), plan.shape().map(|n| n as u64));
@@ -156,7 +157,7 @@ pub struct AudioTask {
 }
 
 impl AudioTask {
-    /// Plans the features.
+    /// Creates a task, with its plan of the features.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the spectrogram's parameters contradict each other.
@@ -175,7 +176,7 @@ impl AudioTask {
         self
     }
 
-    /// The crop of a recording, the samples of it that the crop needs, and how they are resampled.
+    /// The crop of a recording, the span of samples that it needs, and the resampler for them.
     fn span(&self, info: Info, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
         let rate = self.plan.spectrogram.sample_rate;
         let n = target_len(info.n_samples, info.sample_rate, rate);
@@ -282,7 +283,8 @@ impl ExampleMaker for ClipMaker {
 }
 
 impl Cutter {
-    /// The record's clip, and where it lies; it stays where it was decoded if nothing is left to do.
+    /// The record's clip and its crop. If the decoded samples need neither resampling nor padding they are
+    /// returned without a copy.
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();

@@ -1,12 +1,12 @@
-//! The task of loading rows of a dataset: a worker makes a whole batch.
+//! [`DatasetTask`] loads rows of a dataset: each worker makes a whole batch.
 //!
-//! Records of this task are batches by number. Rows of a batch are mapped and read together, so that adjacent
-//! rows are one read and a user's leaf is called once. Workers are as many batches apart as there are
-//! workers, and none waits for another. So the engine's order is `sequential`, and it counts batches. The
-//! task handles ranks: it makes this rank's rows of each batch.
+//! Records of this task are the numbers of batches. Rows of a batch are mapped and read together, so that
+//! adjacent rows are one read and a user's leaf is called once. Workers make different batches, and none
+//! waits for another. So the engine's order is `sequential`, and it counts batches. The task handles ranks:
+//! it makes this rank's rows of each batch.
 //!
-//! While rows are still added the number of batches is unknown: the pass then has the largest possible
-//! length, and the first batch past the end reports the end ([`Rows::is_past_end`]).
+//! While rows are still added, the number of batches is unknown: the pass then has [`UNCOUNTED`] batches, and
+//! the first batch past the end reports the end ([`Rows::is_past_end`]).
 
 use std::{
     path::Path,
@@ -28,15 +28,15 @@ use crate::{
     record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task, Words},
 };
 
-/// The batches of a pass whose end is not known.
+/// The number of batches of a pass whose end is unknown.
 pub const UNCOUNTED: u64 = 1 << 40;
 
-/// How the rows of a pass are shared.
+/// How batches and ranks divide the rows of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowShare {
-    /// This process, counted from 0.
+    /// The number of this process, from 0.
     pub rank: u64,
-    /// All processes.
+    /// The number of processes.
     pub world_size: u64,
     /// Rows of a batch on each rank.
     pub batch_size: u64,
@@ -50,7 +50,7 @@ impl RowShare {
         self.batch_size * self.world_size
     }
 
-    /// The batches of a pass over so many rows.
+    /// The number of batches of a pass over `rows` rows.
     pub fn n_batches(&self, rows: u64) -> u64 {
         if self.drop_last { rows / self.global_batch() } else { rows.div_ceil(self.global_batch()) }
     }
@@ -68,7 +68,7 @@ impl RowShare {
     }
 }
 
-/// The batches of a dataset, by number.
+/// The batches of a dataset as records, by number.
 #[derive(Debug)]
 pub struct DatasetSource {
     dataset: Mutex<Dataset>,
@@ -77,13 +77,13 @@ pub struct DatasetSource {
 }
 
 impl DatasetSource {
-    /// The batches of `dataset`.
+    /// Creates the source of the batches of `dataset`.
     pub fn new(dataset: Dataset, share: RowShare) -> Self {
         let name = Path::new(&dataset.describe()).into();
         Self { dataset: Mutex::new(dataset), share, name }
     }
 
-    /// Finds the batch that is `step` batches after the first one of the first pass.
+    /// Starts the search for the batch that is `step` batches after the first one of the first pass.
     ///
     /// # Errors
     /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than
@@ -93,7 +93,7 @@ impl DatasetSource {
         if !length.is_final || length.is_endless() {
             if step >= UNCOUNTED {
                 let message = format!(
-                    "start_step is {step}, and the dataset has no end (yet): the last batch that can be chosen is {}",
+                    "start_step is {step}, and the dataset has no end (yet): the last batch that you can choose is {}",
                     UNCOUNTED - 1
                 );
                 return Err(Error::new(ErrorKind::Config, message));
@@ -112,7 +112,7 @@ impl DatasetSource {
         Ok(Steps { epoch: 0, left: step, all_alike: (least == most).then_some(least) })
     }
 
-    /// How many rows there are now in `epoch`.
+    /// The current number of rows in `epoch`.
     ///
     /// # Errors
     /// As [`Dataset::length`].
@@ -121,22 +121,22 @@ impl DatasetSource {
     }
 }
 
-/// The most passes that are counted one by one.
+/// The maximum number of passes that are counted one by one.
 pub const COUNTED_PASSES: u64 = 1 << 20;
 
-/// The search for a batch that is counted from the first pass on.
+/// The search for a batch whose number counts from the first pass.
 #[derive(Debug)]
 pub struct Steps {
     epoch: u64,
-    /// Batches still to be counted, from the start of this pass on.
+    /// Batches left to count, from the start of this pass.
     left: u64,
     /// The batches of each pass, if all have the same number.
     all_alike: Option<u64>,
 }
 
 impl Steps {
-    /// The pass and the number of the batch in it; `None` if it was not found within `time`: the next call
-    /// continues.
+    /// Continues the search: the pass and the number of the batch in it; `None` if it was not found within
+    /// `time`.
     ///
     /// # Errors
     /// As [`Source::shard_rows_in`].
@@ -175,7 +175,7 @@ impl Source for DatasetSource {
             0 => Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "there is no batch: the dataset has {} rows, batches of all ranks have {}{}",
+                    "there is no batch: the dataset has {} rows, a batch of all ranks has {}{}",
                     length.rows,
                     self.share.global_batch(),
                     if self.share.drop_last { ", and drop_last leaves a shorter one out" } else { "" }
@@ -198,7 +198,7 @@ impl Source for DatasetSource {
     }
 }
 
-/// Reads nothing: the number of a batch is all that a worker needs.
+/// Reads nothing: a worker needs only the number of its batch.
 #[derive(Debug)]
 pub struct Numbers;
 
@@ -213,7 +213,7 @@ impl ReadRecords for Numbers {
 pub struct Rows {
     /// The rows.
     pub columns: Columns,
-    /// Whether the batch lies past the end of a pass whose length was unknown when it began: then it has no
+    /// Whether the batch is past the end of a pass whose length was unknown when it began: then it has no
     /// rows.
     pub is_past_end: bool,
 }
@@ -224,20 +224,20 @@ pub struct DatasetTask {
     dataset: Dataset,
     share: RowShare,
     slots: usize,
-    /// Made with the first batch, when the fields are known.
+    /// Created with the first batch, when the fields are known.
     pool: OnceLock<ColumnPool>,
-    /// Rows that were made, and bytes.
+    /// Rows and bytes read since construction.
     made: [AtomicU64; 2],
 }
 
 impl DatasetTask {
-    /// Batches of `dataset`; as many as `ahead` are made before they are asked for.
+    /// Creates a task for batches of `dataset`, of which up to `ahead` are made ahead.
     pub fn new(dataset: Dataset, share: RowShare, ahead: usize) -> Self {
         let slots = batch_slots(ahead);
         Self { dataset, share, slots, pool: OnceLock::new(), made: Default::default() }
     }
 
-    /// Memory for batches.
+    /// The memory for batches.
     ///
     /// # Errors
     /// As [`Dataset::fields`].
@@ -249,18 +249,18 @@ impl DatasetTask {
         Ok(self.pool.get_or_init(|| made))
     }
 
-    /// Rows and bytes that were read since construction.
+    /// Rows and bytes read since construction.
     pub fn made(&self) -> [u64; 2] {
         [0, 1].map(|n| self.made[n].load(Ordering::Relaxed))
     }
 }
 
-/// A task as the engine and the face of a loader share it.
+/// A task that the engine and the Python loader share.
 #[derive(Debug, Clone)]
 pub struct SharedTask(pub Arc<DatasetTask>);
 
 impl Task for SharedTask {
-    /// The one that it works at, and one that waits to be handed over.
+    /// The batch in progress, and one that waits for its hand-over.
     const ON_HAND: u64 = 2;
     const WORDS: Words = Words { work: "reading documents", item: "batch" };
 
@@ -276,10 +276,10 @@ impl Task for SharedTask {
     }
 }
 
-/// One worker's part.
+/// One worker's part of a [`DatasetTask`].
 #[derive(Debug)]
 pub struct RowMaker {
-    /// With the worker's own memory of blocks and permutations.
+    /// The worker's own copy, with its memos of blocks and permutations.
     dataset: Dataset,
     task: Arc<DatasetTask>,
 }
@@ -289,11 +289,11 @@ impl RowMaker {
     fn rows(&mut self, epoch: u64, batch: u64, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
         let Self { dataset, task } = self;
         let share = &task.share;
-        // Whether the batch is a full one only its last row tells.
+        // The batch is known to be full only when its last row exists.
         let end = batch.saturating_add(1).saturating_mul(share.global_batch());
         let length = during(State::Rows, || dataset.wait(epoch, end, is_stopped))?;
         if !length.is_final && length.rows < end {
-            return Err(Error::new(ErrorKind::Closed, "the pass was left while it waited for rows"));
+            return Err(Error::new(ErrorKind::Closed, "the pass was abandoned while it waited for rows"));
         }
         let pool = task.pool()?;
         let positions = share.positions(batch, length.rows);
@@ -314,13 +314,13 @@ impl RowMaker {
 /// How many rows an error names.
 const SHOWN: usize = 16;
 
-/// An error that tells its batch, and this rank's indices in it. It ends the run, whatever was wrong: to
-/// leave a row of a cache out would be to train on other data.
+/// Adds the batch, and this rank's indices in it, to an error. Any error ends the run: without a row of a
+/// cache, training would see other data.
 fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error {
     if error.kind == ErrorKind::Closed {
         return error;
     }
-    // The error of an unreachable batch is still to be reported.
+    // Saturating: the number of an unreachable batch may be large.
     let begin = batch.saturating_mul(share.global_batch()).saturating_add(share.rank * share.batch_size);
     let end = begin.saturating_add(share.batch_size);
     error.message = format!("{} (batch {batch} of epoch {epoch}, indices {begin} to {end})", error.message);
@@ -344,7 +344,7 @@ impl ExampleMaker for RowMaker {
     }
 }
 
-/// Hands over what a worker made: a batch of the engine is one of its examples.
+/// Hands over a worker's rows: a batch of the engine is one example.
 #[derive(Debug)]
 pub struct Handover(Option<Rows>);
 

@@ -1,5 +1,5 @@
-//! What the engine runs: a [`Task`](crate::record::Task) says how a record becomes an example and examples a
-//! batch.
+//! The tasks that the engine runs. A [`Task`](crate::record::Task) turns records into examples and examples
+//! into batches.
 
 #[cfg(feature = "audio")]
 mod check;

@@ -1,7 +1,7 @@
-//! The task of loading documents: text becomes token ids, ids are packed into rows.
+//! [`TokenTask`] loads documents: workers turn text into token ids, the collator packs them into rows.
 //!
-//! A worker turns one document at a time into ids with an encoder of its own; packing is the collator's. What
-//! begins each document (BOS) is put there here, so that an encoder knows nothing of rows.
+//! Each worker has its own encoder and encodes one document at a time. The task puts BOS before each
+//! document, so that encoders do not depend on packing.
 
 use std::{fmt, str, sync::Arc};
 
@@ -16,16 +16,16 @@ use crate::{
     record::{Batches, ExampleMaker, Record, Task, Words},
 };
 
-/// Spare vectors that are kept at most, and the largest one, in tokens.
+/// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
 const SPARE_VECTORS: usize = 1024;
 const SPARE_TOKENS: usize = 1 << 16;
 
-/// Turns texts into ids, on one thread.
+/// Turns texts into token ids, on one thread.
 pub trait Encode {
-    /// Appends the ids of `text`, without anything around them.
+    /// Appends the ids of `text`, without BOS or other special tokens.
     ///
     /// # Errors
-    /// A kind for which [`ErrorKind::is_record`] holds condemns the document, any other the run.
+    /// An error for whose kind [`ErrorKind::is_record`] holds rejects the document; any other ends the run.
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()>;
 }
 
@@ -35,9 +35,9 @@ impl Encode for Encoder {
     }
 }
 
-/// Makes an [`Encode`] for each worker, on the worker's thread.
+/// Creates an [`Encode`] for each worker, on the worker's thread.
 pub trait Vocabulary: Send + Sync + 'static {
-    /// An encoder.
+    /// Creates an encoder.
     fn encoder(&self) -> Box<dyn Encode>;
 }
 
@@ -58,7 +58,7 @@ pub struct TokenTask {
 }
 
 impl TokenTask {
-    /// Documents of `vocabulary`, packed as planned.
+    /// Creates a task that encodes with `vocabulary` and packs by `plan`.
     pub fn new(plan: PackPlan, vocabulary: Arc<dyn Vocabulary>) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
         let pool = Arc::new(SharedPool::new(token_fields(&plan)));
@@ -70,7 +70,7 @@ impl TokenTask {
         self.pool.fields()
     }
 
-    /// What the packers hold and lost.
+    /// What the packers hold and what they dropped.
     pub fn packing(&self) -> Packing {
         self.meter.read()
     }
@@ -110,7 +110,7 @@ impl Task for TokenTask {
 pub struct TokenMaker {
     encoder: Box<dyn Encode>,
     bos: u32,
-    /// The largest id that can be handed out.
+    /// The largest id that the batch's dtype can hold.
     most: u32,
     spare: SpareTokens,
 }
@@ -135,7 +135,7 @@ impl ExampleMaker for TokenMaker {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "the tokenizer gave the id {id}, the largest that can be handed out is {}; choose another dtype",
+                    "the tokenizer returned the id {id}, the largest that the dtype can hold is {}; choose another dtype",
                     self.most
                 ),
             ));

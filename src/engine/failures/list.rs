@@ -1,53 +1,53 @@
-//! The failed records: each is reported once, listed once, and those lost to the system are kept for the
-//! state.
+//! The list of failed records behind `errors()`; each reason is logged once, and records that the system
+//! failed to read are kept for the state.
 //!
-//! In go the failures that belong to batches which were handed out, in the order of positions; out come the
-//! list behind `errors()` and the account in a state. Memory is bounded: [`LISTED`] records are listed, all
-//! are counted.
+//! Input: the failures of batches handed out, in the order of positions. Memory is bounded: [`LISTED`]
+//! records are listed, or one more than `max_errors` allows if that is larger; a state names [`NAMED`] rows
+//! of a rank.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{Error, ErrorKind};
 
-/// How many bad records are listed one by one, if not more are allowed.
+/// The number of bad records that are listed, unless `max_errors` allows more.
 pub const LISTED: usize = 10_000;
-/// How many different reasons of one kind are logged; all are listed and counted.
+/// The number of different reasons of one kind that are logged.
 const TOLD_OF_A_KIND: usize = 8;
-/// How many lost records a state names.
+/// The number of lost records of a rank that a state names.
 pub(crate) const NAMED: usize = 8;
 
-/// What each rank lost: a state may be that of another rank, or of all.
+/// The lost records of each rank: a state may be from another rank, or from all.
 pub type Losses = BTreeMap<u64, Lost>;
 
-/// Records that were left out because the system failed to read them, since the first start.
+/// Records left out since the first start because the system failed to read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// How often that happened.
+    /// Their number.
     pub records: u64,
-    /// The rows of the first ones.
+    /// The rows of the first of them.
     pub rows: Vec<u64>,
 }
 
-/// The account of one loader.
+/// The failed records of one loader.
 #[derive(Debug)]
 pub(crate) struct FailureList {
     bad: BTreeMap<u64, Error>,
     most: usize,
     is_full: bool,
-    /// Reasons that were logged, by kind.
+    /// The reasons already logged, by kind.
     told: HashMap<ErrorKind, HashSet<String>>,
     rank: u64,
     lost: Losses,
 }
 
 impl FailureList {
-    /// An empty one for a rank, with room for so many records.
+    /// An empty list for a rank, with room for `most` records.
     pub(crate) fn new(rank: u64, most: usize) -> Self {
         let (bad, told, lost) = (BTreeMap::new(), HashMap::new(), Losses::new());
         Self { bad, most, is_full: false, told, rank, lost }
     }
 
-    /// Enters a failure of a batch that is handed out; `is_skipped` unless it ends the run.
+    /// Enters a failure of a batch that is handed out; `is_skipped`: it does not end the run.
     pub(crate) fn enter(&mut self, error: Error, is_skipped: bool) {
         if is_skipped {
             self.tell(&error);
@@ -63,7 +63,7 @@ impl FailureList {
         if self.bad.len() < self.most {
             self.bad.entry(index).or_insert(error);
         } else if !self.bad.contains_key(&index) && !std::mem::replace(&mut self.is_full, true) {
-            log::warn!("{} bad records are listed; further ones are only counted", self.most);
+            log::warn!("errors() lists {} bad records and is full; further ones are only counted", self.most);
         }
     }
 
@@ -74,34 +74,34 @@ impl FailureList {
             let more = if reasons.len() < TOLD_OF_A_KIND {
                 ""
             } else {
-                "; more of this kind are only counted and listed"
+                "; further ones of this kind are only listed and counted"
             };
             let what = if error.kind.is_io() { "lost a record" } else { "skipped a bad record" };
             log::warn!("{what} ({}): {error}{more}", error.kind);
         }
     }
 
-    /// What is listed, by row.
+    /// The listed errors, by row.
     pub(crate) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.bad.values()
     }
 
-    /// Takes the list, which begins anew.
+    /// Returns the list and clears it.
     pub(crate) fn take(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.bad).into_values().collect()
     }
 
-    /// The rows that are listed.
+    /// The listed rows.
     pub(crate) fn rows(&self) -> impl Iterator<Item = u64> {
         self.bad.keys().copied()
     }
 
-    /// What was lost to the system.
+    /// The records that the system failed to read.
     pub(crate) fn lost(&self) -> &Losses {
         &self.lost
     }
 
-    /// Goes on with the losses that a state tells of, which are listed as these errors.
+    /// Takes over the losses of a state; adds the errors `listed` for them to the list.
     pub(crate) fn restore(&mut self, lost: Losses, listed: Vec<Error>) {
         self.lost = lost;
         for error in listed {

@@ -1,4 +1,4 @@
-//! Records that cannot be had: what becomes of them, and the list of those that were delivered.
+//! Failed and excluded records: which are skipped, and the list of those handed out with their batches.
 
 pub(crate) mod list;
 pub(crate) mod policy;

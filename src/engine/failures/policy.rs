@@ -1,27 +1,28 @@
-//! What becomes of records that cannot be had: which ones are left out, how many may be, and which are not
-//! even asked for.
+//! [`Policy`] and [`Tally`] decide on failed records: which are skipped, how many may fail, and which rows
+//! are excluded and never read.
 //!
-//! In go the outcomes of a rank's draws, in the order of its positions; out comes whether the run goes on.
-//! Everything is decided on one thread and in that order, so that a loader which ends with an error ends at
-//! the same batch in every run, whatever the number of workers. A record that is left out moves no position:
-//! its place stays empty, or a substitute takes it.
+//! Input: the outcomes of a rank's draws, in the order of its positions; output: whether the run continues.
+//! Everything is decided on one thread and in that order, so a loader that ends with an error ends at the
+//! same batch in every run, for any number of workers. A skipped record moves no position: it is left out, or
+//! a substitute replaces it.
 
 use std::{collections::HashSet, sync::Arc};
 
 use crate::{Error, ErrorKind, Result, engine::failures::list::LISTED};
 
-/// Which failures are passed over.
+/// Which failures are skipped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Whether a bad record is left out or replaced; else it ends the run.
+    /// Whether bad records are left out or replaced; else the first one ends the run.
     pub skip_bad: bool,
-    /// Whether a record that the system failed to read is; else it ends the run.
+    /// Whether records that the system failed to read are left out or replaced; else the first one ends the
+    /// run.
     pub skip_io: bool,
     /// How many different records may fail on this rank.
     pub max_errors: Option<MaxErrors>,
-    /// How many positions in a row may have a record that fails.
+    /// How many consecutive positions may have a record that fails.
     pub max_consecutive_errors: Option<u64>,
-    /// Rows that are never read, in rising order: as if they were bad, but nobody's error.
+    /// Rows that are never read, in rising order: left out or replaced like bad ones, but counted apart.
     pub exclude: Arc<[u64]>,
 }
 
@@ -40,14 +41,14 @@ impl Default for Policy {
 /// How many records may fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MaxErrors {
-    /// So many.
+    /// At most this number.
     Count(i64),
-    /// That share of all records of the shards.
+    /// At most this share of all records of the shards.
     Share(f64),
 }
 
 impl MaxErrors {
-    /// The number that it means over so many rows.
+    /// The number of records that it allows, of `rows` rows.
     fn over(self, rows: u64) -> u64 {
         match self {
             Self::Count(count) => count.max(0) as u64,
@@ -57,7 +58,7 @@ impl MaxErrors {
 }
 
 impl Policy {
-    /// Whether the run goes on after such a failure.
+    /// Whether the run continues after a failure of this kind.
     pub(crate) fn skips(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Excluded => true,
@@ -66,7 +67,7 @@ impl Policy {
         }
     }
 
-    /// That `row` is to be read.
+    /// Checks that `row` is not excluded.
     pub(crate) fn check(&self, row: u64) -> Result<()> {
         match self.exclude.binary_search(&row) {
             Err(_) => Ok(()),
@@ -74,7 +75,7 @@ impl Policy {
         }
     }
 
-    /// How many records are listed one by one, of so many.
+    /// The maximum number of listed records, of `rows` rows.
     pub(crate) fn listed(&self, rows: u64) -> usize {
         let most = self.max_errors.map_or(0, |most| most.over(rows).min(rows) as usize);
         LISTED.max(most + 1)
@@ -86,15 +87,14 @@ impl Policy {
 pub(crate) struct Tally {
     most: Option<u64>,
     most_consecutive: Option<u64>,
-    /// The different records that failed; empty if their number does not matter, else at most one more than
-    /// may fail.
+    /// The different records that failed, at most one more than may fail; empty if any number may.
     rows: HashSet<u64>,
     consecutive: u64,
     advice: &'static str,
 }
 
 impl Tally {
-    /// A tally over so many rows, of which `failed` did before.
+    /// A tally for `rows` rows, of which those in `failed` have failed before.
     pub(crate) fn new(policy: &Policy, rows: u64, failed: impl Iterator<Item = u64>) -> Self {
         let most = policy.max_errors.map(|most| most.over(rows)).filter(|&most| most < rows);
         Self {
@@ -106,18 +106,18 @@ impl Tally {
         }
     }
 
-    /// The same with other advice for who has too many.
+    /// The same with other advice in the error of too many failures.
     #[cfg(feature = "cache")]
     pub(crate) fn advising(self, advice: &'static str) -> Self {
         Self { advice, ..self }
     }
 
-    /// The record of a position was had.
+    /// Notes that the record of a position is good.
     pub(crate) fn good(&mut self) {
         self.consecutive = 0;
     }
 
-    /// A record failed: that of a position, or a substitute.
+    /// Notes that a record failed: that of a position, or a substitute.
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`], whose cause is `error`.
@@ -126,12 +126,12 @@ impl Tally {
             self.consecutive += 1;
         }
         let too_many = |message: String| {
-            let message = format!("{message}, the last one {}; {}", error.kind, self.advice);
+            let message = format!("{message}; the last one is {}; {}", error.kind, self.advice);
             Err(Error::new(ErrorKind::TooMany, message).because(error.clone()))
         };
         if let Some(most) = self.most_consecutive.filter(|&most| self.consecutive > most) {
             return too_many(format!(
-                "{} records one after another failed, max_consecutive_errors allows {most}",
+                "{} consecutive records failed, max_consecutive_errors allows {most}",
                 self.consecutive
             ));
         }

@@ -1,54 +1,55 @@
-//! Which ticket the reader fetches next: demand first, then reading order, never beyond the credit.
+//! [`Admission`] chooses the ticket that an I/O thread fetches next: demand first, then reading order, never
+//! beyond the credit.
 //!
 //! Draws are known in advance, so the first batch needs its own records and not a full window. After a start
 //! a share of the admissions goes to the next missing tickets in draw order, the rest to reading order; the
-//! share falls as the window fills. A ticket is admitted while it is less than `credit` ahead of the draws,
-//! which bounds what is in flight. If the ticket in reading order is beyond the credit, the consumer's next
-//! missing ticket is not: it is at most `draws + W - 1`. So the reader always reaches what the consumer waits
-//! for, and no schedule can deadlock: `docs/design.md` has the whole argument.
+//! share falls as the window fills. A ticket is admitted only while it is less than `credit` ahead of the
+//! draws, which bounds the data in flight. If the ticket in reading order is beyond the credit, the
+//! consumer's next missing ticket is not: it is at most `draws + W - 1`. So the reader always reaches the
+//! ticket that the consumer waits for, and no schedule can deadlock: `docs/design.md` has the proof.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use crate::order::Window;
 
-/// What a reader is to do.
+/// What an I/O thread does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Fetch this ticket, out of turn.
     Demanded(u64),
-    /// Fetch the tickets that were listed: a run in reading order.
+    /// Fetch the listed tickets: a run in reading order.
     Run,
-    /// Nothing is to be done before the consumer has made so many draws, or a reader has ended its run.
+    /// Wait until the consumer has made so many draws, or an I/O thread has ended its run.
     Wait(u64),
     /// Every ticket of a finite stream was admitted.
     Done,
 }
 
-/// What one ticket out of turn is owed as many of as the share says: 15 divides by 1, 3 and 15.
+/// The cost of one ticket out of turn; each ticket of a run earns all, a third or a 15th of it.
 const DEMAND: u64 = 15;
-/// A run goes on over so many tickets that were admitted out of turn: reading them again costs less than
+/// The largest step between two tickets of a run: rereading tickets admitted out of turn costs less than
 /// another read.
 const GAP: u64 = 3;
 
-/// The readers' account of one stream.
+/// Which tickets of one stream were admitted and which are needed next.
 #[derive(Debug)]
 pub struct Admission {
-    /// Runs ahead of the consumer's window to see what it will draw.
+    /// A copy of the consumer's window, ahead of it, to look up its next draws.
     window: Window,
     end: Option<u64>,
     credit: u64,
     look_ahead: usize,
     /// Whether tickets are fetched out of turn before the consumer waits for them.
     demand_first: bool,
-    /// What is owed to the consumer's next draws, in parts of a [`DEMAND`].
+    /// The credit for tickets out of turn; each costs [`DEMAND`].
     owed: u64,
-    /// The tickets of the draws from `drawn` on, as far as they were looked up.
+    /// The tickets of the draws from `drawn` on that were looked up.
     plan: VecDeque<u64>,
     drawn: u64,
-    /// Tickets below `in_order` that the window held at the start and that were not admitted since.
+    /// Tickets that the window held at the start and that were not admitted since; all are below `in_order`.
     held: BTreeSet<u64>,
     first: u64,
-    /// The ticket whose turn in reading order comes next, once `held` is empty.
+    /// The next ticket in reading order, once `held` is empty.
     in_order: u64,
     /// Tickets from `in_order` on that were admitted out of turn.
     ahead: HashSet<u64>,
@@ -56,8 +57,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `window` stands where the consumer's stands. `credit` is at least its size; the next `look_ahead`
-    /// draws count as demanded, the first third of them before all else.
+    /// `window` equals the consumer's. `credit` is raised to its size. With `demand_first`, the next
+    /// `look_ahead` draws count as demanded, the first third of them before everything else.
     pub fn new(window: Window, end: Option<u64>, credit: u64, look_ahead: usize, demand_first: bool) -> Self {
         let first = (window.size() + window.draws()).min(end.unwrap_or(u64::MAX));
         let look_ahead = look_ahead.max(1);
@@ -78,9 +79,9 @@ impl Admission {
         }
     }
 
-    /// Chooses what to fetch, given that `draws` draws were made, and counts it as admitted. A run, whose
-    /// tickets go to `tickets`, is as long as `best` says for its first ticket; with no `best` no run may
-    /// begin now.
+    /// Chooses the tickets to fetch after `draws` draws, and counts them as admitted. `best` gives the best
+    /// length of a run for its first ticket; the run's tickets are appended to `tickets`. Without `best` no
+    /// run may begin now.
     pub fn next(
         &mut self,
         draws: u64,
@@ -101,7 +102,7 @@ impl Admission {
             return Next::Demanded(self.admit(ticket));
         }
         let Some(ticket) = self.turn() else { return Next::Done };
-        // A run begins when there is credit for all of it: a ticket at a time would be a read at a time.
+        // A run begins when there is credit for all of it; else each ticket would cost a read.
         let last = best.map(|best| {
             let longest = (self.credit - self.window.size()) / 2;
             let last = ticket.saturating_add(best(ticket).min(longest).max(1) - 1);
@@ -111,7 +112,7 @@ impl Admission {
             return self.run(ticket, last, tickets);
         }
         match self.missing(1) {
-            // What the consumer waits for is within the credit, so that there is something to read.
+            // The ticket that the consumer waits for is within the credit, so the run is not empty.
             Some(missing) if last.is_some() && missing == ticket => {
                 self.run(ticket, self.drawn.saturating_add(self.credit) - 1, tickets)
             }
@@ -133,12 +134,12 @@ impl Admission {
         ticket < self.drawn.saturating_add(self.credit)
     }
 
-    /// Whether the window is filling, so that a share of the admissions goes to the consumer's next draws.
+    /// Whether the window still fills, so that a share of the admissions goes to the consumer's next draws.
     pub fn fills(&self) -> bool {
         self.demand_first && self.admitted / self.window.size().max(1) < 4
     }
 
-    /// The ticket whose turn it is in reading order.
+    /// The next ticket in reading order.
     fn turn(&mut self) -> Option<u64> {
         if let Some(&ticket) = self.held.first() {
             return Some(ticket);
@@ -149,7 +150,7 @@ impl Admission {
         self.end.is_none_or(|end| self.in_order < end).then_some(self.in_order)
     }
 
-    /// Admits what is missing from `ticket` to `last`, up to a gap.
+    /// Admits the missing tickets from `ticket` to `last`, up to the first gap.
     fn run(&mut self, ticket: u64, last: u64, tickets: &mut Vec<u64>) -> Next {
         let size = self.window.size().max(1);
         let owed = match self.admitted / size {
@@ -199,7 +200,7 @@ impl Admission {
         self.plan.iter().take(depth).copied().find(|&ticket| self.is_missing(ticket))
     }
 
-    /// How many of the next draws can be made before one's ticket was not admitted, as far as is looked.
+    /// How many of the next draws have admitted tickets, at least 1 and at most `look_ahead`.
     fn n_under_way(&mut self) -> u64 {
         self.look_up(self.look_ahead);
         self.plan.iter().take_while(|&&ticket| !self.is_missing(ticket)).count().max(1) as u64
@@ -244,7 +245,7 @@ mod tests {
             }
             tickets.clear();
             turns += 1;
-            // Every so often all runs are under way.
+            // Except in every so many turns, all runs are in progress.
             let best = (busy == 0 || turns % (busy + 1) != 0).then_some(|_| block);
             match admission.next(made, best, &mut tickets) {
                 Next::Demanded(t) => tickets.push(t),
@@ -312,7 +313,7 @@ mod tests {
         };
         assert_eq!(next(0), (Next::Run, (0..8).collect()));
         assert_eq!(next(0), (Next::Run, (8..16).collect()));
-        // The next ones that are looked at were admitted.
+        // All tickets within `look_ahead` were admitted.
         assert_eq!(next(0), (Next::Wait(3), vec![]));
         assert_eq!(next(3), (Next::Run, (16..24).collect()));
     }

@@ -1,8 +1,7 @@
-//! The consumer's side of a run: draws become rows of a batch.
+//! The [`Assembler`] puts drawn examples into the rows of batches: the consumer's side of a run.
 //!
-//! A batch under way lives here and not in the caller, so a call that is interrupted leaves it where it is
-//! and the next call goes on. Bad records are reported with the batch that they belong to, in position order,
-//! whenever they were found.
+//! It holds the batch in progress, so an interrupted call loses nothing and the next call continues. Bad
+//! records are reported with their batch, in position order, however late they were found.
 
 use std::{
     sync::Arc,
@@ -28,10 +27,10 @@ use crate::{
     shuffle::Popped,
 };
 
-/// How often a bad record is replaced before the loader gives up.
+/// The maximum number of substitutes for one bad record; then the run ends with an error.
 pub const SUBSTITUTES: u64 = 16;
 
-/// What a call for the next batch came to.
+/// The outcome of a call for the next batch.
 #[derive(Debug)]
 pub enum Step<B> {
     /// The next batch, complete, and its number in the pass.
@@ -45,16 +44,16 @@ pub enum Step<B> {
 /// A complete batch.
 pub(crate) struct Complete<B> {
     pub(crate) batch: B,
-    /// Where the streams stand after it, if its number does not tell.
+    /// The positions of the streams after it, if its number does not determine them.
     pub(crate) standings: Option<Standings>,
-    /// Counts to be added once the batch is handed out.
+    /// Counts to add when the batch is handed out.
     pub(crate) counts: Delivered,
 }
 
-/// What was held where the run was started, and has to be read again.
+/// A record that the collator held where the run starts, to be read again.
 struct Returning<E> {
     held: Held,
-    /// None until it has come.
+    /// `None` until it has arrived.
     example: Option<E>,
 }
 
@@ -64,46 +63,46 @@ pub(crate) struct Begin {
     pub(crate) batch: u64,
     /// Draws made before it, by stream.
     pub(crate) draws: Vec<u64>,
-    /// What is held for the collator, by stream, and was asked for.
+    /// The records that the collator held, by stream; they were requested.
     pub(crate) held: Vec<Vec<Held>>,
 }
 
-/// Assembles the batches of one run.
+/// Assembles the batches of one run on the collator's thread.
 pub(crate) struct Assembler<C: Collate> {
     shared: Arc<Shared<C::Example>>,
     asides: Receiver<FromAside<C::Example>>,
-    /// By stream; empty once all have come.
+    /// By stream; empty once all have arrived.
     returning: Vec<Vec<Returning<C::Example>>>,
     collate: C,
     schedule: Schedule,
-    /// The number of the batch under way.
+    /// The number of the batch in progress.
     batch: u64,
     /// Draws made, by stream.
     draws: Vec<u64>,
-    /// The stream that is drawn from.
+    /// The stream of the next draw.
     stream: usize,
-    /// Draws that belong to the batch under way, and rows that are filled.
+    /// Draws for the batch in progress, and its filled rows.
     drawn: usize,
     filled: usize,
-    /// Records beside the tickets that were asked for and have not come.
+    /// Requested records besides the tickets that have not arrived.
     pending: usize,
     policy: Policy,
     tally: Tally,
     /// The counts of the current batch so far.
     counts: Delivered,
-    /// Records of the batch under way that failed, by row and attempt.
+    /// Failed records of the batch in progress, by row and attempt.
     bad: Vec<(usize, u64, Error)>,
-    /// How many draws of each stream have failed since the last good one.
+    /// Failed draws of each stream since its last good one.
     failing: Vec<u64>,
-    /// Errors of substitutes that end the run once all substitutes of the batch have come, by row.
+    /// Errors of substitutes that end the run once all substitutes of the batch have arrived, by row.
     ending: Vec<(usize, Error)>,
     fatal: Option<Error>,
-    /// The time of the thread that makes the batches.
+    /// The stopwatch of the collator's thread.
     pub(crate) watch: Stopwatch,
 }
 
 impl<C: Collate> Assembler<C> {
-    /// A consumer of a run.
+    /// Creates the consumer of a run.
     pub(crate) fn new(
         shared: Arc<Shared<C::Example>>,
         asides: Receiver<FromAside<C::Example>>,
@@ -141,8 +140,8 @@ impl<C: Collate> Assembler<C> {
         }
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the batch's bad records to `report`, in position
-    /// order. `None` stands for one that is left out, because all of its records are bad.
+    /// Waits up to `timeout` for the next batch; passes its bad records to `report`, in position order.
+    /// `None` in place of a batch: it is left out, because all its records are bad.
     pub(crate) fn next(
         &mut self,
         timeout: Duration,
@@ -178,7 +177,7 @@ impl<C: Collate> Assembler<C> {
         if !is_counted && (rows == 0 || rules.drop_last && (rows as u64) < rules.layout.batch_size) {
             return self.end_of_packed(rows).map(|()| Step::End);
         }
-        // Ranks take equal steps, so with several ranks such a batch is handed out without rows.
+        // Ranks must take the same number of batches, so with several ranks an empty batch is handed out.
         let is_left_out = rows == 0 && rules.layout.world_size == 1 && C::LEAVES_OUT_EMPTY;
         (self.stream, self.drawn, self.filled) = (0, 0, 0);
         self.batch += 1;
@@ -196,13 +195,13 @@ impl<C: Collate> Assembler<C> {
         Ok(Step::Batch(self.batch - 1, Some(Complete { batch, standings, counts })))
     }
 
-    /// Returns the counts since the last batch that was handed out, once: for one that is left out, and after
-    /// the last one.
+    /// Returns the counts since the last batch handed out, and resets them: for batches left out, and after
+    /// the last batch.
     pub(crate) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.counts)
     }
 
-    /// Goes on with the batch; false if time ran out.
+    /// Continues the batch; false if time ran out.
     fn steps(&mut self, deadline: Instant) -> Result<bool> {
         if !self.returning.is_empty() {
             if !self.await_asides(deadline)? {
@@ -217,7 +216,7 @@ impl<C: Collate> Assembler<C> {
             }
         }
         let is_drawn = self.draw_rows(deadline).inspect_err(|_| {
-            // Which substitutes of earlier rows have come is a matter of time.
+            // Which substitutes of earlier rows have arrived depends on timing: none are reported.
             self.bad.retain(|&(_, attempt, _)| attempt == 0);
         })?;
         if !is_drawn || !self.await_asides(deadline)? {
@@ -229,18 +228,17 @@ impl<C: Collate> Assembler<C> {
         Ok(true)
     }
 
-    /// The end of a packed pass whose last rows, `rows`, make no batch: an error if the pass had no batch at
-    /// all.
+    /// Ends a packed pass whose last `rows` rows make no batch: an error if the pass had no batch at all.
     ///
-    /// With several ranks, each rank knows only its own documents, and others may have had batches: there it
-    /// is a warning.
+    /// With several ranks it is a warning: a rank has only its own documents, and other ranks may have had
+    /// batches.
     fn end_of_packed(&mut self, rows: usize) -> Result<()> {
         if self.batch > 0 {
             return Ok(());
         }
         let layout = self.schedule.rules().layout;
         let Delivered { records_failed, records_excluded, records_lost, .. } = self.counts;
-        // Bad documents are reported one by one; a pass of only bad documents ends as others do.
+        // Bad documents are reported one by one; a pass of only bad documents ends normally.
         let good =
             self.draws.iter().sum::<u64>().saturating_sub(records_failed + records_excluded + records_lost);
         if good == 0 {
@@ -267,7 +265,7 @@ impl<C: Collate> Assembler<C> {
         Err(error)
     }
 
-    /// The number of the batch under way.
+    /// The number of the batch in progress.
     pub(crate) fn batch(&self) -> u64 {
         self.batch
     }
@@ -295,7 +293,7 @@ impl<C: Collate> Assembler<C> {
                 self.collate.end(stream);
                 continue;
             }
-            // Copying a large batch takes a while, however ready its examples are.
+            // Copying a large batch takes time even if all examples are ready, so check the deadline.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() && has_drawn {
                 return Ok(false);
@@ -368,7 +366,7 @@ impl<C: Collate> Assembler<C> {
                         }
                     }
                 }
-                // The threads hold the sender until they end, which they do without being asked only by a
+                // The I/O threads hold the sender until they end; without a stop they end early only by a
                 // failure.
                 Err(RecvTimeoutError::Disconnected) => return Err(self.shared.ended()),
                 Err(RecvTimeoutError::Timeout) if self.shared.is_stopped() => return Err(self.stopped()),
@@ -381,7 +379,7 @@ impl<C: Collate> Assembler<C> {
         }
     }
 
-    /// Takes down a record that failed; an infinite stream asks for the next substitute.
+    /// Records a failure; in an infinite pass, requests the next substitute.
     fn note(&mut self, failed: Substitute, error: Error) -> Result<()> {
         let Substitute { draw, row, attempt } = failed;
         let is_substitute = attempt > 0;
@@ -396,7 +394,7 @@ impl<C: Collate> Assembler<C> {
                 Counters::add(&self.shared.counters.records_lost);
             }
             let is_listed = skips || error.kind.is_record();
-            // A packed batch passes over any number of documents; they are counted all the same.
+            // A packed batch may skip any number of documents: further ones are only counted.
             if is_listed && (is_counted || self.bad.len() < LISTED) {
                 self.bad.push((row, attempt, error.clone()));
             }
@@ -424,18 +422,18 @@ impl<C: Collate> Assembler<C> {
         Ok(())
     }
 
-    /// The error of an endless stream of documents in which none is good, however far it goes.
+    /// The error of an infinite stream of documents once every row has failed; `None` before.
     fn dried_up(&mut self, stream: usize, last: &Error) -> Option<Error> {
         if self.schedule.rules().order.is_counted() {
             return None;
         }
         self.failing[stream] += 1;
         let (rules, rows) = (self.schedule.rules(), self.schedule.rows_of(stream));
-        // In so many draws each row comes at least once.
+        // In so many draws each row occurs at least once.
         let is_dry = rules.infinite && self.failing[stream] >= rows + rules.window;
         is_dry.then(|| {
             let message = format!(
-                "none of the {rows} records of a stream can be had, the last one is {}: {last}. Check the shards, the column and \
+                "none of the {rows} records of a stream is usable; the last one is {}: {last}. Check the shards, the column and \
                  exclude",
                 last.kind
             );
@@ -448,23 +446,22 @@ impl<C: Collate> Assembler<C> {
     }
 }
 
-/// The error of a stream in which nothing good is found any more.
+/// The error of a draw with [`SUBSTITUTES`] bad substitutes in a row.
 pub(crate) fn exhausted(last: &Error) -> Error {
     Error::new(
         ErrorKind::Exhausted,
         format!(
-            "{SUBSTITUTES} substitutes in a row were bad as well, the last one {}: {last}. Check the shards, the audio column and exclude",
+            "{SUBSTITUTES} substitutes in a row were bad as well; the last one is {}: {last}. Check the shards, the audio column and exclude",
             last.kind
         ),
     )
 }
 
-/// The error of a record that a state holds and that cannot be had again.
+/// The error of a record that a state holds and that is bad now.
 fn lost(error: Error) -> Error {
     if !error.kind.is_record() {
         return error;
     }
-    let message =
-        "a record that the state holds is bad now; the shards are not those that the state was saved with";
+    let message = "a record that the state holds is bad now; use the shards that the state was saved with";
     Error { place: error.place.clone(), ..Error::new(ErrorKind::State, message) }.because(error)
 }

@@ -1,15 +1,15 @@
-//! A bound in bytes on records read and not yet processed, besides the channel's bound in records; and
-//! parking for threads that find it full.
+//! [`ChannelLimit`] bounds the bytes of records read and not yet processed, besides the channel's bound in
+//! records; and it parks threads that find the channel full.
 //!
-//! A small record takes its bytes when it is sent. A large one requests them before it is read
-//! ([`crate::engine::flow::permits`]), and they are released when the last holder drops them. One record of
-//! any size is admitted if no bytes are on their way to the workers. Bytes held by threads that wait for
-//! their turn, and bytes that a reader keeps for later rows, are *parked*: they are counted, but no request
-//! waits for them, since they are released only after the current requests are granted. Requests are granted
-//! in order, so that small records do not starve a large one.
+//! A small record takes its bytes when it is sent. For a large one, bytes are requested before it is read
+//! ([`crate::engine::flow::permits`]), and released when the last holder drops them. One record of any size
+//! is admitted if no bytes are on their way to the workers. Bytes held by threads that wait for their turn,
+//! and bytes that a reader keeps for later rows, are *parked*: they are counted, but no request waits for
+//! them, since they are released only after the current requests are granted. Requests are granted in order,
+//! so that small records do not starve a large one.
 //!
-//! A thread that finds the channel full rests until half of it was emptied, and not until there is room for
-//! one: it is woken once for many records, where waking costs more than handing over.
+//! A thread that finds the channel full is parked until half of it is empty, not until there is room for one
+//! record: waking a thread costs more than handing over a record, so it is woken once for many.
 
 use std::sync::{
     Arc, PoisonError,
@@ -24,13 +24,13 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     bytes: usize,
-    /// The parked ones among them, for which no request may wait.
+    /// The parked bytes among them: no request waits for these.
     parked: usize,
     records: usize,
-    /// The places in the queue that were given out, and those that were served.
+    /// Places in the queue given out, and places served.
     places: u64,
     served: u64,
-    /// Threads that wait for bytes, and for room in the channel.
+    /// Threads that wait for bytes, and threads that wait for room in the channel.
     starved: usize,
     resting: usize,
     /// The number of records taken from the channel.
@@ -49,18 +49,18 @@ impl Held {
     }
 }
 
-/// Records in the channel, or held by a thread that is about to send them; and all large records, from before
-/// they are read until the last holder drops them.
+/// The bound on records in the channel or about to be sent, and on all large records, from before they are
+/// read until the last holder drops them.
 #[derive(Debug)]
 pub struct ChannelLimit {
     limit: usize,
-    /// The number of records at which a parked thread is woken.
+    /// A parked thread is woken at this number of records or fewer.
     half: usize,
     held: Mutex<Held>,
     freed: Condvar,
 }
 
-/// Bytes that were taken before they were read.
+/// Bytes granted before a read.
 #[derive(Debug)]
 pub struct Permit {
     channel_limit: Arc<ChannelLimit>,
@@ -70,16 +70,16 @@ pub struct Permit {
 }
 
 impl ChannelLimit {
-    /// A budget of `limit` bytes for a channel of `channel_size` records that so many threads send to.
+    /// A budget of `limit` bytes for a channel of `channel_size` records with this number of `senders`.
     pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
         Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Takes `bytes` for a record that is sent, if possible without a wait. Of the bytes on their way, `own`
-    /// are the caller's.
+    /// Takes `bytes` for a record to send, if that needs no wait; returns whether it did. Of the bytes on
+    /// their way, `own` are the caller's.
     pub fn try_acquire(&self, bytes: usize, own: usize) -> bool {
         let mut held = self.lock();
-        // Bytes that were taken already only have to be counted.
+        // With 0 bytes (taken before the read) only the record is counted.
         let may = bytes == 0 || (own > 0 || !held.has_line()) && held.fits(bytes, own, self.limit);
         if may && !held.closed {
             held.bytes += bytes;
@@ -96,25 +96,28 @@ impl ChannelLimit {
         !held.closed
     }
 
-    /// Waits until `bytes` fit, or no other bytes are on their way, and takes them for a read; None once
+    /// Waits until `bytes` fit, or no other bytes are on their way, and takes them for a read; `None` once
     /// closed.
     pub fn admit(self: &Arc<Self>, bytes: usize, own: usize) -> Option<Arc<Permit>> {
         let held = self.wait_for(bytes, own);
         (!held.closed).then(|| self.permit(held, bytes, false))
     }
 
-    /// As [`Self::admit`], for memory that a reader keeps: no request waits for it until [`Granted::let_go`].
+    /// As [`Self::admit`], for memory that a reader keeps: parked, so that no request waits for it until
+    /// [`Granted::let_go`].
     pub fn keep(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
         let held = self.wait_for(bytes, 0);
         (!held.closed).then(|| self.permit(held, bytes, true))
     }
 
-    /// Takes `bytes` at once, for a caller that cannot wait, since it holds bytes that others wait for.
+    /// Takes `bytes` at once, beyond the limit if need be: for a caller that must not wait, because other
+    /// threads wait for bytes that it holds.
     pub fn force(self: &Arc<Self>, bytes: usize, is_parked: bool) -> Arc<Permit> {
         self.permit(self.lock(), bytes, is_parked)
     }
 
-    /// Takes `bytes` for a thread whose turn has not come, if half of the budget has room for them.
+    /// Takes `bytes`, parked, for a thread ahead of its turn, if half of the budget has room for them; else
+    /// `None`.
     pub fn park(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
         let held = self.lock();
         let has_room = held.bytes.saturating_add(bytes) <= self.limit
@@ -134,8 +137,8 @@ impl ChannelLimit {
         Arc::new(Permit { channel_limit: Arc::clone(self), bytes, is_parked })
     }
 
-    /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or it is closed. A caller
-    /// that holds bytes does not queue: earlier requests might wait for these.
+    /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or the budget is closed. A
+    /// caller that holds bytes does not queue: earlier requests might wait for these bytes.
     fn wait_for(&self, bytes: usize, own: usize) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
         if bytes == 0 {
@@ -159,13 +162,13 @@ impl ChannelLimit {
         held
     }
 
-    /// The number of records taken from the channel; to be read before a try to send.
+    /// The number of records taken from the channel so far; read it before trying to send.
     pub fn released(&self) -> u64 {
         self.lock().released
     }
 
-    /// For a thread that found the channel full: waits until a record was taken since the call of
-    /// [`ChannelLimit::released`], and half of the channel is empty. Returns false once closed.
+    /// Parks a thread that found the channel full, until a record was taken since its call of
+    /// [`ChannelLimit::released`] and half of the channel is empty. Returns false once closed.
     pub fn rest(&self, released: u64) -> bool {
         let mut held = self.lock();
         while !held.closed && (held.released == released || held.records > self.half) {
@@ -176,7 +179,7 @@ impl ChannelLimit {
         !held.closed
     }
 
-    /// Called when a record was taken from the channel: releases the bytes of [`ChannelLimit::acquire`].
+    /// Releases the bytes of [`ChannelLimit::acquire`]; call it when a record was taken from the channel.
     pub fn release(&self, bytes: usize) {
         let mut held = self.lock();
         held.bytes -= bytes;
@@ -196,7 +199,7 @@ impl ChannelLimit {
         self.freed.notify_all();
     }
 
-    /// Records in the channel, and bytes that are held.
+    /// Records in the channel, and bytes held.
     pub fn held(&self) -> (usize, usize) {
         let held = self.lock();
         (held.records, held.bytes)
@@ -334,7 +337,7 @@ mod tests {
         until("the large one waits", || channel_limit.lock().places == 2);
         assert!(
             !channel_limit.try_acquire(1, 0) && channel_limit.park(1).is_none(),
-            "one byte behind a large one"
+            "one byte after a large request"
         );
         assert!(channel_limit.try_acquire(0, 0), "what was taken before is only counted");
         let small = ask(1);

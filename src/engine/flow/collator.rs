@@ -1,9 +1,9 @@
-//! The collator: a thread that makes batches ahead, so that the consumer only takes them.
+//! The collator: the thread that makes batches ahead of the consumer; and [`Pass`], which takes them.
 //!
-//! It draws, puts rows into their places, and hands complete batches over through a channel, each with its
-//! number and its bad records. It begins the next one when fewer than `prefetch_batches` lie ready. Usually a
-//! requested batch lies ready: then the hand-over moves some pointers, for any size. Errors come at their
-//! position, after all earlier batches.
+//! It draws examples, writes them into rows, and sends complete batches through a channel, each with its
+//! number and its bad records. It begins the next batch when fewer than `prefetch_batches` are ready. Usually
+//! a requested batch is ready: then the hand-over moves some pointers, for any size. An error is delivered at
+//! its position, after all earlier batches.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -31,46 +31,45 @@ use crate::{
     record::{Batches, Collate, ExampleMaker, Source, Standings, Task},
 };
 
-/// How long the collator waits at a time; it is woken earlier by what it waits for.
+/// The longest single wait for examples; their arrival ends it earlier.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A batch or the error in its place, and the bad records that were met on the way.
+/// A batch or the error in its place, with the bad records found meanwhile.
 struct Made<B> {
     outcome: Result<Outcome<B>>,
     bad: Vec<Error>,
-    /// Counts delivered with it, besides those of the batch itself.
+    /// Counts to deliver besides those of the batch itself.
     rest: Delivered,
     /// When it was complete.
     at: Instant,
 }
 
 enum Outcome<B> {
-    /// A batch; `None` stands for one that is left out, which moves the position as any other does.
+    /// A batch; `None` if it is left out, which moves the position all the same.
     Batch(u64, Option<Complete<B>>),
-    /// The pass is over; told only where that was not known before.
+    /// The pass is over; received only if its number of batches was unknown.
     End,
 }
 
-/// A pass under way, from the batch at which it was started.
+/// A running pass, from the batch at which it was started.
 pub(crate) struct Pass<C: Collate> {
     run: Run<C::Example>,
-    /// Empty only while it is dropped.
+    /// `None` only during drop.
     made: Option<Receiver<Made<C::Batch>>>,
-    /// Wakes the collator if it waits for room. Empty only while it is dropped.
+    /// Wakes the collator if it waits for room. `None` only during drop.
     taken: Option<Sender<()>>,
     n_batches: Option<u64>,
     first: u64,
     next: u64,
     is_over: bool,
-    /// Counts since the last batch that was handed out: for batches that are left out, and the end of the
-    /// pass.
+    /// Counts since the last batch handed out: of batches left out, and of the end of the pass.
     rest: Delivered,
     fatal: Option<Error>,
-    /// When the last batch was handed out, until the next one is asked for.
+    /// When the last batch was handed out; `None` once the next one is requested.
     handed: Option<Instant>,
-    /// How long the batch that is asked for was waited for so far.
+    /// The time waited for the requested batch so far.
     starved: Duration,
-    /// The loop's place in a trace.
+    /// The loop's track in a trace.
     track: Track,
 }
 
@@ -78,9 +77,9 @@ pub(crate) struct Pass<C: Collate> {
 pub(crate) struct Start<'a> {
     /// The batch.
     pub(crate) batch: u64,
-    /// Where its streams stand, if its number does not tell.
+    /// The positions of its streams, if its number does not determine them.
     pub(crate) standings: Option<&'a Standings>,
-    /// What failed before.
+    /// The failures before it.
     pub(crate) tally: Tally,
 }
 
@@ -98,7 +97,7 @@ impl<C: Collate + 'static> Pass<C> {
         K::Maker: ExampleMaker<Example = C::Example>,
     {
         let asked = Instant::now();
-        // A pass has no batch of more rows than there are.
+        // No batch of a finite pass has more rows than the pass.
         let is_counted = schedule.rules().order.is_counted();
         let rows = if plan.infinite || !is_counted { u64::MAX } else { schedule.positions() };
         let size = (plan.batch_size as u64).min(rows) as usize;
@@ -118,7 +117,7 @@ impl<C: Collate + 'static> Pass<C> {
         let policy = plan.policy.clone();
         let assembler =
             Assembler::new(run.shared.clone(), ends.asides, collate, schedule, begin, policy, tally);
-        // One more may be in the hands of either side, or an error or the end take the place of one.
+        // One slot of slack: the collator must never find the channel full.
         let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches + 1);
         let (taken, room) = crossbeam_channel::bounded(1);
         let now = Instant::now();
@@ -146,28 +145,28 @@ impl<C: Collate + 'static> Pass<C> {
 }
 
 impl<C: Collate> Pass<C> {
-    /// The run behind it.
+    /// The run of the pass.
     pub(crate) fn run(&self) -> &Run<C::Example> {
         &self.run
     }
 
-    /// The number of the batch that the next call for one gives.
+    /// The number of the batch that the next call returns.
     pub(crate) fn batch(&self) -> u64 {
         self.next
     }
 
-    /// What ended the pass before its time.
+    /// The error that ended the pass early.
     pub(crate) fn fatal(&self) -> Option<&Error> {
         self.fatal.as_ref()
     }
 
-    /// Returns the counts since the last batch that was handed out, once.
+    /// Returns the counts since the last batch handed out, and resets them.
     pub(crate) fn rest(&mut self) -> Delivered {
         std::mem::take(&mut self.rest)
     }
 
-    /// Waits for the next batch, at most `timeout`; hands the bad records to `report`, batch by batch and in
-    /// the order of rows, also those of batches that are left out.
+    /// Waits up to `timeout` for the next batch; passes bad records to `report`, batch by batch in the order
+    /// of rows, also those of batches left out.
     pub(crate) fn next(
         &mut self,
         timeout: Duration,
@@ -212,7 +211,7 @@ impl<C: Collate> Pass<C> {
         let received = match made.try_recv() {
             Err(TryRecvError::Empty) => {
                 let consumer = self.run.shared.activities.consumer();
-                // A wait in slices is one.
+                // The slices of one wait count as one.
                 if consumer.state() != State::Batch {
                     consumer.on(self.next);
                     consumer.enter(State::Batch, asked);
@@ -234,7 +233,7 @@ impl<C: Collate> Pass<C> {
             Ok(Made { outcome, bad, rest, at }) => {
                 self.rest = self.rest + rest;
                 self.run.shared.ready.fetch_sub(1, Ordering::AcqRel);
-                // If it is full, the collator is about to look.
+                // If the channel is full, the collator is already woken.
                 let _ = taken.try_send(());
                 bad.into_iter().for_each(report);
                 match outcome {
@@ -263,7 +262,7 @@ impl<C: Collate> Pass<C> {
         }
     }
 
-    /// Takes down the times of a batch that is handed out now and was complete `at`.
+    /// Meters a batch that is handed out now and was complete `at`.
     fn hand_out(&mut self, counters: &Counters, at: Instant) {
         let now = Instant::now();
         let (meters, starved) = (&counters.meters, std::mem::take(&mut self.starved));
@@ -283,7 +282,7 @@ impl<C: Collate> Pass<C> {
         self.handed = Some(now);
     }
 
-    /// Stops the run; its threads end on their own.
+    /// Stops the run and returns its threads, which end on their own.
     pub(crate) fn retire(mut self) -> Threads {
         self.run.retire()
     }
@@ -291,14 +290,14 @@ impl<C: Collate> Pass<C> {
 
 impl<C: Collate> Drop for Pass<C> {
     fn drop(&mut self) {
-        // After a fork the collator is in the parent, and what it had locked stays locked.
+        // After a fork the collator exists only in the parent; locks that it held stay locked here.
         if !self.run.is_ours() {
             std::mem::forget((self.made.take(), self.taken.take()));
         }
     }
 }
 
-/// What the pace goes by.
+/// The sums that the autoscaler decides by.
 fn sums(counters: &Counters, now: Instant) -> Sums {
     let meters = &counters.meters;
     Sums {
@@ -316,7 +315,7 @@ struct Collator<'a, C: Collate> {
     assembler: Assembler<C>,
     autoscaler: Autoscaler,
     to_user: Sender<Made<C::Batch>>,
-    /// Hears that a batch was taken.
+    /// Receives a message when a batch was taken.
     room: Receiver<()>,
     stopped: Receiver<()>,
 }
@@ -354,7 +353,7 @@ impl<C: Collate> Collator<'_, C> {
     /// Waits until there is room for a batch; false if the run is stopped.
     fn await_room(&mut self) -> bool {
         let (shared, room, stopped) = (self.shared, &self.room, &self.stopped);
-        // One is under way.
+        // One batch is in progress.
         let has_room = || shared.ready.load(Ordering::Acquire) < shared.counters.numbers().prefetch;
         has_room()
             || self.assembler.watch.wait(State::Room, &shared.counters.meters.room, || {
@@ -370,7 +369,7 @@ impl<C: Collate> Collator<'_, C> {
             })
     }
 
-    /// Lets the numbers of workers and of batches ahead follow the loop.
+    /// Adapts the numbers of workers and of batches ahead to the loop.
     fn adapt(&mut self, now: Instant) {
         if !self.autoscaler.is_due(now) {
             return;

@@ -1,9 +1,10 @@
-//! What the consumer tells the I/O threads: how far it is in each stream, and which records it needs beside.
+//! [`Demand`] gives errands to the I/O threads: from the draws that the consumer made in each stream, and the
+//! records that it needs besides.
 //!
 //! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block
-//! for one thread. Runs are numbered, and while the window fills the single tickets are as well, so that what
-//! several threads read goes on in that order ([`crate::engine::flow::sequencer`]). How many runs may be
-//! under way grows from a few to the most while reads come late.
+//! for one thread. Runs are numbered, and single tickets too while the window fills: records of several
+//! threads are sent in the order of these numbers ([`crate::engine::flow::sequencer`]). While reads are late,
+//! more runs are allowed at a time, from a few up to the maximum.
 
 use std::{
     collections::VecDeque,
@@ -17,32 +18,31 @@ use crate::engine::{
 };
 use crate::order::Draw;
 
-/// A record that stands in for the bad record of a draw.
+/// A record that replaces the bad record of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Substitute {
     /// The draw whose record is bad.
     pub draw: Draw,
     /// The row of the batch that it is for.
     pub row: usize,
-    /// Counts from 1.
+    /// The attempt, counted from 1.
     pub attempt: u64,
 }
 
-/// A record that is read beside the tickets, and comes back on a way of its own.
+/// A record that is read besides the tickets; its outcome has a channel of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aside {
-    /// It stands in for a bad one.
+    /// It replaces a bad record.
     Substitute(Substitute),
-    /// The collator held it where the run was started, as the `nth` of its stream.
+    /// The collator held it where the run starts, as the `nth` of its stream.
     Held {
         /// The stream.
         stream: usize,
-        /// Which of those that are held.
+        /// Its number among the held records of the stream.
         nth: usize,
         /// The row over the files as given.
         row: u64,
-        /// How many rows from it on are worth reading together: those up to the next that was held, if it is
-        /// near.
+        /// How many rows from it on are worth reading together: up to the next held row, if that is near.
         run: u64,
     },
 }
@@ -56,46 +56,46 @@ pub enum Errand {
         stream: usize,
         /// The ticket.
         ticket: u64,
-        /// Its place among the errands that go on in order, if it is one of them.
+        /// Its number among the errands that are sent in order, if it has one.
         number: Option<u64>,
     },
-    /// Fetch the tickets that were listed.
+    /// Fetch the listed tickets.
     Run {
         /// The stream.
         stream: usize,
-        /// Its place among the errands that go on in order.
+        /// Its number among the errands that are sent in order.
         number: u64,
     },
-    /// Fetch what was asked for beside the tickets.
+    /// Fetch a record requested besides the tickets.
     Aside(Aside),
 }
 
-/// One stream's account: what was drawn, what was admitted.
+/// One stream: its draws, and which of its tickets were admitted.
 #[derive(Debug)]
 struct Account {
     draws: u64,
     admission: Admission,
-    /// The draws before which there is nothing to do.
+    /// The number of draws before which the stream has no errand.
     idle_until: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Wants {
     streams: Vec<Account>,
-    /// The stream that is asked first.
+    /// The stream to try first.
     turn: usize,
     asides: VecDeque<Aside>,
-    /// Runs under way, and how many may be, now and ever.
+    /// Runs in progress; how many are allowed now, and at most.
     runs: usize,
     allowed_runs: usize,
     most_runs: usize,
-    /// Errands so far that go on in order.
+    /// Numbered errands so far.
     n_numbered: u64,
     waiting: usize,
     stopped: bool,
 }
 
-/// The consumer's account, which the I/O threads wait on.
+/// What the consumer needs next; I/O threads wait on it for errands.
 #[derive(Debug)]
 pub struct Demand {
     wants: Mutex<Wants>,
@@ -103,9 +103,9 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// An account of a consumer that has made so many draws of each stream, with the admission that stands
-    /// there, and wants `asides` first. At most `allowed_runs` are under way at a time, while reads come late
-    /// up to `most_runs`.
+    /// Creates the demand of a consumer: for each stream, the draws made and the admission at that point;
+    /// `asides` are read first. At most `allowed_runs` are in progress at a time, and up to `most_runs` while
+    /// reads are late.
     pub fn new(
         streams: impl IntoIterator<Item = (u64, Admission)>,
         asides: VecDeque<Aside>,
@@ -127,7 +127,7 @@ impl Demand {
         Self { wants: Mutex::new(wants), changed: Condvar::new() }
     }
 
-    /// One more draw of `stream` was made: credit for one more ticket.
+    /// Counts a draw of `stream`: credit for one more ticket.
     pub fn drew(&self, stream: usize) {
         self.change(|wants| {
             let account = &mut wants.streams[stream];
@@ -136,7 +136,7 @@ impl Demand {
         });
     }
 
-    /// The reads of a run came late: more may be under way.
+    /// Allows more runs at a time, since the reads of a run were late.
     pub fn late(&self) {
         self.change(|wants| {
             let before = wants.allowed_runs;
@@ -145,7 +145,7 @@ impl Demand {
         });
     }
 
-    /// Asks for a record beside the tickets.
+    /// Requests a record besides the tickets.
     pub fn aside(&self, aside: Aside) {
         self.change(|wants| {
             wants.asides.push_back(aside);
@@ -159,11 +159,11 @@ impl Demand {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do, and adds the time to `waited`; `None` when stopped, or when nothing can be
-    /// asked for any more.
+    /// Waits for the next errand, and adds the time to `waited`; `None` when stopped, or when all tickets of
+    /// a finite pass were admitted.
     ///
-    /// `tickets` has those of the thread's last run, which is over, and gets those of its next one; `best`
-    /// says how many tickets of a stream from one on make a good run.
+    /// `tickets` holds those of the thread's last run, which is over, and receives those of its next one.
+    /// `best` gives the best length of a run, for a stream and its first ticket.
     pub(crate) fn errand(
         &self,
         tickets: &mut Vec<u64>,
@@ -182,7 +182,7 @@ impl Demand {
             }
             match wants.next(tickets, &mut best) {
                 Ok(errand) => {
-                    // There may be more to do for the others, who want the lock.
+                    // There may be an errand for another thread, which needs the lock.
                     let wake = wants.waiting > 0 && wants.may_have_more();
                     drop(wants);
                     if wake {
@@ -205,7 +205,7 @@ impl Demand {
         }
     }
 
-    /// Makes a change, which says whether there may be something to do for a thread that waits.
+    /// Makes a change; `change` returns whether a waiting thread may find an errand now.
     fn change(&self, change: impl FnOnce(&mut Wants) -> bool) {
         let mut wants = self.lock();
         let wake = change(&mut wants) && wants.waiting > 0;
@@ -222,15 +222,15 @@ impl Demand {
 
 /// Why there is no errand.
 enum Idle {
-    /// Not before the next draw.
+    /// None before the next draw.
     Wait,
     /// Every ticket of a finite pass was admitted.
     Done,
 }
 
 impl Wants {
-    /// What lies beside the tickets first: the consumer waits for it. Then the streams in turn; one without
-    /// credit is passed over.
+    /// Chooses an errand. Records besides the tickets go first, since the consumer waits for them; then the
+    /// streams in turn, without those that lack credit.
     fn next(
         &mut self,
         tickets: &mut Vec<u64>,
@@ -255,7 +255,8 @@ impl Wants {
                     self.runs += 1;
                     Errand::Run { stream, number: number() }
                 }
-                // Later the consumer waits for it already, and it need not wait for the blocks of others.
+                // After the window has filled it is unnumbered: the consumer waits for it already, so it must
+                // not wait for other threads' blocks.
                 Next::Demanded(ticket) => Errand::Ticket { stream, ticket, number: fills.then(number) },
                 Next::Done => continue,
                 Next::Wait(until) => {
@@ -270,7 +271,7 @@ impl Wants {
         Err(idle)
     }
 
-    /// Whether another thread may find something to do.
+    /// Whether another thread may find an errand.
     fn may_have_more(&self) -> bool {
         !self.asides.is_empty()
             || self.streams.iter().any(|Account { draws, admission, idle_until }| {

@@ -1,4 +1,4 @@
-//! Records become batches: from admission to the hand-over, the code that threads run.
+//! The code of the threads that turn records into batches, from admission to the hand-over.
 
 pub(crate) mod admission;
 pub(crate) mod assembler;

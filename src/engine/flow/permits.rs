@@ -28,17 +28,17 @@ use crate::{
     record::{Gate, Granted, Permit},
 };
 
-/// The number of an errand that is handed over in no order.
+/// The number of an errand without a turn.
 const NONE: u64 = u64::MAX;
 
 /// The gate of one I/O thread.
 pub(crate) struct ReaderGate<E> {
     shared: Arc<Shared<E>>,
-    /// The errand that waits for its turn.
+    /// The number of the current errand, or `NONE`.
     number: AtomicU64,
-    /// Granted, and neither parked nor handed over.
+    /// Bytes granted, and neither parked nor handed over.
     own: AtomicUsize,
-    /// Whether the record lies in memory that was granted before.
+    /// Whether the record is in memory that was granted before.
     is_covered: AtomicBool,
     /// Whether `asked` may have content.
     has_asked: AtomicBool,
@@ -53,7 +53,7 @@ struct Asked {
     waits: Vec<(For, Instant, Duration)>,
 }
 
-/// A permit, and its bytes in `own`: fewer of them may be left.
+/// A permit, and the bytes that it added to `own`: the permit may have shrunk since.
 type Grant = (Arc<channel_limit::Permit>, usize);
 
 /// The waits.
@@ -63,7 +63,7 @@ enum For {
     Bytes,
 }
 
-/// Memory that the record of a read was granted.
+/// The memory granted for the record of a read.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     permits: Vec<Grant>,
@@ -84,13 +84,13 @@ impl<E> ReaderGate<E> {
         }
     }
 
-    /// Starts an errand with this number in the order of turns, or with none.
+    /// Starts an errand, with its number in the order of turns if it has one.
     pub(crate) fn begin(&self, number: Option<u64>) {
         self.number.store(number.unwrap_or(NONE), Relaxed);
     }
 
-    /// The permits granted since the last call, for a record that was read; waits are added to the thread's
-    /// watch.
+    /// Takes the permits granted since the last call, for the record just read; adds the waits to the
+    /// thread's watch.
     pub(crate) fn take(&self, watch: &mut Stopwatch) -> Grants {
         let is_covered = self.is_covered.load(Relaxed);
         let has_asked = self.has_asked.load(Relaxed);
@@ -111,12 +111,12 @@ impl<E> ReaderGate<E> {
         Grants { is_counted: is_covered || !permits.is_empty(), permits }
     }
 
-    /// Bytes that this thread holds and others wait for.
+    /// Bytes that this thread holds and other threads may wait for.
     pub(crate) fn own(&self) -> usize {
         self.own.load(Relaxed)
     }
 
-    /// The record is handed over, or there is none: its permits are released when it is processed.
+    /// Hands over the permits of a record that is sent or failed: its holders release them.
     pub(crate) fn hand_over(&self, grants: Grants) {
         for (permit, own) in grants.permits {
             permit.let_go();
@@ -151,7 +151,7 @@ impl<E> ReaderGate<E> {
     }
 }
 
-/// Bytes in the budget's type: a file may claim any number.
+/// Bytes in the budget's type, limited, since a file may claim any number.
 fn counted(bytes: u64) -> usize {
     bytes.min(1 << 48) as usize
 }
@@ -170,7 +170,7 @@ impl<E: Send> Gate for ReaderGate<E> {
             }
         }
         let own = self.own();
-        // Out of turn no thread waits while it holds bytes: two might wait for one another.
+        // Out of turn no thread waits while it holds bytes: two such threads might wait for each other.
         let permit = match number {
             NONE if own > 0 => channel_limit.force(bytes, false),
             _ => self.wait(For::Bytes, || channel_limit.admit(bytes, own)).ok_or_else(closed)?,

@@ -1,5 +1,5 @@
-//! An I/O thread: does the errands of [`Demand`](crate::engine::flow::demand::Demand), and sends records to
-//! the workers.
+//! An I/O thread: takes errands from [`Demand`](crate::engine::flow::demand::Demand), reads records, and
+//! sends them to the workers.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::{
     record::{RawRecord, ReadRecords, Record, Source, Task},
 };
 
-/// How a plan's threads read a source.
+/// How the I/O threads of a plan read a source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     /// I/O threads.
     pub(crate) n_readers: usize,
-    /// Runs that may be under way at first, and at most.
+    /// Runs allowed at a time at first, and at most.
     pub(crate) first_runs: usize,
     pub(crate) most_runs: usize,
-    /// Whether records are handed over in the order of the errands.
+    /// Whether records are sent in the order of the errands.
     pub(crate) in_turn: bool,
-    /// How many threads could read all the time.
+    /// How many threads could read at a time if the user allowed it.
     most_readers: usize,
 }
 
@@ -57,18 +57,18 @@ impl Reading {
         Self { n_readers, first_runs, most_runs, in_turn: n_readers > 1, most_readers }
     }
 
-    /// How many threads read all the time, once a pass has begun, and how many could.
+    /// How many threads read at a time once a pass has begun, and how many could.
     pub(crate) fn steady(&self) -> [usize; 2] {
         [self.n_readers.min(self.most_runs), self.most_readers]
     }
 }
 
-/// How many runs may be under way before a read came late.
+/// Runs allowed at a time before a read was late.
 const FIRST_RUNS: usize = 4;
-/// A thread whose turn has not come reads no further than the record with which it holds so many bytes.
+/// A thread ahead of its turn stops reading once it holds this many bytes.
 const IN_HAND: usize = 4 << 20;
 
-/// A record that was read, or not, and where it goes.
+/// A record or the error of its read, and where it goes.
 struct Fetched {
     slot: Slot,
     row: u64,
@@ -83,9 +83,9 @@ pub(crate) struct Reader<S: Source, K: Task> {
     pub(crate) watch: Stopwatch,
     pub(crate) task: Arc<K>,
     pub(crate) source: Arc<S>,
-    /// One, or one for each stream.
+    /// One reader, or one for each stream.
     pub(crate) records: Vec<S::Reader>,
-    /// What they ask.
+    /// Grants the readers memory.
     pub(crate) gate: Arc<ReaderGate<ExampleOf<K>>>,
     pub(crate) in_turn: bool,
     pub(crate) policy: Policy,
@@ -147,7 +147,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     if let Ok(record) = &mut fetched.outcome
                         && !fetched.grants.is_counted
                     {
-                        // A slice would keep unneeded rows in memory.
+                        // A slice would keep unneeded rows of its block in memory.
                         record.bytes = Bytes::copy_from_slice(&record.bytes);
                     }
                     self.hand_over(fetched)
@@ -170,8 +170,8 @@ impl<S: Source, K: Task> Reader<S, K> {
         Fetched { slot, row, seed, epoch, outcome, grants }
     }
 
-    /// Reads the records of run `number`, ahead of its turn as far as it may, and hands them over in its
-    /// turn; false if the pass was stopped.
+    /// Reads the records of run `number`, ahead of its turn as far as allowed, and sends them in its turn;
+    /// false if the pass was stopped.
     fn fetch_run(&mut self, stream: usize, number: u64, tickets: &[u64], hand: &mut Vec<Fetched>) -> bool {
         let mut has_turn = !self.in_turn;
         let mut in_hand = 0;
@@ -181,7 +181,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 return false;
             }
             let assigned = self.schedule.assign(stream, ticket);
-            // Where others read on, what follows is theirs.
+            // With several threads, the rows after the run belong to other runs.
             let run = if self.in_turn { assigned.run.min(last - ticket + 1) } else { assigned.run };
             let assigned = Assignment { run, ..assigned };
             let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
@@ -206,7 +206,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         true
     }
 
-    /// Waits for the turn of errand `number` and hands over the records held.
+    /// Waits for the turn of errand `number` and sends the records in `hand`; false if the pass was stopped.
     fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
         let sequencer = &self.shared.sequencer;
         (sequencer.has_come(number)
@@ -214,7 +214,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             && hand.drain(..).all(|fetched| self.hand_over(fetched))
     }
 
-    /// Sends a record to the workers, or tells why there is none; false if the pass was stopped.
+    /// Sends a record to the workers, or answers with the error of its read; false if the pass was stopped.
     fn hand_over(&mut self, fetched: Fetched) -> bool {
         let Fetched { slot, row, seed, epoch, outcome, grants } = fetched;
         let shared = self.shared.clone();
@@ -225,7 +225,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         let Shared { counters, bytes: channel_limit, .. } = &*shared;
         let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
         match outcome {
-            // For any reason that ended the read.
+            // Whatever ended the read.
             Err(_) if shared.is_stopped() => return false,
             Err(error) => {
                 match error.kind {
@@ -254,7 +254,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         true
     }
 
-    /// Waits for room in the channel; false if the run was stopped.
+    /// Sends a record, waiting for room in the channel; false if the run was stopped.
     fn send(&mut self, mut admitted: Admitted<ExampleOf<K>>) -> bool {
         let Shared { bytes, counters, .. } = &*self.shared;
         let mut released = 0;
@@ -264,7 +264,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 Err(TrySendError::Disconnected(_)) => return false,
                 Err(TrySendError::Full(admitted)) => admitted,
             };
-            // The first time this returns at once, and the channel is asked again.
+            // The first time this returns at once, and the send is tried again.
             if !self.watch.wait(State::Channel, &counters.meters.channel, || bytes.rest(released)) {
                 return false;
             }

@@ -1,8 +1,8 @@
 //! One run: the I/O threads, the channel, the workers and the shuffle buffers between them, from start to
 //! stop.
 //!
-//! Workers block on nothing but their input, and an I/O thread blocks only on credit, channel and bytes, all
-//! of which end with [`Shared::stop`].
+//! Inside the engine, workers block only on their input or while parked, and an I/O thread only on credit,
+//! its turn, bytes and the channel. All these waits end with [`Shared::stop`].
 
 use std::{
     collections::VecDeque,
@@ -37,23 +37,23 @@ use crate::{
     shuffle::ConcurrentShuffleBuffer,
 };
 
-/// A started run, as its owner holds it.
+/// A started run: its threads and what they share.
 pub(crate) struct Run<E> {
     pub(crate) shared: Arc<Shared<E>>,
     pub(crate) threads: Threads,
 }
 
-/// What the collator holds of a run.
+/// The collator's ends of a run's channels.
 pub(crate) struct Ends<E> {
-    /// Outcomes of what was asked for beside the tickets.
+    /// Outcomes of records requested besides the tickets.
     pub(crate) asides: Receiver<FromAside<E>>,
     /// Disconnected when the run is stopped.
     pub(crate) stopped: Receiver<()>,
 }
 
 impl<E: Send + 'static> Run<E> {
-    /// Starts the threads of a pass, after so many draws of each stream; `held` is asked for beside the
-    /// tickets.
+    /// Starts the I/O threads and workers of a pass, after `draws` draws of each stream; `held` records are
+    /// requested besides the tickets.
     pub(crate) fn start<S: Source, K: Task>(
         plan: &Plan,
         schedule: &Schedule,
@@ -104,11 +104,12 @@ impl<E: Send + 'static> Run<E> {
         });
         let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
         let (asides_tx, asides) = crossbeam_channel::unbounded();
-        // Dropped on error, `run` ends what was started.
+        // If a later step fails, the drop of `run` ends the threads already started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..n_readers {
             let activity = shared.activities.reader(n);
-            // One thread alone keeps its place in each stream; of several, each reads a block to its end.
+            // A single thread keeps a reader for each stream; of several threads, each reads a block to its
+            // end.
             let places = if n_readers == 1 { schedule.n_streams() } else { 1 };
             let gate = Arc::new(ReaderGate::new(shared.clone(), activity.clone()));
             let reader = Reader {
@@ -171,7 +172,7 @@ impl<E: Send + 'static> Run<E> {
 }
 
 impl<E> Run<E> {
-    /// Stops the run and hands over its threads, which end on their own.
+    /// Stops the run and returns its threads, which end on their own.
     pub(crate) fn retire(&mut self) -> Threads {
         self.shared.stop();
         std::mem::take(&mut self.threads)
@@ -185,7 +186,7 @@ impl<E> Run<E> {
 
 impl<E> Drop for Run<E> {
     fn drop(&mut self) {
-        // After a fork the threads are in the parent, and a lock that one of them held stays locked in the
+        // After a fork the threads exist only in the parent; a lock that one of them held stays locked in the
         // child.
         if self.threads.is_ours() {
             self.shared.stop();
@@ -197,7 +198,7 @@ impl<E> Drop for Run<E> {
 /// the same row group, which costs more to open than to continue.
 const NEAR: u64 = 1024;
 
-/// What is held, in storage order, which costs the least to read.
+/// The held records as errands, in storage order, which costs the least to read.
 fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
     let mut asides = VecDeque::new();
     for (stream, held) in held.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! What several threads read goes on in the order in which it was asked for: each errand waits for its turn.
+//! The [`Sequencer`] makes several I/O threads send their records in the order of their errands: each errand
+//! waits for its turn.
 //!
-//! So workers meet records as if one thread had read them: those that the consumer needs first come first,
-//! even if the system halts the thread that has one while others could fill the channel, and slices of one
-//! block lie side by side there. A thread has its turn for as long as it sends; if its read stalls, the
-//! others wait with what they have.
+//! So workers get records as if one thread had read them. Records that the consumer needs first come first: a
+//! descheduled thread that holds one keeps later records out of the channel. And slices of one block are
+//! adjacent in the channel. A turn lasts until the errand's last record is sent; if its read stalls, the
+//! other threads wait with what they have read.
 
 use std::sync::PoisonError;
 
@@ -57,7 +58,7 @@ impl Sequencer {
         }
     }
 
-    /// Wakes all for good.
+    /// Wakes all threads; later waits return at once.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

@@ -1,7 +1,8 @@
-//! What the threads of a run share, and the duty to answer for every admitted record.
+//! [`Shared`]: the state that the threads of a run share; [`Answer`]: the duty to answer for each admitted
+//! record.
 //!
-//! Every admitted ticket is answered exactly once ([`Answer`] answers for a thread that panics). All waits
-//! end with [`Shared::stop`].
+//! Every admitted ticket is answered exactly once, unless the run ends first: a record that is dropped is
+//! answered with an error, and a panic ends the run ([`guard`]). All waits end with [`Shared::stop`].
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -31,28 +32,28 @@ use crate::{
     shuffle::ConcurrentShuffleBuffer,
 };
 
-/// Finds the shard of a row, and the row in it; None where items are no rows.
+/// Finds the shard of a row, and the row in it; `None` if the task's items are not rows.
 type Places = Box<dyn Fn(u64) -> Option<(Arc<Path>, u64)> + Send + Sync>;
 
-/// What all threads of a run share.
+/// The state shared by all threads of a run.
 pub(crate) struct Shared<E> {
     /// One for each stream.
     pub(crate) buffers: Vec<ConcurrentShuffleBuffer<E>>,
     pub(crate) demand: Demand,
     pub(crate) counters: Arc<Counters>,
-    /// Batches that are complete and were not taken.
+    /// Complete batches that were not taken.
     pub(crate) ready: AtomicUsize,
     pub(crate) parking: Parking,
     pub(crate) bytes: Arc<ChannelLimit>,
     pub(crate) sequencer: Sequencer,
-    /// Bytes that records and reads under way hold.
+    /// Bytes held by records and by reads in progress.
     pub(super) bytes_in_use: Box<dyn Fn() -> usize + Send + Sync>,
     pub(super) stopped: AtomicBool,
-    /// Dropped to end a wait for the channel.
+    /// Dropped at the stop, to end waits for the channel.
     pub(super) open: Mutex<Option<Sender<()>>>,
     pub(super) fatal: OnceLock<Error>,
     pub(crate) activities: Arc<Activities>,
-    /// For what the collator waits for.
+    /// Finds the row of the ticket that the collator waits for.
     pub(super) schedule: Schedule,
     pub(super) place: Places,
 }
@@ -73,7 +74,7 @@ impl<E> Shared<E> {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// What lies between the threads.
+    /// The amount of data between the threads.
     pub(crate) fn queues(&self) -> Queues {
         let (records, record_bytes) = self.bytes.held();
         let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
@@ -81,7 +82,7 @@ impl<E> Shared<E> {
         Queues { records, record_bytes, read_bytes: (self.bytes_in_use)(), examples, batches }
     }
 
-    /// What the threads are doing, and what decides who waits for whom.
+    /// The states of all threads, with the facts that decide which one waits for which.
     pub(crate) fn look(&self) -> Snapshot {
         let mut threads = self.activities.look();
         for thread in &mut threads {
@@ -98,15 +99,15 @@ impl<E> Shared<E> {
         Snapshot { threads, n_queued: self.bytes.held().0, turn: self.sequencer.errand(), words }
     }
 
-    /// What ended the run, if it was not the user.
+    /// The error that ended the run; `None` if the user ended it.
     pub(crate) fn fatal(&self) -> Option<&Error> {
         self.fatal.get()
     }
 
     /// Why a channel of the run is closed: the error that ended the run, or that it was stopped.
     ///
-    /// A thread that panics closes its channels while it unwinds, before its panic is the run's error
-    /// ([`guard`]). Nothing else closes them without a stop, so that error is waited for.
+    /// A thread that panics closes its channels while it unwinds, before its panic becomes the run's error
+    /// ([`guard`]). Nothing else closes them without a stop, so the call waits for that error.
     pub(crate) fn ended(&self) -> Error {
         if !self.is_stopped() {
             self.fatal.wait();
@@ -123,7 +124,7 @@ impl<E> Shared<E> {
 }
 
 impl<E> Shared<E> {
-    /// Leaves every lock of the run poisoned: for tests.
+    /// Panics while it holds every lock of the run, which poisons them: for tests.
     #[cfg(debug_assertions)]
     #[allow(clippy::panic, reason = "what was asked for")]
     pub(crate) fn panic_with_locks(&self) -> ! {
@@ -147,11 +148,11 @@ pub(crate) enum Slot {
     Aside(Aside),
 }
 
-/// The outcome of what was asked for beside the tickets.
+/// The outcome of a record requested besides the tickets.
 pub(crate) type FromAside<E> = (Aside, Result<E>);
 
-/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or by drop if it gets
-/// lost. A thread that unwinds ends the run instead ([`guard`]).
+/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or with an error by drop.
+/// A thread that unwinds ends the run instead ([`guard`]).
 pub(crate) struct Answer<E> {
     pub(crate) slot: Option<Slot>,
     pub(crate) shared: Arc<Shared<E>>,
@@ -169,7 +170,7 @@ impl<E> Answer<E> {
         match slot {
             // A closed buffer drops the outcome: the run is over.
             Slot::Ticket { stream, ticket } => drop(self.shared.buffers[stream].push(ticket, outcome)),
-            // So does a consumer that is gone.
+            // So does the channel of a dropped consumer.
             Slot::Aside(aside) => drop(self.asides.send((aside, outcome))),
         }
     }
@@ -177,16 +178,16 @@ impl<E> Answer<E> {
 
 impl<E> Drop for Answer<E> {
     fn drop(&mut self) {
-        // A stopped run drops records everywhere, and its buffers may not be closed yet: no thread waits for
-        // these answers. A thread that unwinds needs no answer either: its guard is about to report the
-        // panic, and an answer would come before it.
+        // A stopped run drops records in many places, and its buffers may not be closed yet: no thread waits
+        // for these answers. A thread that unwinds gives no answer either: its guard is about to report the
+        // panic, and an answer would precede it.
         if self.shared.is_stopped() || std::thread::panicking() {
             return;
         }
         if let Some(slot) = self.slot.take() {
             let lost = Error::new(
                 ErrorKind::Panic,
-                "a record was lost on its way: a bug of forebay, please report it",
+                "a record was dropped without an answer: a bug of forebay, please report it",
             );
             self.send(slot, Err(lost));
         }
@@ -196,12 +197,12 @@ impl<E> Drop for Answer<E> {
 /// A record in the channel, with the duty to answer for it.
 pub(crate) struct Admitted<E> {
     pub(crate) record: Record,
-    /// Bytes taken when it was sent.
+    /// Bytes taken from the budget when it was sent.
     pub(crate) bytes: usize,
     pub(crate) answer: Answer<E>,
 }
 
-/// Turns a panic of a thread into the run's end.
+/// Ends the run with an error if `work` panics.
 pub(crate) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>>)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) {
         shared.fail(panicked(&*panic));
@@ -225,9 +226,9 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-/// Completes an error with the place of its record.
+/// Adds the place of its record to an error.
 pub(crate) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
-    // One that knows its place keeps it.
+    // An error that has a place keeps it.
     if error.place.index.is_some() {
         return error;
     }

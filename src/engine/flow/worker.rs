@@ -1,4 +1,4 @@
-//! A worker: makes an example of each record that comes, and rests while it is not called.
+//! A worker thread: makes an example of each record from the channel; parked while it is not needed.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,13 +21,13 @@ use crate::{engine::threads::inject::Injected, record::Record};
 /// Where a worker gets its records.
 pub(crate) struct Input<E> {
     pub(crate) records: Receiver<Admitted<E>>,
-    /// Disconnected when the run is stopped: a reader in a call that does not return keeps the other one
+    /// Disconnected when the run is stopped: an I/O thread in a call that does not return keeps `records`
     /// open.
     pub(crate) stopped: Receiver<()>,
 }
 
 impl<E> Input<E> {
-    /// Waits for the next record; None if there are no more, or the run is stopped.
+    /// Waits for the next record; `None` if there are no more, or the run is stopped.
     fn next(&self) -> Option<Admitted<E>> {
         select! {
             recv(self.records) -> record => record.ok(),
@@ -49,7 +49,7 @@ pub(crate) struct Worker<'a, S, K: Task> {
 }
 
 impl<S: Source, K: Task> Worker<'_, S, K> {
-    /// Works and rests until there are no more records, or the run is stopped.
+    /// Works, or is parked, until there are no more records or the run is stopped.
     pub(crate) fn run(self) {
         let Self { n, shared, .. } = self;
         let meters = &shared.counters.meters;
@@ -67,8 +67,8 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
         }
     }
 
-    /// Works as long as the worker is called, with a stage of its own; false when there is nothing more to
-    /// do.
+    /// Makes examples until the worker is to be parked; false if there are no more records or the run is
+    /// stopped.
     fn take_turn(&self, watch: &mut Stopwatch) -> bool {
         let Self { shared, task, input, .. } = self;
         let mut stage = task.maker();
@@ -107,7 +107,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
         }
     }
 
-    /// Does what a test has set for this run: sleeps, or panics while it holds every lock.
+    /// Injects the faults that a test has set for this run: sleeps, or panics while it holds every lock.
     #[cfg(debug_assertions)]
     fn inject(&self, record: &Record) {
         self.injected.sleep(record.seed);

@@ -1,10 +1,9 @@
-//! What each thread of a run is doing now, and since when.
+//! [`Activity`]: the current state of each thread of a run, and when it began.
 //!
-//! A thread has an [`Activity`] of its own, and writes there with relaxed stores when a wait begins, when it
-//! ends, and with each item. The clock readings are those of its
-//! [`Stopwatch`](crate::engine::observe::meter::Stopwatch). Any other thread may read all of them at any time
-//! ([`Activities::look`]). The parts of an activity are read one by one, so they may be an item apart while
-//! the thread moves; those of a thread that hangs agree.
+//! Each thread writes its own [`Activity`] with relaxed stores, when a wait begins or ends and with each
+//! item. The clock readings are those of its [`Stopwatch`](crate::engine::observe::meter::Stopwatch). Any
+//! thread may read all activities at any time ([`Activities::look`]). The parts of an activity are read one
+//! by one, so they may be an item apart while the thread works; those of a thread that hangs agree.
 
 use std::{
     cell::RefCell,
@@ -18,7 +17,7 @@ use std::{
 
 use crate::record::Words;
 
-/// What a thread is doing. The states of all kinds of threads, so that a name means one thing.
+/// What a thread is doing: one list for all kinds of threads, so that each name has one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -48,15 +47,15 @@ pub enum State {
     Collating,
     /// The collator waits for the next example.
     Example,
-    /// The collator waits for a record in place of a bad one.
+    /// The collator waits for a substitute of a bad record.
     Substitute,
     /// The collator waits for the documents that its packers held.
     Held,
-    /// The collator has made its batches, and none was taken.
+    /// The collator waits for room: enough batches are ready, and the consumer has taken none.
     Room,
     /// The consumer waits for a batch.
     Batch,
-    /// The consumer does something else.
+    /// The consumer is outside of `next()`.
     Loop,
     /// The thread has ended.
     Ended,
@@ -85,7 +84,7 @@ impl State {
         Self::Ended,
     ];
 
-    /// The state in words; those of work are the task's.
+    /// The state in words; the words for work are the task's.
     pub(crate) fn name(self, words: &Words) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -110,7 +109,8 @@ impl State {
         }
     }
 
-    /// Whether an item belongs to it. Which example is waited for is looked up where it is asked for.
+    /// Whether a thread in this state has an item. For [`State::Example`] the reader of the states looks up
+    /// the row.
     fn has_item(self) -> bool {
         use State::*;
         matches!(self, Reading | Turn | Memory | Channel | Working | Python | Rows | Collating | Room | Batch)
@@ -144,10 +144,11 @@ impl Role {
 
 /// No item.
 const NONE: u64 = u64::MAX;
-/// The state is in the bits from here on, nanoseconds since the epoch below: enough for two years.
+/// The state is in the bits from this one on; the lower bits hold nanoseconds since the epoch, enough for two
+/// years.
 const SHIFT: u32 = 56;
 
-/// What one thread is doing. On a cache line of its own: it is written often, by one thread.
+/// What one thread is doing. It has its own cache line, since one thread writes it often.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Activity {
@@ -166,7 +167,7 @@ impl Activity {
         Self { state: AtomicU64::new(0), item, detail, epoch, role, name: name.into() }
     }
 
-    /// It waits for nothing since `at`.
+    /// Sets the state to working, since `at`.
     pub(crate) fn work(&self, at: Instant) {
         self.enter(self.role.working(), at);
     }
@@ -176,19 +177,19 @@ impl Activity {
         &self.name
     }
 
-    /// It is in `state` since `at`.
+    /// Sets the state to `state`, since `at`.
     pub(crate) fn enter(&self, state: State, at: Instant) {
         let since = at.saturating_duration_since(self.epoch);
         let nanoseconds = since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos());
         self.state.store(u64::from(state as u8) << SHIFT | nanoseconds & ((1 << SHIFT) - 1), Relaxed);
     }
 
-    /// It works on `item` from now on.
+    /// Sets the item.
     pub(crate) fn on(&self, item: u64) {
         self.item.store(item, Relaxed);
     }
 
-    /// It does so for this errand, if numbered, or this stream.
+    /// Sets the number of the errand, if it has one, or the stream.
     pub(crate) fn of(&self, detail: Option<u64>) {
         self.detail.store(detail.unwrap_or(NONE), Relaxed);
     }
@@ -198,13 +199,13 @@ impl Activity {
         Self::unpacked(self.state.load(Relaxed)).0
     }
 
-    /// A state and its nanoseconds.
+    /// Splits a state from its nanoseconds.
     fn unpacked(packed: u64) -> (State, u64) {
         let state = State::ALL.get((packed >> SHIFT) as usize).copied().unwrap_or(State::Ended);
         (state, packed & ((1 << SHIFT) - 1))
     }
 
-    /// Called on the thread itself, which has it until the guard is dropped.
+    /// Makes this the activity of the calling thread, until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> impl Drop + use<> {
         struct Ends(Arc<Activity>);
         impl Drop for Ends {
@@ -236,13 +237,14 @@ impl Activity {
 }
 
 thread_local! {
-    /// That of the current thread, if it is one of a run.
+    /// The activity of the current thread, if a run started it.
     static OWN: RefCell<Option<Arc<Activity>>> = const { RefCell::new(None) };
 }
 
-/// Does `work`, which a thread of a run is seen to do: for code that knows nothing of runs.
+/// Does `work` and shows the current thread in `state` meanwhile, if a run started it: for code outside of
+/// the engine.
 pub(crate) fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
-    /// Puts the state before back, and its time.
+    /// Restores the earlier state and its time.
     struct Before(Arc<Activity>, u64);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -258,7 +260,7 @@ pub(crate) fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// What a thread was doing when it was asked.
+/// What a thread was doing at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadState {
     /// Its name, as the system shows it; `consumer` is the caller's thread.
@@ -271,10 +273,10 @@ pub struct ThreadState {
     pub doing: &'static str,
     /// For how long.
     pub since: Duration,
-    /// The row, of the collator and the consumer the batch, that it does this for. Where the collator waits
-    /// for an example: its row.
+    /// The row that it works on or waits for; of the collator and the consumer the batch. If the collator
+    /// waits for an example: the row of that example.
     pub item: Option<u64>,
-    /// The number of an I/O thread's errand, if numbered; the stream of the collator.
+    /// The number of an I/O thread's errand, if it has one; the stream that the collator draws from.
     pub detail: Option<u64>,
     /// The row's shard, and the row in it.
     pub place: Option<(Arc<Path>, u64)>,

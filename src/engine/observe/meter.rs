@@ -1,4 +1,5 @@
-//! Where the threads of a stage spend their time: totals, and a histogram of the time per item.
+//! [`Meter`] and [`Stopwatch`]: how the threads of a stage divide their time into work and waits, as totals
+//! and as a histogram of the time per item.
 //!
 //! A [`Stopwatch`] splits the time of one thread into reported waits and work. It reads the clock once per
 //! item, and twice more around each wait that really happens. [`Meter`]s are atomics that all threads of a
@@ -33,7 +34,7 @@ const BUCKETS: usize = OCTAVES * PARTS;
 /// The bucket of a time.
 fn bucket(nanoseconds: u64) -> usize {
     let octave = nanoseconds.max(1).ilog2() as usize;
-    // The two bits behind the leading one.
+    // The two bits after the leading one.
     let part = ((u128::from(nanoseconds.max(1)) << 2) >> octave) as usize - PARTS;
     (octave * PARTS + part).min(BUCKETS - 1)
 }
@@ -44,7 +45,7 @@ fn middle(bucket: usize) -> f64 {
     (1u64 << octave) as f64 * (1.0 + (part as f64 + 0.5) / PARTS as f64)
 }
 
-/// How often something took how long.
+/// A histogram of times.
 #[derive(Debug)]
 pub(crate) struct Histogram([AtomicU64; BUCKETS]);
 
@@ -55,7 +56,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one more.
+    /// Counts a time.
     pub(crate) fn add(&self, time: Duration) {
         self.0[bucket(nanoseconds(time))].fetch_add(1, Ordering::Relaxed);
     }
@@ -77,14 +78,14 @@ impl Histogram {
     }
 }
 
-/// What a histogram says.
+/// Count and percentiles of a histogram.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Times {
-    /// How many there were.
+    /// The number of times counted.
     pub count: u64,
-    /// Half took at most as long, in seconds; 0 if there were none.
+    /// The median in seconds; 0 if there were none.
     pub p50_s: f64,
-    /// 99 of 100 took at most as long, in seconds.
+    /// The 99th percentile in seconds; 0 if there were none.
     pub p99_s: f64,
 }
 
@@ -108,7 +109,7 @@ impl Total {
         self.nanoseconds.fetch_add(nanoseconds(time), Ordering::Relaxed);
     }
 
-    /// What a trace calls one of them.
+    /// The name of one of them in a trace.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
@@ -119,11 +120,11 @@ impl Total {
     }
 }
 
-/// How long one thread waited so far, a wait under way included.
+/// The time that one thread has waited so far, including a wait in progress.
 #[derive(Debug)]
 pub(crate) struct Hunger {
     epoch: Instant,
-    /// When the wait under way began, nanoseconds since `epoch`; 0 if there is none.
+    /// When the wait in progress began, in nanoseconds since `epoch`; 0 if there is none.
     since: AtomicU64,
     before: Total,
 }
@@ -133,7 +134,7 @@ impl Hunger {
         Self { epoch: Instant::now(), since: AtomicU64::new(0), before: Total::new("hunger") }
     }
 
-    /// Waits.
+    /// Waits, and counts the time; returns it with the outcome.
     pub(crate) fn wait<T>(&self, begin: Instant, wait: impl FnOnce() -> T) -> (T, Duration) {
         self.since.store(nanoseconds(begin.duration_since(self.epoch)).max(1), Ordering::Relaxed);
         let outcome = wait();
@@ -143,7 +144,7 @@ impl Hunger {
         (outcome, time)
     }
 
-    /// Seconds until `now`; a wait that ends meanwhile may be missed until the next look.
+    /// Seconds waited until `now`; a wait that ends during the call may be missing until the next call.
     pub(crate) fn seconds(&self, now: Instant) -> f64 {
         let before = self.before.seconds();
         match self.since.load(Ordering::Relaxed) {
@@ -164,17 +165,17 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Of the stage of that name.
+    /// Creates the meter of the stage `name`.
     pub(crate) fn new(name: &'static str) -> Self {
         Self { busy: Total::new(name), times: Histogram::default() }
     }
 
-    /// What a trace calls its work.
+    /// The name of its work in a trace.
     pub(crate) fn name(&self) -> &'static str {
         self.busy.name
     }
 
-    /// One more item, which took so long.
+    /// Counts an item and its time.
     pub(crate) fn add(&self, time: Duration) {
         self.busy.add(time);
         self.times.add(time);
@@ -185,7 +186,7 @@ impl Meter {
         self.busy.seconds()
     }
 
-    /// What an item took.
+    /// The times of items.
     pub(crate) fn times(&self) -> Times {
         self.times.read()
     }
@@ -198,18 +199,18 @@ pub(crate) struct Stopwatch {
     waited: Duration,
     /// The end of the last wait or item.
     mark: Instant,
-    /// The work that the thread does, for a trace.
+    /// The name of the thread's work in a trace.
     work: &'static str,
     trace: Arc<Trace>,
     track: Track,
-    /// What others see of the thread.
+    /// What other threads see of this one.
     activity: Arc<Activity>,
-    /// The last wait in slices: its state, what it was for, its begin.
+    /// The last wait in slices: its state, what it waited for, its begin.
     sliced: (State, [u64; 2], Instant),
 }
 
 impl Stopwatch {
-    /// For the thread of `activity`, whose work goes to `meter`.
+    /// Starts the stopwatch of the thread of `activity`, whose work is metered by `meter`.
     pub(crate) fn start(meter: &Meter, trace: &Arc<Trace>, activity: &Arc<Activity>) -> Self {
         let now = Instant::now();
         Self {
@@ -224,13 +225,13 @@ impl Stopwatch {
         }
     }
 
-    /// Waits, seen in `state`; the time goes to `total`.
+    /// Waits, with the thread's state as `state`; adds the time to `total`.
     pub(crate) fn wait<T>(&mut self, state: State, total: &Total, wait: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         self.wait_since(state, begin, begin, total, wait)
     }
 
-    /// As [`Stopwatch::wait`], for a slice of a wait: slices for the same `what` are seen as one.
+    /// As [`Stopwatch::wait`], for a slice of a wait: slices for the same `what` count as one state.
     pub(crate) fn wait_on<T>(
         &mut self,
         state: State,
@@ -260,17 +261,17 @@ impl Stopwatch {
         outcome
     }
 
-    /// The thread works on `item` from now on.
+    /// Sets the item that the thread works on.
     pub(crate) fn on(&self, item: u64) {
         self.activity.on(item);
     }
 
-    /// It draws from `stream`, or does the errand of that number.
+    /// Sets the stream that the thread draws from, or the number of its errand.
     pub(crate) fn of(&self, detail: Option<u64>) {
         self.activity.of(detail);
     }
 
-    /// Counts a wait that is over, and began after the last one.
+    /// Counts a wait that has ended; it began after the last one.
     pub(crate) fn waited(&mut self, total: &Total, begin: Instant, time: Duration) {
         total.add(time);
         self.waited += time;
@@ -281,8 +282,8 @@ impl Stopwatch {
         self.mark = begin + time;
     }
 
-    /// Ends the item of that number: what was no wait since the last one was work on it. Returns the time it
-    /// is.
+    /// Ends item `number`: all time since the last item that was no wait was work on it. Returns the current
+    /// time.
     pub(crate) fn item(&mut self, meter: &Meter, number: u64) -> Instant {
         let now = Instant::now();
         meter.add(now.duration_since(self.lap).saturating_sub(self.waited));
@@ -299,7 +300,7 @@ impl Stopwatch {
         self.mark
     }
 
-    /// Tells a trace of something that spans several pieces of work, up to the last mark.
+    /// Adds a span over several pieces of work to the trace, from `begin` to the last mark.
     pub(crate) fn spanning(&self, name: &'static str, begin: Instant, number: u64) {
         if self.trace.is_on() {
             self.trace.span(&self.track, name, begin..self.mark, Some(number));
@@ -307,8 +308,8 @@ impl Stopwatch {
     }
 }
 
-/// Meters examples that cost nothing, each as often as one of a real loader may be: two items, and a wait at
-/// each of three places. For benches: what metering costs.
+/// Measures the cost of metering, for benches: per example two items and three waits, as in a real loader,
+/// without any work.
 #[doc(hidden)]
 pub fn meter_examples(examples: u64) -> Duration {
     let (meter, total, trace) = (Meter::new("work"), Total::new("wait"), Arc::default());

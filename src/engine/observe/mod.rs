@@ -1,5 +1,5 @@
-//! What the threads do and how long it takes: states now, meters, totals, traces; a verdict and a stall in
-//! words.
+//! What the threads do and how long it takes: current states, meters, totals, traces; the verdict and stalls
+//! in words.
 
 pub(crate) mod activity;
 pub(crate) mod meter;

@@ -1,9 +1,10 @@
-//! Who waits for whom, in words: from a call for a batch to the thread that does not move.
+//! [`Stall`]: why a call waits for a batch, as a chain from the collator to the thread that does not
+//! progress.
 //!
-//! A pure function of what the threads were doing ([`Snapshot`]). The consumer waits for the collator, and
-//! the collator for the row of its next draw. The thread that has this row is at work on it, or waits itself;
-//! if no thread has it, it lies in the channel or was not read. Each step is a link of the chain
-//! ([`Stall::links`]); the last link names the thread that the others wait for.
+//! A pure function of the states of all threads ([`Snapshot`]). The consumer waits for the collator, and the
+//! collator for the row of its next draw. The thread that has this row works on it, or waits itself; if no
+//! thread has it, it is in the channel or was not read. Each step is a link of the chain ([`Stall::links`]);
+//! the last link names the thread that the others wait for.
 
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use crate::{
     record::Words,
 };
 
-/// What the threads of a run were doing.
+/// The states of a run's threads at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Snapshot {
     pub(crate) threads: Vec<ThreadState>,
     /// Records in the channel to the workers.
     pub(crate) n_queued: usize,
-    /// The errand whose records go to the workers next.
+    /// The errand whose turn it is to send.
     pub(crate) turn: u64,
     pub(crate) words: Words,
 }
@@ -28,9 +29,9 @@ pub(crate) struct Snapshot {
 pub struct Stall {
     /// The batch.
     pub batch: Option<u64>,
-    /// For how long it has been waited for.
+    /// How long the call has waited.
     pub waited: Duration,
-    /// Who waits for whom; the last one is the thread that does not move.
+    /// Which thread waits for which; the last link is the thread that does not progress.
     pub links: Vec<String>,
 }
 
@@ -41,12 +42,12 @@ impl Stall {
         Some(Self { batch: consumer.item, waited: consumer.since, links: now.links() })
     }
 
-    /// For a log record: all links, of a call that has waited for `waited`.
+    /// The text of a log record: all links, for a call that has waited for `waited`.
     pub fn in_full(&self, waited: Duration) -> String {
         format!("{}: {}", self.waiting("has waited", waited), self.links.join("; "))
     }
 
-    /// For one line: the last link.
+    /// The text for one line: the last link only.
     pub fn in_short(&self) -> String {
         let last = self.links.last().map_or("", String::as_str);
         format!("{}: {last}", self.waiting("waits", self.waited))
@@ -59,7 +60,7 @@ impl Stall {
 }
 
 impl Snapshot {
-    /// From the collator on.
+    /// The links from the collator on.
     fn links(&self) -> Vec<String> {
         let mut links = Vec::new();
         let Some(collator) = self.threads.iter().find(|thread| thread.role == Role::Collator) else {
@@ -123,13 +124,13 @@ impl Snapshot {
         }
     }
 
-    /// The one of these threads that has been at work on an item for the longest time.
+    /// The thread of this role that has been busy with its item for the longest time.
     fn slowest(&self, role: Role) -> Option<&ThreadState> {
         let busy = self.threads.iter().filter(|thread| thread.role == role && thread.is_busy());
         busy.max_by_key(|thread| thread.since)
     }
 
-    /// What a thread is doing, for the end of a chain.
+    /// The last link: what the thread is doing.
     fn doing(&self, thread: &ThreadState) -> String {
         let ThreadState { name, state, doing, role, .. } = thread;
         let noun = if [Role::Reader, Role::Worker].contains(role) { self.words.item } else { "batch" };
@@ -155,7 +156,7 @@ impl Snapshot {
 }
 
 impl ThreadState {
-    /// Whether it is at work on an item, or waits for something outside of forebay.
+    /// Whether it works on an item, or waits for something outside of forebay.
     fn is_busy(&self) -> bool {
         matches!(self.state, State::Reading | State::Working | State::Python | State::Rows)
     }

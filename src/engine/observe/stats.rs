@@ -1,10 +1,9 @@
-//! What went through a loader, where its threads spent their time, and what that says.
+//! The figures of a loader: counts, times of its threads, recent rates, and the verdict.
 //!
-//! Counts and times are totals since construction, over all passes. [`Stats`] counts the work done, batches
-//! made ahead included, so it depends on how far ahead the threads are. [`Delivered`] counts only for batches
-//! that were handed out, and depends on these alone. Speed, rates, shares of time and the verdict cover the
-//! last [`SPAN`] to twice that before the last batch was handed out: earlier slowness and idle time do not
-//! count.
+//! Counts and times are totals since construction, over all passes. [`Stats`] counts all work done, including
+//! batches made ahead, so it depends on how far ahead the threads are. [`Delivered`] counts only batches that
+//! were handed out, and depends on these alone. Rates, shares of time and the verdict cover the last one to
+//! two [`SPAN`]s before the last batch was handed out: earlier slowness and idle time do not count.
 
 use std::{
     ops::Add,
@@ -23,10 +22,10 @@ use crate::engine::{
     threads::autoscale::{Autoscaler, Numbers},
 };
 
-/// How far apart the figures are taken that rates are computed from.
+/// The least time between two samples of the figures; rates are computed from their differences.
 const SPAN: Duration = Duration::from_secs(5);
 
-/// Counters that the threads of all runs of one loader raise.
+/// Counters and meters of one loader, shared by the threads of all its runs.
 #[derive(Debug)]
 pub struct Counters {
     pub(crate) records_read: AtomicU64,
@@ -43,14 +42,14 @@ pub struct Counters {
     pub(crate) meters: Meters,
     pub(crate) trace: Arc<Trace>,
     setting: Setting,
-    /// Workers at work, and batches that may lie ahead.
+    /// Workers that are awake, and batches made ahead.
     workers: AtomicUsize,
     prefetch: AtomicUsize,
     asked: AtomicBool,
     recent: Mutex<Option<Recent>>,
 }
 
-/// Where time goes, by stage. Each [`Total`] is a wait for what it is named after.
+/// Times by stage. Each [`Total`] is the wait that its name says.
 #[derive(Debug)]
 pub(crate) struct Meters {
     pub(crate) read: Meter,
@@ -60,7 +59,7 @@ pub(crate) struct Meters {
     pub(crate) channel: Total,
     pub(crate) decode: Meter,
     pub(crate) records: Total,
-    /// Workers that are not needed. Not counted as a wait.
+    /// The time that workers were parked. Not counted as a wait.
     pub(crate) rest: Total,
     pub(crate) collate: Meter,
     pub(crate) examples: Total,
@@ -68,13 +67,13 @@ pub(crate) struct Meters {
     /// The consumer's loop.
     pub(crate) assembler: Meter,
     pub(crate) batches: Total,
-    /// Waits for the first batch of a pass, from the start of its threads on.
+    /// Waits for the first batch of a pass, including the start of its threads.
     pub(crate) starts: Total,
-    /// How long each batch lay ready.
+    /// How long each batch was ready before it was taken.
     pub(crate) ready: Histogram,
-    /// How long each batch was waited for, but for the first of a pass.
+    /// How long the consumer waited for each batch, without the first of a pass.
     pub(crate) starved: Histogram,
-    /// All waits for batches so far.
+    /// All waits of the consumer so far.
     pub(crate) hunger: Hunger,
 }
 
@@ -102,7 +101,7 @@ impl Meters {
     }
 }
 
-/// Figures at three hand-overs.
+/// Samples of the figures at three hand-overs.
 #[derive(Debug)]
 struct Recent {
     older: (Instant, Figures),
@@ -110,11 +109,12 @@ struct Recent {
     last: (Instant, Figures),
 }
 
-/// Counts for the batches that a loader handed out since its construction. The same in every run that hands
-/// out the same batches, for any number of threads and batches ahead: each batch carries its counts.
+/// Counts for the batches that a loader handed out since its construction. Each batch carries its counts, so
+/// they are the same in every run that hands out the same batches, for any number of threads and batches
+/// ahead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Batches. One that was taken back counts when it is returned again.
+    /// Batches. A batch that was taken back counts when it is handed out again.
     pub batches: u64,
     /// Their rows.
     pub examples: u64,
@@ -151,27 +151,27 @@ impl Add for Delivered {
     }
 }
 
-/// A loader's counts since its construction. All but `batches` and `delivered` include batches that were not
-/// handed out: those that lie ready or are being made, and those of an abandoned pass.
+/// A loader's counts since its construction. All but `batches` and `delivered` include work for batches that
+/// were not handed out: ready, in progress, or of an abandoned pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Records that the I/O thread put into the channel.
+    /// Records that I/O threads read.
     pub records_read: u64,
     /// Records that became examples.
     pub records_decoded: u64,
-    /// Records that were found bad, by the I/O thread or by a worker.
+    /// Bad records, found by an I/O thread or by a worker.
     pub records_failed: u64,
     /// Records that were not read because the user excludes them.
     pub records_excluded: u64,
     /// Records that were left out because the system failed to read them.
     pub records_lost: u64,
-    /// How often a read failed for a moment and was made again, since the source was opened.
+    /// How many times a failed read was retried since the source was opened.
     pub retries: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,
     /// Batches handed out.
     pub batches: u64,
-    /// How many records had become examples when the first batch was complete.
+    /// Records that had become examples when the first batch was complete.
     pub decoded_at_first_batch: u64,
     /// Counts for the batches that were handed out.
     pub delivered: Delivered,
@@ -182,7 +182,7 @@ pub struct Stats {
 pub struct StageTimes {
     /// `read`, `decode`, `collate` or `consumer`.
     pub name: &'static str,
-    /// Threads at work.
+    /// Threads of the stage; of workers, those awake.
     pub threads: usize,
     /// Items since construction.
     pub items: u64,
@@ -192,30 +192,30 @@ pub struct StageTimes {
     pub waits: Vec<(&'static str, f64)>,
     /// Work on an item.
     pub times: Times,
-    /// Items per second, recently.
+    /// Recent items per second.
     pub items_per_s: f64,
-    /// The part of its threads' time that was work, recently.
+    /// The recent share of its threads' time that was work.
     pub busy_share: f64,
-    /// The part of its threads' time that they waited, recently, by the waits that ended.
+    /// The recent share of its threads' time that was waiting, counting waits that have ended.
     pub blocked_share: f64,
 }
 
-/// Why a loader is as fast as it is.
+/// What limits the speed of a loader, with the figures of its stages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// In the order of flow.
+    /// The stages, in the order of flow.
     pub stages: [StageTimes; 4],
-    /// How long a batch lay ready.
+    /// How long a batch was ready before it was taken.
     pub ready: Times,
-    /// How long a batch was waited for.
+    /// How long the consumer waited for a batch.
     pub starved: Times,
     /// Seconds of waiting for the first batch of a pass.
     pub start_s: f64,
-    /// Workers at work now.
+    /// Workers awake now.
     pub n_workers: usize,
-    /// Batches that may lie ahead now.
+    /// Batches made ahead now at most.
     pub prefetch_batches: usize,
-    /// What limits, and what to change.
+    /// What limits the loader, and what to change.
     pub verdict: String,
 }
 
@@ -261,18 +261,18 @@ impl Counters {
         Numbers { workers: get(&self.workers), prefetch: get(&self.prefetch) }
     }
 
-    /// From now on other numbers are in force.
+    /// Sets the numbers in force.
     pub(crate) fn change(&self, to: Numbers) {
         self.workers.store(to.workers, Ordering::Relaxed);
         self.prefetch.store(to.prefetch, Ordering::Relaxed);
     }
 
-    /// A first batch was asked for.
+    /// Notes that a batch was requested.
     pub(crate) fn asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// A batch is complete.
+    /// Counts a complete batch.
     pub(crate) fn made(&self) {
         if self.batches_made.fetch_add(1, Ordering::Relaxed) == 0 {
             let decoded = self.records_decoded.load(Ordering::Relaxed);
@@ -294,9 +294,9 @@ impl Counters {
         }
     }
 
-    /// A batch was handed out `now`.
+    /// Samples the figures for a batch that was handed out `now`.
     pub(crate) fn handed_out(&self, now: Instant) {
-        // Whoever reads meanwhile gets the figures of the batch before.
+        // If another thread is reading them, this sample is left out.
         let Ok(mut recent) = self.recent.try_lock() else { return };
         let mut last = (now, self.figures());
         if let Some(Recent { last: (before, figures), .. }) = &*recent {
@@ -346,9 +346,9 @@ impl Counters {
         }
     }
 
-    /// What was done in the last while.
+    /// The figures of the last one to two [`SPAN`]s.
     fn recent(&self) -> Option<Figures> {
-        // Not awaited: after a fork it may stay locked forever.
+        // Do not wait for the lock: after a fork it may stay locked forever.
         let recent = self.recent.try_lock().ok()?;
         recent.as_ref().map(|Recent { older, last, .. }| Figures {
             elapsed_s: last.0.duration_since(older.0).as_secs_f64(),
@@ -362,13 +362,13 @@ impl Counters {
         verdict(self.asked.load(Ordering::Relaxed), &self.recent().unwrap_or_default(), &setting)
     }
 
-    /// Where the time goes.
+    /// The times of all stages, and the verdict.
     pub fn report(&self) -> Report {
         let (recent, total, m) = (self.recent().unwrap_or_default(), self.figures(), &self.meters);
         let Numbers { workers, prefetch } = self.numbers();
         let stage = |name, threads, meter: &Meter, of: fn(&Figures) -> Spent, waits: &[(_, &Total)]| {
             let (total, recent_spent) = (of(&total), of(&recent));
-            // Those of the workers that rested do not count.
+            // The time of parked workers does not count.
             let threads_s =
                 if name == "decode" { recent.workers_s } else { threads as f64 * recent.elapsed_s };
             let share = |value: f64, of: f64| if of > 0.0 { value / of } else { 0.0 };

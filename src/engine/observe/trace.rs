@@ -1,5 +1,5 @@
-//! What each thread of a loader did for some seconds, as a file that <https://ui.perfetto.dev> and
-//! `chrome://tracing` show.
+//! [`Trace`] records the work and waits of all threads of a loader for some seconds, and writes them to a
+//! file for <https://ui.perfetto.dev> or `chrome://tracing`.
 //!
 //! The stopwatches of the threads report each piece of work and each wait when it ends ([`Trace::span`]); a
 //! relaxed load tells them whether a trace is being recorded. Spans are kept in memory, up to [`MOST`]
@@ -31,15 +31,15 @@ use crate::{
     engine::{observe::queues::Queues, threads::owned::Threads},
 };
 
-/// How many spans and samples are kept at most; 16 MB. What comes later is left out, and the file says so.
+/// The maximum number of spans and samples kept, 16 MB. Later ones are left out; the file has their number.
 const MOST: usize = 1 << 18;
-/// How long an engine that ends waits for the file, of some 30 MB at most.
+/// How long an engine that ends waits for the file of up to some 30 MB.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first bytes of a trace file, which hardly any other file has.
+/// The first bytes of a trace file, which tell it from other files.
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_left_out\":";
 
-/// The line of a thread.
+/// The track of one thread in a trace.
 #[derive(Debug, Clone)]
 pub(crate) struct Track {
     id: u32,
@@ -48,15 +48,15 @@ pub(crate) struct Track {
 
 #[derive(Debug)]
 enum Event {
-    /// From when on, for how long, nanoseconds, and the number of the row or batch.
+    /// Begin and length in nanoseconds, and the number of the row or batch.
     Span { name: &'static str, begin: u64, length: u64, number: Option<u64> },
-    /// What lay between the threads, and how many workers were at work.
+    /// The data between the threads, and the number of workers awake.
     Queues { at: u64, queues: Queues, workers: usize },
 }
 
 #[derive(Debug)]
 struct Recording {
-    /// From when until when.
+    /// Begin and end.
     time: Range<Instant>,
     tracks: Vec<Track>,
     events: Vec<(u32, Event)>,
@@ -64,7 +64,7 @@ struct Recording {
 }
 
 impl Recording {
-    /// Since the start, and no more than to the end: the thread that ends a recording may wake late.
+    /// Nanoseconds since the start, at most to the end: the thread that ends a recording may wake late.
     fn nanoseconds(&self, at: Instant) -> u64 {
         let at = at.min(self.time.end);
         u64::try_from(at.saturating_duration_since(self.time.start).as_nanos()).unwrap_or(u64::MAX)
@@ -82,18 +82,18 @@ impl Recording {
     }
 }
 
-/// The trace of a loader, while one is taken.
+/// The trace of a loader, while one is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     is_on: AtomicBool,
     last_track: AtomicU32,
     recording: Mutex<Option<Recording>>,
-    /// Told when the recording is to end before its time.
+    /// Notified when the recording is to end early.
     ended: Condvar,
 }
 
 impl Trace {
-    /// A line for the thread of that name, which is one of forebay's.
+    /// Creates a track for the thread `name`, a name of forebay's: it is not escaped in the file.
     pub(crate) fn track(&self, name: impl Into<Arc<str>>) -> Track {
         Track { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
     }
@@ -103,19 +103,19 @@ impl Trace {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// A piece of work or a wait that has ended; what lay before the start or behind the end is cut off, and
-    /// what is shorter than the clock left out.
+    /// Adds a piece of work or a wait that has ended. Parts before the start and after the end are cut off;
+    /// pieces without a number that are shorter than 100 ns are left out.
     pub(crate) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
         if let Some(recording) = &mut *self.lock() {
             let (begin, end) = (recording.nanoseconds(time.start), recording.nanoseconds(time.end));
-            // A piece with a number is an item, however quick.
+            // A piece with a number is an item and is kept, however short.
             if end > begin && (end - begin >= 100 || number.is_some()) {
                 recording.add(track, Event::Span { name, begin, length: end - begin, number });
             }
         }
     }
 
-    /// What lies between the threads now.
+    /// Adds a sample of the data between the threads.
     pub(crate) fn queues(&self, track: &Track, at: Instant, queues: Queues, workers: usize) {
         if let Some(recording) = &mut *self.lock()
             && at < recording.time.end
@@ -125,7 +125,7 @@ impl Trace {
         }
     }
 
-    /// Starts to listen, for `length`, on a thread of `threads`, and writes the file at `path` then.
+    /// Starts recording for `length`; a thread in `threads` then writes the file at `path`.
     ///
     /// # Errors
     /// [`ErrorKind::State`] if another trace is being recorded, or if the existing file is not a trace;
@@ -140,7 +140,7 @@ impl Trace {
         if recording.is_some() {
             return Err(Error::new(
                 ErrorKind::State,
-                "a trace is being taken already; wait for its file, or close the loader",
+                "a trace is already being recorded; wait for its file, or close the loader",
             ));
         }
         let part = part_of(path);
@@ -162,16 +162,16 @@ impl Trace {
         spawned
     }
 
-    /// Ends a recording before its time.
+    /// Ends a recording early.
     pub(crate) fn finish(&self) {
-        // Under the lock: a thread that saw the old value is waiting by now.
+        // Under the lock: a thread that saw the old value is already waiting.
         let recording = self.lock();
         self.is_on.store(false, Ordering::Relaxed);
         drop(recording);
         self.ended.notify_all();
     }
 
-    /// Waits for the end, and writes what was told until then.
+    /// Waits for the end of the recording, and writes the file.
     fn record(&self, deadline: Instant, file: File, path: &Path) {
         let mut recording = self.lock();
         while self.is_on() {
@@ -200,7 +200,7 @@ impl Trace {
     }
 }
 
-/// The trace of an engine with the thread that writes it; ends it when dropped.
+/// The trace of an engine and the thread that writes it; dropping it ends the recording.
 #[derive(Debug)]
 pub(crate) struct Tracing {
     trace: Arc<Trace>,
@@ -208,7 +208,7 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Of an engine, with a thread to come.
+    /// Creates it for an engine, without a thread.
     pub(crate) fn of(trace: &Arc<Trace>) -> Self {
         Self { trace: trace.clone(), threads: Threads::default() }
     }
@@ -221,7 +221,7 @@ impl Tracing {
         self.trace.start(path, length, &mut self.threads)
     }
 
-    /// Ends a trace before its time, and waits for its file.
+    /// Ends a recording early, and waits for its file.
     pub(crate) fn finish(&mut self) {
         self.trace.finish();
         self.threads.end(Instant::now(), WRITE_TIMEOUT);
@@ -237,15 +237,15 @@ impl Drop for Tracing {
     }
 }
 
-/// The name of a file that is not complete.
+/// The name of the incomplete file.
 fn part_of(path: &Path) -> PathBuf {
     let mut part: OsString = path.into();
     part.push(".part");
     part.into()
 }
 
-/// Checks that no other data at a path would be lost: there is no file, an empty one, or a trace. A partial
-/// file may be a device, since it is not replaced.
+/// Checks that writing to `path` would destroy no other data: there is no file, an empty one, or a trace. A
+/// partial file may also be a device, since it is not replaced.
 fn check_free(path: &Path, is_partial: bool) -> Result<()> {
     let is_free = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -261,14 +261,13 @@ fn check_free(path: &Path, is_partial: bool) -> Result<()> {
     if is_free {
         return Ok(());
     }
-    let message =
-        format!("{} is there and is no trace; give a path where nothing is, or remove it", path.display());
+    let message = format!("{} exists and is not a trace; give another path, or remove it", path.display());
     Err(Error::new(ErrorKind::State, message))
 }
 
 fn refused(path: &Path, cause: io::Error) -> Error {
     let mut error =
-        Error::new(ErrorKind::Io, "the trace cannot be written; give a path that can").because(cause);
+        Error::new(ErrorKind::Io, "the trace cannot be written; give a writable path").because(cause);
     error.place.shard = Some(path.into());
     error
 }
@@ -284,7 +283,7 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
         "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":\"forebay\"}}}}"
     )?;
     for Track { id, name } in tracks {
-        // The order of flow, and not that of first words.
+        // Tracks are sorted in the order of flow, not by their first span.
         let rank = ["forebay-io", "forebay-worker", "forebay-collator", "consumer"]
             .iter()
             .position(|kind| name.starts_with(kind))

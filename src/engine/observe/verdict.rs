@@ -1,15 +1,15 @@
-//! What the figures of a loader say: who waits for whom, and which parameter would change it.
+//! The verdict on a loader's figures: which stage limits it, and which parameter would change that.
 //!
-//! A pure function. If the loop seldom waits, the loop is the limit. Otherwise it is the stage whose threads
-//! work the largest part of the time; if none of them works much, what holds them back is how far they may be
-//! ahead.
+//! A pure function. If the loop seldom waits, the loop is the limit. Otherwise the limit is the stage whose
+//! threads work the largest share of the time; if that share is below half, the limit is how far the stages
+//! may be ahead.
 
 use std::ops::Sub;
 
 /// What one stage did.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
-    /// Items that it finished.
+    /// Finished items.
     pub items: u64,
     /// Seconds of work, over all its threads.
     pub busy_s: f64,
@@ -17,10 +17,10 @@ pub struct Spent {
     pub blocked_s: f64,
 }
 
-/// What the stages did between two hand-overs of a batch.
+/// What the stages did between two samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
-    /// Seconds between them.
+    /// Seconds between the samples.
     pub elapsed_s: f64,
     /// The I/O threads.
     pub read: Spent,
@@ -28,33 +28,33 @@ pub struct Figures {
     pub decode: Spent,
     /// The collator.
     pub collate: Spent,
-    /// Whoever takes batches: its own work, and its waits in `next()`.
+    /// The consumer: its own work, and its waits in `next()`.
     pub assembler: Spent,
-    /// Seconds at work, over the workers: those that rest do not count.
+    /// Seconds that workers were awake, over all workers.
     pub workers_s: f64,
 }
 
 impl Figures {
-    /// The part of their time at work that workers work.
+    /// The share of the workers' time awake that was work.
     pub fn decoding(&self) -> f64 {
         if self.workers_s > 0.0 { (self.decode.busy_s / self.workers_s).min(1.0) } else { 0.0 }
     }
 }
 
-/// What the verdict must know of the configuration.
+/// The configuration that the verdict depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// I/O threads, once a pass has begun.
     pub n_readers: usize,
-    /// How many of them there could be.
+    /// The largest useful number of them.
     pub most_readers: usize,
-    /// Workers at work.
+    /// Workers awake.
     pub n_workers: usize,
     /// Worker threads.
     pub most_workers: usize,
     /// Whether the loader chooses how many of them work.
     pub is_auto: bool,
-    /// Cores of the machine.
+    /// Cores that the process may use.
     pub cores: usize,
 }
 
@@ -85,21 +85,21 @@ impl Sub for Figures {
     }
 }
 
-/// Batches before which nothing is said: the first ones lay ready, or cost a start.
+/// The fewest batches for a verdict: the first ones were ready, or include the start.
 const FEW: u64 = 4;
-/// The share of the loop's time in `next()` up to which nobody minds.
+/// The share of the loop's time in `next()` up to which the loop is the limit.
 const SELDOM: f64 = 0.05;
-/// The share of its time that a stage works at least if it is the limit.
+/// The least share of its time that the limiting stage works.
 const MUCH: f64 = 0.5;
 
-/// What limits the loader, and what to change. `asked`: whether a batch was ever asked for.
+/// What limits the loader, and what to change. `asked`: whether a batch was ever requested.
 pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
     if !asked {
-        return "idle: no batch was asked for yet".into();
+        return "idle: no batch was requested yet".into();
     }
     let Figures { elapsed_s, read, collate, assembler, .. } = figures;
     if assembler.items < FEW || *elapsed_s <= 0.0 {
-        return "starting: too few batches yet to tell".into();
+        return "starting: too few batches for a verdict yet".into();
     }
     let starved = assembler.blocked_s / (assembler.blocked_s + assembler.busy_s).max(f64::MIN_POSITIVE);
     let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
@@ -109,10 +109,10 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
         let fewer = if setting.is_auto {
             format!("{n_workers} workers are at work")
         } else {
-            format!("fewer n_workers ({n_workers}) may do")
+            format!("fewer n_workers ({n_workers}) may be enough")
         };
         return format!(
-            "consumer-bound: next() waits {waits} of the time, the loop is the limit; nothing to change here, {fewer}"
+            "consumer-bound: next() waits {waits} of the time, your loop is the limit; nothing to change in the loader, {fewer}"
         );
     }
     let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
@@ -122,7 +122,7 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
     if most < MUCH {
         format!(
             "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; raise shuffle_buffer_size, \
-             so that more may be ahead",
+             so that more examples can be made ahead",
             percent(most)
         )
     } else if most == decoding {
@@ -133,7 +133,7 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             format!("raise {name} ({n_workers}, of {cores} cores)")
         } else {
             format!(
-                "n_workers ({n_workers}) has all {cores} cores already: make examples cheaper (sample_rate, clip_seconds, a format \
+                "n_workers ({n_workers}) uses all {cores} cores already: make examples cheaper (sample_rate, clip_seconds, a format \
                  that decodes faster)"
             )
         };
@@ -148,10 +148,10 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
                 "raise n_readers ({n_readers}; up to {most_readers} can read at once), or read from faster storage"
             ),
             false if most_readers == 1 => {
-                "one thread reads such shards: use Arrow files without compression, or faster storage".into()
+                "only one thread can read these shards: use Arrow files without compression, or faster storage".into()
             }
             false => {
-                format!("n_readers ({n_readers}) are as many as can read at once: read from faster storage")
+                format!("n_readers ({n_readers}) is the most that can read at once: read from faster storage")
             }
         };
         format!(

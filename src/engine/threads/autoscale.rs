@@ -1,22 +1,23 @@
-//! How many workers are at work, and how many batches lie ahead where the user left that to the loader.
+//! The [`Autoscaler`] chooses how many workers are awake and how many batches are made ahead, where the user
+//! left that to the loader.
 //!
-//! Only the collator decides ([`Autoscaler::decide`]), between batches and while it waits for examples; there
-//! is no separate thread. Decisions depend on the meters: how long the loop was starved, how long batches
-//! piled up, how much the workers worked. Numbers change in small steps and for different reasons in either
-//! direction, so that they settle:
+//! Only the collator calls it ([`Autoscaler::decide`]), between batches and while it waits for examples;
+//! there is no separate thread. Decisions depend on the meters: how long the loop was starved, how long
+//! batches piled up, how long the workers worked. Numbers rise and fall in small steps and under different
+//! conditions, so that they settle:
 //!
 //! - *More workers*, by half of what there are, after [`QUICK`] in which the loop was starved and the workers
 //!   worked at least [`WORKED`] of the time, while records waited for a worker and the process left a part of
 //!   a core unused. So a start or a faster loop costs some tenths of a second. Records that wait for
 //!   descheduled workers wake no worker: it would be descheduled too.
-//! - *One worker less* after [`SLOW`] in which the loop was not starved, batches piled up, and the others
-//!   would have had to work at most [`LOAD`] of the time.
+//! - *One worker less* after [`SLOW`] in which the loop was not starved, batches piled up, and the other
+//!   workers would have been busy for at most [`LOAD`] of the time.
 //! - *More batches ahead*, by half, after [`SLOW`] in which the loop was starved and batches piled up: the
 //!   throughput is enough, but not steady.
 //!
-//! If the user chose the number of workers, as many as there are cores work at once; more are woken by the
-//! first rule, and none is parked again. Workers that share a core evict each other's data from its cache,
-//! while sleeping workers leave the core to others.
+//! If the user chose the number of workers, as many as there are cores are awake at first; the first rule
+//! wakes more, and none is parked again. Workers that share a core evict each other's data from its cache;
+//! but workers that sleep in their work leave their core to others.
 //!
 //! The numbers change no batch. Source: own.
 
@@ -31,24 +32,24 @@ const QUICK: Duration = Duration::from_millis(50);
 /// [`SLOW_BATCHES`] batches, else the second.
 const SLOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 const SLOW_BATCHES: u64 = 8;
-/// The share of its time that the loop waits: from the first value on it is starved, up to the second it is
-/// not.
+/// The share of its time that the loop waits: starved at the first value and above, not starved below the
+/// second.
 const STARVED: [f64; 2] = [0.03, 0.01];
-/// The share of the time in which there is no room for a batch from which on they pile up.
+/// The share of the time without room for a batch from which batches count as piling up.
 const PILED: f64 = 0.1;
-/// The share of their time that workers work at least where more of them would be faster.
+/// The share of their time that workers must work before more are woken.
 const WORKED: f64 = 0.5;
-/// How much the remaining workers may have to work.
+/// The share of their time that the remaining workers may have to work.
 const LOAD: f64 = 0.8;
-/// Cores that must lie idle for another worker.
+/// The part of a core that must be unused before another worker is woken.
 const SPARE: f64 = 0.4;
 
-/// Workers that a run starts with if it may choose.
+/// Workers at first, if the loader chooses the number.
 const FIRST_WORKERS: usize = 2;
-/// Batches ahead that a run starts with if it may choose, and the most that it chooses.
+/// Batches ahead at first and at most, if the loader chooses the number.
 pub const AUTO_PREFETCH: [usize; 2] = [2, 8];
 
-/// Which numbers the loader finds by itself, up to those of the plan.
+/// Which numbers the loader chooses, up to those of the plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Auto {
     /// `n_workers`.
@@ -64,10 +65,10 @@ pub(crate) struct Numbers {
     pub(crate) prefetch: usize,
 }
 
-/// Sums since some time, of which differences count.
+/// Running sums; only differences between two of them are used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sums {
-    /// Batches that the loop took.
+    /// Batches taken by the loop.
     pub(crate) batches: u64,
     /// Seconds that the loop waited for batches.
     pub(crate) starved_s: f64,
@@ -100,13 +101,13 @@ pub(crate) struct Autoscaler {
     most: Numbers,
     cores: f64,
     now: Numbers,
-    /// Since the last look, and since the last slow one.
+    /// Time and sums at the last decision, and at the last slow one.
     quick: (Instant, Sums),
     slow: (Instant, Sums),
 }
 
 impl Autoscaler {
-    /// What a loader begins with, where the process may use so many cores.
+    /// The numbers at the start, if the process may use `cores` cores.
     pub(crate) fn first(auto: Auto, most: Numbers, cores: usize) -> Numbers {
         Numbers {
             workers: if auto.workers { FIRST_WORKERS } else { cores }.min(most.workers),
@@ -114,7 +115,7 @@ impl Autoscaler {
         }
     }
 
-    /// Goes on from `now`; the process may use so many cores.
+    /// Continues from the numbers `now`; the process may use `cores` cores.
     pub(crate) fn new(
         auto: Auto,
         most: Numbers,
@@ -126,14 +127,14 @@ impl Autoscaler {
         Self { auto, most, cores: cores as f64, now, quick: (at, sums), slow: (at, sums) }
     }
 
-    /// Whether there is something to look at; costs nothing.
+    /// Whether it is time for a decision; a cheap check.
     pub(crate) fn is_due(&self, at: Instant) -> bool {
         let has_choice = self.auto.workers || self.auto.prefetch || self.now.workers < self.most.workers;
         has_choice && at.duration_since(self.quick.0) >= QUICK
     }
 
-    /// The numbers from now on, given the sums so far and the number of records that wait for a worker;
-    /// `None` if they stay.
+    /// Decides on the numbers from now on, by the sums so far and the number of records that wait for a
+    /// worker; `None` if they stay.
     pub(crate) fn decide(&mut self, at: Instant, sums: Sums, waiting: usize) -> Option<Numbers> {
         let before = self.now;
         let (elapsed, spent) = since(&self.quick, at, sums);
@@ -167,17 +168,17 @@ impl Autoscaler {
     }
 }
 
-/// Half as many again.
+/// Half more, rounded up.
 fn more(n: usize) -> usize {
     n + n.div_ceil(2)
 }
 
-/// Seconds since a look, and what was spent in them.
+/// Seconds since an earlier decision, and the sums over them.
 fn since(&(then, before): &(Instant, Sums), at: Instant, sums: Sums) -> (f64, Sums) {
     (at.duration_since(then).as_secs_f64(), sums - before)
 }
 
-/// Seconds of work of all threads of this process; 0 where the system does not tell.
+/// CPU seconds of all threads of this process; 0 where the system does not report them.
 pub(crate) fn cpu_s() -> f64 {
     #[cfg(unix)]
     {
@@ -197,9 +198,10 @@ mod tests {
     const AUTO: Auto = Auto { workers: true, prefetch: true };
     const MOST: Numbers = Numbers { workers: 8, prefetch: 8 };
 
-    /// A loader whose workers make `rate` batches a second each on `cores` cores, of which reading allows
-    /// `io` at most, before a loop that wants `wanted` a second; `jitter`: the share of the time in which
-    /// batches pile up all the same; `cpu`: the share of their work for which workers need a core.
+    /// A loader whose workers make `rate` batches a second each on `cores` cores. Reading allows `io` batches
+    /// a second at most, and the loop takes `wanted`. `jitter`: the least share of the time in which the loop
+    /// is starved, and half of that in which batches pile up; `cpu`: the share of their work for which
+    /// workers need a core.
     #[derive(Clone, Copy)]
     struct Loader {
         rate: f64,
@@ -226,7 +228,7 @@ mod tests {
     }
 
     impl Run {
-        /// The numbers after `seconds` with that loader; asked every 50 ms.
+        /// The numbers after `seconds` with that loader; decided every 50 ms.
         fn after(&mut self, seconds: f64, loader: Loader) -> Numbers {
             for _ in 0..(seconds * 20.0) as usize {
                 let working = self.autoscaler.now.workers.min(loader.cores) as f64;
@@ -263,7 +265,7 @@ mod tests {
     fn never_more_than_the_budget_or_the_cores() {
         assert_eq!(run(Numbers { workers: 3, ..MOST }, 8).after(5.0, LOADER).workers, 3);
         assert_eq!(run(Numbers { workers: 1, ..MOST }, 8).after(5.0, LOADER).workers, 1);
-        // Four cores, budget eight: the fifth worker would find no core.
+        // Four cores, budget eight: there is no core for a fifth worker.
         let few = run(MOST, 4).after(5.0, Loader { cores: 4, ..LOADER });
         assert!((4..=5).contains(&few.workers), "{few:?}");
     }
@@ -291,12 +293,12 @@ mod tests {
         let mut busy = fixed(2);
         assert_eq!(busy.autoscaler.now, Numbers { workers: 2, prefetch: 8 });
         assert_eq!(busy.after(20.0, Loader { cores: 2, ..LOADER }).workers, 2);
-        // A sleeping thread uses none.
+        // Workers that sleep use no core.
         let mut asleep = fixed(2);
         for expected in [3, 5, 8] {
             assert_eq!(asleep.after(0.05, Loader { cpu: 0.0, ..LOADER }).workers, expected);
         }
-        // They stay, whatever the loop does.
+        // They stay awake, whatever the loop does.
         assert_eq!(asleep.after(20.0, Loader { wanted: 5.0, ..LOADER }).workers, 8);
         assert!(!fixed(8).autoscaler.is_due(Instant::now() + SLOW[1]), "nothing to choose");
     }
@@ -314,7 +316,7 @@ mod tests {
             assert_eq!(
                 run.autoscaler.decide(run.at + step * QUICK, sums, 5),
                 None,
-                "records wait, nobody works"
+                "records wait, but no worker works"
             );
         }
     }
@@ -340,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_process_knows_what_it_works() {
-        // On a busy machine work takes longer than it is.
+        // On a busy machine, wall-clock time exceeds CPU time.
         let (before, begin) = (cpu_s(), Instant::now());
         while cpu_s() - before <= 0.005 {
             assert!(begin.elapsed() < Duration::from_secs(120));

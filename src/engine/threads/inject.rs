@@ -1,8 +1,8 @@
-//! What tests inject into workers: delays, to show that timing changes nothing, and a panic that finds all
-//! locks taken.
+//! Faults that tests inject into workers: delays, to show that timing changes no batch, and a panic that
+//! holds all locks.
 //!
-//! Built with debug assertions alone, as profile `ci` has them: a release wheel has none of this. Off unless
-//! [`delays`] or [`panic_at`] was called; then a run takes what was set when it started.
+//! Compiled only with debug assertions, as in profile `ci`; not in release wheels. Off unless [`delays`] or
+//! [`panic_at`] was called; a run uses what was set when it started.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -18,20 +18,19 @@ static RANDOM_US: AtomicU64 = AtomicU64::new(0);
 const NEVER: u64 = u64::MAX;
 static PANIC_AT: AtomicU64 = AtomicU64::new(NEVER);
 
-/// Makes every worker of the runs that start from now on sleep `fixed` plus a uniform part of `random` per
-/// record.
+/// Makes each worker of later runs sleep `fixed` plus a uniformly random part of `random` per record.
 pub fn delays(fixed: Duration, random: Duration) {
     FIXED_US.store(fixed.as_micros() as u64, Ordering::Relaxed);
     RANDOM_US.store(random.as_micros() as u64, Ordering::Relaxed);
 }
 
-/// Makes the worker that gets `row` in a run that starts from now on panic while it holds every lock of the
-/// run; None for no row.
+/// Makes the worker that gets `row` in a later run panic while it holds every lock of the run; `None` for no
+/// row.
 pub fn panic_at(row: Option<u64>) {
     PANIC_AT.store(row.unwrap_or(NEVER), Ordering::Relaxed);
 }
 
-/// What is injected into one run.
+/// The faults of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Injected {
     fixed_us: u64,

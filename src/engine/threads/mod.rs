@@ -1,4 +1,4 @@
-//! The threads themselves: started and ended together, parked and woken, and how many of them work.
+//! A run's threads: starting and joining them, parking and waking workers, and choosing how many work.
 
 pub(crate) mod autoscale;
 #[cfg(debug_assertions)]

@@ -1,8 +1,9 @@
-//! The threads of one run: named, started in a known floating-point mode, ended together.
+//! [`Threads`]: a set of threads with one owner, named, started in a known floating-point mode, joined
+//! together.
 //!
-//! A thread ends when its input disconnects or the run is stopped; nobody polls. [`Threads::join`] waits a
-//! bounded time and then lets go of a thread that is still in a call, of the system or a long one of the
-//! decoder: it ends with the call, and touches nothing of ours afterwards but what it holds a share of.
+//! A thread ends when its input disconnects or the run is stopped, without polling. [`Threads::join`] waits a
+//! bounded time, then detaches threads that are still in a call, of the system or a long one of the decoder.
+//! Such a thread ends when its call returns, and until then uses only shared state that it owns a part of.
 //! Several sets share one deadline ([`Retired`]).
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result, float_mode};
 
-/// How long the threads of a run are waited for before they are let go.
+/// How long a join waits for threads before it detaches them.
 pub const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -57,12 +58,12 @@ impl Drop for Threads {
     }
 }
 
-/// Threads of runs that were left, on their way out. Dropping it joins them all, within one [`JOIN_TIMEOUT`].
+/// Threads of abandoned runs that are ending. Dropping it joins them all, within one [`JOIN_TIMEOUT`].
 #[derive(Debug, Default)]
 pub struct Retired(Vec<Threads>);
 
 impl Retired {
-    /// Adds a set, and forgets those that have ended.
+    /// Adds a set, and removes sets that have ended.
     pub fn add(&mut self, threads: Threads) {
         self.0.retain(|threads| !threads.have_ended());
         self.0.push(threads);
@@ -71,7 +72,7 @@ impl Retired {
     /// Joins all, within one [`JOIN_TIMEOUT`].
     pub fn join(&mut self) {
         let begin = Instant::now();
-        // Dropped without waiting anew: a set that was joined has no handles.
+        // Their drop does not wait again: a joined set has no handles.
         self.0.drain(..).filter(Threads::is_ours).for_each(|mut threads| threads.end(begin, JOIN_TIMEOUT));
     }
 }
@@ -83,10 +84,10 @@ impl Drop for Retired {
 }
 
 impl Threads {
-    /// Starts a thread called `name`.
+    /// Starts a thread named `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if the system has no thread to give.
+    /// [`ErrorKind::Io`] if the system cannot start a thread.
     pub fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
         *self.running.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let ends = Ends(self.running.clone(), name.as_str().into());
@@ -99,23 +100,24 @@ impl Threads {
                 work();
             })
             .map_err(|e| {
-                Error::new(ErrorKind::Io, "the system refuses another thread; lower n_workers").because(e)
+                Error::new(ErrorKind::Io, "the system cannot start another thread; lower n_workers")
+                    .because(e)
             })?;
         self.handles.push(handle);
         Ok(())
     }
 
-    /// Waits for all threads to end, from `begin` on for `timeout`, and logs which it had to let go.
+    /// Waits until all threads have ended, up to `timeout` after `begin`, and logs those that it detached.
     pub(crate) fn end(&mut self, begin: Instant, timeout: Duration) {
         for name in self.join(begin + timeout) {
             log::warn!(
-                "{name} did not end within {} s and was let go; it ends with the call it is in",
+                "{name} did not end within {} s and was detached; it ends when its current call returns",
                 timeout.as_secs_f64()
             );
         }
     }
 
-    /// Waits for all threads to end, until `deadline`; names those it had to let go.
+    /// Waits until all threads have ended, up to `deadline`; returns the names of those that it detached.
     fn join(&mut self, deadline: Instant) -> Vec<String> {
         if self.handles.is_empty() {
             return Vec::new();
@@ -133,7 +135,7 @@ impl Threads {
         let mut let_go = Vec::new();
         for handle in self.handles.drain(..) {
             if all_ended || handle.is_finished() {
-                // The payload of a panic was delivered by the thread itself; there is nothing more in it.
+                // The thread has already delivered the payload of its panic.
                 let _ = handle.join();
             } else {
                 let_go.push(handle.thread().name().unwrap_or_default().to_owned());
@@ -142,7 +144,7 @@ impl Threads {
         let_go
     }
 
-    /// Whether the threads are of this process; after a fork they exist in the parent only.
+    /// Whether the threads belong to this process; after a fork they exist only in the parent.
     pub fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }

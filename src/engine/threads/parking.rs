@@ -1,14 +1,14 @@
-//! The workers of a run: some are at work, the others rest until they are called.
+//! [`Parking`] parks the workers of a run that are not needed, and wakes them.
 //!
-//! All threads are started with the run, so that the system's refusal is told at its start and nobody starts
-//! one later. A worker at rest waits for nothing but its call or the end, and holds no record: it looks
-//! whether it is called before it takes one. The first worker never rests, so records always move.
+//! All threads start with the run, so a thread that cannot be started is reported then. A parked worker waits
+//! only for its wake-up or the end, and holds no record: it checks whether it is needed before it takes one.
+//! The first worker is never parked, so records always move.
 
 use std::sync::PoisonError;
 
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
 
-/// Who is at work: the workers with numbers below a count.
+/// Which workers are awake: those with numbers below a count.
 #[derive(Debug)]
 pub struct Parking {
     at_work: AtomicUsize,
@@ -17,7 +17,7 @@ pub struct Parking {
 }
 
 impl Parking {
-    /// `at_work` workers are at work, at least one.
+    /// Starts with `at_work` workers awake, at least one.
     pub fn new(at_work: usize) -> Self {
         Self {
             at_work: AtomicUsize::new(at_work.max(1)),
@@ -26,21 +26,21 @@ impl Parking {
         }
     }
 
-    /// Calls workers, or lets the last ones rest once they are done with their record.
+    /// Sets the number of workers that are awake; surplus workers park after their current record.
     pub fn set(&self, at_work: usize) {
-        // Under the lock: whoever looked in vain is waiting by now.
+        // Under the lock: a worker that checked the old value is already waiting.
         let lock = self.lock();
         self.at_work.store(at_work.max(1), Ordering::Relaxed);
         drop(lock);
         self.called.notify_all();
     }
 
-    /// Whether worker `n` is to take records.
+    /// Whether worker `n` is to be awake and take records.
     pub fn is_called(&self, n: usize) -> bool {
         n < self.at_work.load(Ordering::Relaxed)
     }
 
-    /// Waits until worker `n` is called; false if there is nothing left to be called for.
+    /// Parks worker `n` until it is needed; false if the run has ended.
     pub fn rest(&self, n: usize) -> bool {
         let mut has_ended = self.lock();
         while !*has_ended && !self.is_called(n) {
@@ -49,7 +49,7 @@ impl Parking {
         !*has_ended
     }
 
-    /// Nobody rests any more: the run is stopped, or there are no more records.
+    /// Wakes all workers for good: the run is stopped, or there are no more records.
     pub fn end(&self) {
         *self.lock() = true;
         self.called.notify_all();
@@ -77,7 +77,7 @@ mod tests {
             .collect();
         let resting = || resters.iter().filter(|rester| !rester.is_finished()).count();
         let rest = |n| {
-            until("who is called comes", || resting() <= n);
+            until("the workers that are needed wake", || resting() <= n);
             thread::sleep(Duration::from_millis(30));
             assert_eq!(resting(), n);
         };

@@ -1,4 +1,4 @@
-//! Mixtures beside a plain simulation, one position after the other.
+//! Compares mixtures with a simple simulation, position by position.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn constant(weights: &[f64]) -> Vec<WeightStage> {
     stages(&[(0, weights)])
 }
 
-/// The oracle: goes through all blocks from the first, with a list of places and a counter per source.
+/// The oracle: computes all blocks from the first, with a list of places and a counter per source.
 fn simulate(seed: u64, stages: &[WeightStage], block: u64, n: usize) -> Vec<(usize, u64)> {
     let mut next = vec![0; stages[0].weights.len()];
     let mut stream = Vec::new();
@@ -42,7 +42,7 @@ fn divide(weights: &[f64], block: u64) -> Vec<usize> {
     let mut shares: Vec<f64> = weights.iter().map(|weight| weight / sum * block as f64).collect();
     let mut counts = vec![0; weights.len()];
     for _ in 0..block {
-        // A whole place is worth more than any remainder; what differs by rounding is equal.
+        // A whole place is worth more than any remainder; values that differ only by rounding are equal.
         let rank = |share: f64| if share > 1.0 - 1e-6 { 1.0 } else { share };
         let mut best = 0;
         for source in 1..shares.len() {
@@ -164,7 +164,7 @@ proptest! {
         prop_assert_eq!(first.len(), ends.iter().flatten().min().map(|&end| end as u64 + 1));
         let all = Mixture::new(seed, &stages, block, Stop::AllExhausted, lengths);
         if ends.iter().any(Option::is_none) {
-            prop_assert!(all.unwrap_err().to_string().contains("is never through"));
+            prop_assert!(all.unwrap_err().to_string().contains("is never exhausted"));
         } else {
             prop_assert_eq!(all.unwrap().len(), ends.iter().flatten().max().map(|&end| end as u64 + 1));
         }
@@ -246,10 +246,10 @@ fn refuses_what_does_not_fit() {
         (refused(&[], 4, &[1]), "the first weights must begin at position 0"),
         (refused(&[(4, &[1.0])], 4, &[1]), "the first weights must begin at position 0"),
         (refused(&[(0, &[1.0]), (6, &[1.0])], 4, &[1]), "within a block of 4: choose 4 or 8"),
-        (refused(&[(0, &[1.0]), (8, &[1.0]), (8, &[1.0])], 4, &[1]), "positions must rise"),
+        (refused(&[(0, &[1.0]), (8, &[1.0]), (8, &[1.0])], 4, &[1]), "positions must increase"),
         (refused(&[(0, &[1.0]), (1 << 63, &[1.0])], 4, &[1]), "at most 4611686018427387904 is possible"),
         (refused(&[(0, &[1.0])], 4, &[1, 1]), "1 weights from position 0 on for 2 sources"),
-        (refused(&[(0, &[])], 4, &[]), "no sources: give one at least"),
+        (refused(&[(0, &[])], 4, &[]), "no sources: give at least one"),
         (refused(&[(0, &[0.0, 0.0])], 4, &[1, 1]), "sum up to 0"),
         (refused(&[(0, &[1e308, 1e308])], 4, &[1, 1]), "sum up to inf"),
         (refused(&[(0, &[1.0, -0.5])], 4, &[1, 1]), "the weight of source 1 from position 0 on is -0.5"),
@@ -259,11 +259,11 @@ fn refuses_what_does_not_fit() {
         (refused(&[(0, &[1.0])], 4, &[1 << 47]), "source 0 has 140737488355328 samples"),
         (
             refused(&[(0, &[99.0, 1.0])], 16, &[1, 1]),
-            "no place in a block of 16: the smallest block that does is 51",
+            "no place in a block of 16: the smallest block that is large enough is 51",
         ),
         (
             refused(&[(0, &[1.0, 1e-9])], 16, &[1, 1]),
-            "raise it or set it to 0, as no block of up to 65536 does",
+            "raise the weight or set it to 0; no block of up to 65536 is large enough",
         ),
         (refused(&[(0, &[1.0, 1.0]), (8, &[9.0, 1.0])], 4, &[1, 1]), "from position 8 on gives it no place"),
     ] {

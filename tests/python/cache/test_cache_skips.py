@@ -169,7 +169,7 @@ def test_killed_builds_change_nothing(tmp_path: Path, soak: int) -> None:
 
 
 def test_too_many(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    with pytest.raises(DecodeError, match=r"6 records failed, max_errors allows 5, .*see errors\(\) of the cache"):
+    with pytest.raises(DecodeError, match=r"6 records failed, max_errors allows 5; .*see errors\(\) of the cache"):
         build(tmp_path, max_errors=5)
     ledger = json.loads((tmp_path / "train" / "shard_ledger.json").read_text())
     assert 0 < ledger["forebay"]["skipped"]["documents"] <= 5

@@ -107,7 +107,7 @@ def test_each_pass_has_an_order_of_its_own() -> None:
 def test_drop_last() -> None:
     assert [len(batch["x"]) for batch in DataLoader(numbered(20), 8, drop_last=True)] == [8, 8]
     assert len(DataLoader(numbered(20), 8, drop_last=True)) == 2
-    with pytest.raises(ConfigError, match="20 rows, batches of all ranks have 24, and drop_last"):
+    with pytest.raises(ConfigError, match="20 rows, a batch of all ranks has 24, and drop_last"):
         DataLoader(numbered(20), 24, drop_last=True)
 
 
@@ -211,7 +211,7 @@ def test_l13_the_global_batch_is_the_block() -> None:
         len(parts[0])
     for _ in range(2):  # iter() goes on
         assert next(iter(parts[0]))["x"].tolist() != whole[0][:4].tolist()
-    with pytest.raises(ConfigError, match="the smallest block that does is"):
+    with pytest.raises(ConfigError, match="the smallest block that is large enough is"):
         DataLoader(MixtureDataset({"a": numbered(9), "b": numbered(9)}, {"a": 0.99, "b": 0.01}), 16)
 
 

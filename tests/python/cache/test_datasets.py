@@ -315,7 +315,7 @@ def test_l13_weights_by_step() -> None:
         MixtureDataset({"a": numbered(9)}, [(0, {"a": 1}), (20, {"a": 2})], block_size=16)
     with pytest.raises(ConfigError, match="begin at position 0"):
         MixtureDataset({"a": numbered(9)}, [(16, {"a": 1})])
-    with pytest.raises(ConfigError, match="must rise"):
+    with pytest.raises(ConfigError, match="must increase"):
         MixtureDataset({"a": numbered(9)}, [(0, {"a": 1}), (0, {"a": 2})])
 
 
@@ -323,11 +323,11 @@ def test_l13_weights_by_step() -> None:
     ("weights", "block_size", "message"),
     [
         ({"a": 1.0, "b": -0.1}, None, "at least 0"),
-        ({"a": 0.0, "b": 0.0}, None, "one at least must be positive"),
+        ({"a": 0.0, "b": 0.0}, None, "the sum must be positive and finite"),
         ({"a": 1.0, "b": float("nan")}, 16, "at least 0"),
         ({"a": 1.0}, 16, r"no weight for \['b'\]"),
         ({"a": 1.0, "b": 1.0, "c": 1.0}, 16, r"no dataset for \['c'\]"),
-        ({"a": 0.999, "b": 0.001}, 256, "the smallest block that does is 501"),
+        ({"a": 0.999, "b": 0.001}, 256, "the smallest block that is large enough is 501"),
         ({"a": 1.0, "b": 1.0}, 0, "block_size"),
         ({"a": 1.0, "b": 1.0}, 1 << 17, "block_size"),
     ],

@@ -427,7 +427,7 @@ def test_a_batch_without_memory(tiny_shards: list[Path]) -> None:
     assert (process.returncode, process.stderr) == (0, "")
     first, second = process.stdout.splitlines()
     assert first == second
-    assert "the system refused 7418880000 bytes for a field of a batch; make batches smaller" in first
+    assert "allocation failed: 7418880000 bytes for a field of a batch; make batches smaller" in first
 
 
 def test_many_reasons_of_one_kind_are_not_all_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

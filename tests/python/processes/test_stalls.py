@@ -99,7 +99,7 @@ def test_interrupt_and_close(name: str, mixed_folder: Path, stalling: dict[str, 
     left = {thread[:10] for thread in measured["left"]}
     assert "forebay-io" in left, "it was let go, not waited for"
     claim(left == {"forebay-io"}, "all others have ended", left)
-    assert any("forebay-io" in line and "let go" in line for line in measured["logged"]), measured["logged"]
+    assert any("forebay-io" in line and "detached" in line for line in measured["logged"]), measured["logged"]
     claim(measured["end"] < END_LIMIT_S, measured["end"])
     assert measured["works"]
 

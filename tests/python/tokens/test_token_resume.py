@@ -183,7 +183,7 @@ def test_fewer_row_groups_than_ranks(parquets: Path) -> None:
     for rank in range(2):
         with loader(parquets, split="val", rank=rank, world_size=2) as found:
             assert len(take(found, 2)) == 2
-    with pytest.raises(forebay.ConfigError, match="no row group is left"):
+    with pytest.raises(forebay.ConfigError, match="leaves no row group"):
         loader(parquets, split="val", world_size=4)
     # The last file of three has three groups, so four packers deal them out over all files.
     with loader(parquets, n_streams=4, batch_size=8) as found:
