@@ -235,7 +235,7 @@ fn a_rank_file_of_ones_own_needs_a_pattern() {
         TokenizerOptions { pattern: Some("(".into()), bos_id: Some(0), ..TokenizerOptions::default() };
     let (kind, message) = refused("mine.tiktoken", &bytes, &options);
     assert_eq!(kind, ErrorKind::Config);
-    assert!(message.contains(r#"pattern "(" is not a regular expression"#), "{message}");
+    assert!(message.contains(r#"pattern "(" is not a valid regular expression"#), "{message}");
     // Matches are pieces; what lies between them is left out, as tiktoken leaves it.
     let options =
         TokenizerOptions { pattern: Some("[a-z]+".into()), bos_id: Some(0), ..TokenizerOptions::default() };
@@ -287,7 +287,7 @@ fn files_that_are_no_tokenizers_are_refused() {
         (br#"{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}"#, "cannot read the file"),
         (br#"{"model": 3}"#, "cannot read the file"),
         (b"IQ== 0\nIg== x\n", "line 2 of the rank file is \"Ig== x\""),
-        (b"IQ== 0\nIg== 1\n", "holds 2 ranks, that encoding has 50256"),
+        (b"IQ== 0\nIg== 1\n", "holds 2 ranks, but that encoding has 50256"),
     ] {
         let (kind, message) = refused("gpt2.tiktoken", bytes, &none);
         assert_eq!(kind, ErrorKind::Format, "{message}");
@@ -300,7 +300,7 @@ fn files_that_are_no_tokenizers_are_refused() {
     };
     for (bytes, part) in [
         (&b"IQ== 0\nIg== 1\n"[..], "2 of the 256 single bytes are tokens"),
-        (b"IQ== 0\nIg== 0\n", "rank 0 is that of"),
+        (b"IQ== 0\nIg== 0\n", "rank 0 is given to both"),
         (b"IQ== 0\nIg== 9\n", "which is a rank of the file"),
         (b"{\"model\": {}}", "pass neither pattern= nor special_tokens="),
     ] {

@@ -1,8 +1,7 @@
-//! From the bytes of a record to what it says: samples of a recording ([`audio`]), token ids of a text
-//! ([`tokenizer`]).
+//! Decodes the bytes of a record: samples of a recording ([`audio`]), token ids of a text ([`tokenizer`]).
 //!
-//! The invariant of both: what comes out is a pure function of what goes in. What a worker keeps from record
-//! to record (decoders, words) changes no bit of it.
+//! Invariant of both: the output is a pure function of the input. A worker's caches (decoders, words) change
+//! no bit of it.
 
 #[cfg(feature = "audio")]
 pub mod audio;

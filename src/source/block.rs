@@ -1,9 +1,9 @@
-//! Blocks of memory that records are read into, used again when the last record in them is dropped.
+//! Memory blocks that records are read into, reused when the last record in them is dropped.
 //!
 //! Fresh memory costs a page fault per 4 KiB at first touch, which is more than the copy itself; a reused
-//! block costs nothing. Block sizes are powers of two, and the kept memory is bounded. Large blocks are
-//! mapped separately, so that their memory returns to the system with them: an allocator would keep an
-//! uncounted part of the threads' large blocks.
+//! block costs nothing. Block sizes are powers of two, and the unused memory kept is bounded. Large blocks
+//! are mapped separately, so that dropping them returns their memory to the system. An allocator would keep
+//! an uncounted part of it per thread.
 
 use std::{
     mem,
@@ -25,9 +25,9 @@ use crate::{
 const SMALLEST: usize = 64 << 10;
 /// The largest block that is kept.
 const LARGEST: usize = 16 << 20;
-/// Memory is touched by the page.
+/// The size of a page of memory.
 const PAGE: usize = 4 << 10;
-/// How many bytes are kept at most.
+/// The most bytes of unused blocks that are kept.
 const KEPT: usize = 64 << 20;
 
 /// The memory of a block.
@@ -70,7 +70,7 @@ impl Memory {
         if size as u64 <= SMALL_READ {
             return fallible_alloc::zero_bytes(size).map(Self::Allocated);
         }
-        // A number that is not a valid length of memory is refused here.
+        // This call refuses a `size` that is no valid length of memory.
         MmapMut::map_anon(size).map(Self::Mapped).map_err(|error| {
             let refused = fallible_alloc::refused(size);
             Error { kind: ErrorKind::Memory, ..refused.because(error) }
@@ -78,7 +78,7 @@ impl Memory {
     }
 }
 
-/// The blocks at rest.
+/// The unused blocks, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct BlockPool {
     resting: Mutex<Vec<Memory>>,
@@ -94,9 +94,10 @@ impl BlockPool {
         }
     }
 
-    /// How many bytes of pages are touched, if `used` bytes are used, in a few places.
+    /// How much memory a block of `len` bytes takes if only `used` of them, in a few ranges, are touched.
     pub(crate) fn size_of_part(len: usize, used: usize) -> usize {
-        // A block that comes from the pool was touched before. Where assertions are on, all of it is filled.
+        // All pages of a reused block may have been touched. With assertions on, blocks are filled
+        // completely.
         if len <= LARGEST || cfg!(debug_assertions) {
             Self::size_of(len)
         } else {
@@ -124,7 +125,7 @@ impl BlockPool {
         Ok(Block { data, len, pool: Arc::clone(self), _permit: permit })
     }
 
-    /// Bytes of the blocks that are not at rest.
+    /// Bytes of the blocks in use.
     pub(crate) fn bytes_in_use(&self) -> usize {
         self.in_use.load(Ordering::Relaxed)
     }
@@ -142,13 +143,13 @@ impl BlockPool {
     }
 }
 
-/// A block in use; dropping it gives its memory back.
+/// A block in use; dropping it returns its memory to the pool.
 #[derive(Debug)]
 pub(crate) struct Block {
     data: Memory,
     len: usize,
     pool: Arc<BlockPool>,
-    /// Its permit; dropped after the memory.
+    /// Dropped after the memory.
     _permit: Option<Permit>,
 }
 
@@ -158,7 +159,7 @@ impl Block {
         &mut self.data[..self.len]
     }
 
-    /// Advises that little of it will be touched: whole huge pages would take more memory.
+    /// Advises the system that little of the block will be touched: huge pages would take more memory.
     pub(crate) fn is_sparse(&self) {
         #[cfg(target_os = "linux")]
         if let Memory::Mapped(data) = &self.data

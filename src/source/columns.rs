@@ -1,12 +1,12 @@
-//! Which columns of a shard are wanted, and of what type they are.
+//! Chooses the columns of a shard to read, and checks their types.
 //!
-//! The audio column is the one that was named, or `audio`, or the one that the Hugging Face metadata of the
-//! schema calls an Audio feature; the label likewise (`label`, `labels`, the only ClassLabel). A text column
-//! is always named. The result is a list of arrays to find in every batch, each by its path through the
-//! schema.
+//! The audio column is the one that the user names, else `audio`, else the only Audio feature in the schema's
+//! Hugging Face metadata. The label column likewise: by name, `label`, `labels`, the only ClassLabel. A text
+//! column is always named. The result is a list of arrays to find in every batch, each by its path through
+//! the schema.
 //!
-//! Source: Arrow columnar format, "Physical memory layout"; own for the choice. The `huggingface` metadata is
-//! read as written by `datasets` 1 to 4.
+//! Source: Arrow columnar format, "Physical memory layout"; the choice is our own. The `huggingface` metadata
+//! is read as `datasets` 1 to 4 write it.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::{Error, ErrorKind, Result, fields};
 
-/// What the records of a source are.
+/// The kind of a source's records, and their column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// Recordings: the column's name; None for `audio` or the only Audio feature.
@@ -28,7 +28,7 @@ pub enum Payload {
     Text(String),
 }
 
-/// How the values of an array are laid out, as far as it matters here.
+/// The memory layout of an array's values, for the supported types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// No buffers, all null.
@@ -37,9 +37,9 @@ pub(crate) enum Layout {
     Bool,
     /// Integers of so many bytes.
     Int { width: usize, signed: bool },
-    /// Binary or text behind offsets of 4 or 8 bytes.
+    /// Binary or text, located by offsets of 4 or 8 bytes.
     Offsets { width: usize },
-    /// Binary or text behind views.
+    /// Binary or text, located by views.
     Views,
     /// Indices into the dictionary with this id.
     Dictionary { id: i64, width: usize, signed: bool, values: Box<Layout>, value_type: DataType },
@@ -47,7 +47,7 @@ pub(crate) enum Layout {
     Struct,
 }
 
-/// A value of each row that is read beside its payload.
+/// A value that is read for each row in addition to its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// The class, [`NO_LABEL`](crate::record::NO_LABEL) if it is null.
@@ -56,11 +56,12 @@ pub(crate) enum Beside {
     Path,
 }
 
-/// Longer paths are not delivered: Linux opens none, and the shuffle buffer holds one for each example.
+/// The longest path that is delivered, bytes. Linux opens no longer ones, and the shuffle buffer holds one
+/// for each example.
 pub(crate) const MOST_PATH_BYTES: usize = 4096;
 
 impl Beside {
-    /// What a source reads: labels where it has any, paths on request.
+    /// The values that a source reads: labels if it has any, paths on request.
     pub fn of(has_labels: bool, paths: bool) -> Vec<Self> {
         [(Self::Label, has_labels), (Self::Path, paths)]
             .into_iter()
@@ -68,7 +69,7 @@ impl Beside {
             .collect()
     }
 
-    /// The value of a path. A path that cannot be read makes no record bad.
+    /// The value of a path; empty if the path cannot be read, which is no error of the record.
     ///
     /// # Errors
     /// Those that end the run.
@@ -80,7 +81,7 @@ impl Beside {
         Ok(fields::Value::Text(path.unwrap_or_default().into()))
     }
 
-    /// The field of the value.
+    /// The batch field of the value.
     pub fn field(self) -> fields::Field {
         match self {
             Self::Label => fields::Field::number("label", fields::DataType::Int64),
@@ -97,7 +98,7 @@ pub(crate) struct Wanted {
     pub layout: Layout,
 }
 
-/// The wanted arrays of a shard, and what each is for, by its place in `arrays`.
+/// The arrays to read from a shard. The other fields are indices into `arrays`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
     pub arrays: Vec<Wanted>,
@@ -112,8 +113,8 @@ impl Columns {
     /// Chooses the columns of `schema`; `label` is the name of the label column, empty for none.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if there is no such column, several, or one of a type that holds no records; the
-    /// same for labels.
+    /// [`ErrorKind::Schema`] if the payload's column is missing, ambiguous, or of a type that holds no
+    /// records; for labels, if the named column is missing, or the column found is of another type.
     pub(crate) fn choose(
         schema: &Schema,
         payload: &Payload,
@@ -143,7 +144,7 @@ impl Columns {
             Some(layout) => self.bytes = Some(self.want(vec![at], layout)),
             None => {
                 let message = format!(
-                    "column {column:?} is {} and holds no documents; a string column, or a binary column of UTF-8, is read; {}",
+                    "column {column:?} is {} and holds no documents; expected a string column, or a binary column of UTF-8; {}",
                     field.data_type(),
                     listed(schema),
                 );
@@ -164,7 +165,7 @@ impl Columns {
                     let message = match found {
                         0 => format!("there is no column \"audio\" and no Audio feature; {}", listed(schema)),
                         n => format!(
-                            "there are {n} Audio features and none is called \"audio\"; {}",
+                            "there are {n} Audio features and none is named \"audio\"; {}",
                             listed(schema)
                         ),
                     };
@@ -209,8 +210,8 @@ impl Columns {
             return Ok(());
         }
         let message = format!(
-            "column {:?} is {} and holds no recordings; a struct with the fields bytes (binary) and path (string), a binary \
-             column or a string column of paths is read; {}",
+            "column {:?} is {} and holds no recordings; expected a struct with the fields bytes (binary) and path (string), a \
+             binary column or a string column of paths; {}",
             field.name(),
             field.data_type(),
             listed(schema),
@@ -240,7 +241,7 @@ impl Columns {
         });
         let Some(layout) = layout else {
             let message = format!(
-                "the label column {:?} is {}; integers, booleans and ClassLabel are read; name another column with \
+                "the label column {:?} is {}; expected integers, booleans or ClassLabel; name another column with \
                  label_column=, or none with label_column=\"\"; {}",
                 field.name(),
                 field.data_type(),
@@ -275,7 +276,7 @@ fn holds_bytes(data_type: &DataType) -> bool {
     }
 }
 
-/// The layout of a field that can be read; nested ones cannot.
+/// The layout of a field; None for nested and other unsupported types.
 fn layout_of(field: &Field) -> Option<Layout> {
     match field.data_type() {
         DataType::Dictionary(index, values) => {
@@ -318,7 +319,7 @@ fn plain_layout(data_type: &DataType) -> Option<Layout> {
     }
 }
 
-/// The one element, or how many there are.
+/// The only element, or the number of elements.
 fn only(found: &[usize]) -> Result<usize, usize> {
     match found {
         [one] => Ok(*one),
@@ -326,7 +327,7 @@ fn only(found: &[usize]) -> Result<usize, usize> {
     }
 }
 
-/// The columns with their types, for a message.
+/// Lists the columns with their types, for a message.
 fn listed(schema: &Schema) -> String {
     const SHOWN: usize = 30;
     let fields = schema.fields();
@@ -352,7 +353,7 @@ fn listed(schema: &Schema) -> String {
     }
 }
 
-/// The features that `datasets` keeps as JSON in the schema's metadata; none if there is no such metadata.
+/// The features that `datasets` stores as JSON in the schema's metadata; empty without such metadata.
 #[derive(Debug, Default)]
 struct Features {
     /// The `_type` of each column's feature.
@@ -390,8 +391,8 @@ impl Features {
     }
 }
 
-/// The features parsed last. Shards of a dataset have the same, and 10 000 class names take a millisecond to
-/// parse.
+/// Caches the features parsed last: shards of a dataset share them, and parsing 10 000 class names takes a
+/// millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct FeatureCache(Mutex<Option<(String, Arc<Features>)>>);
 
@@ -410,7 +411,7 @@ impl FeatureCache {
     }
 }
 
-/// The class names that all shards with class names share.
+/// The class names, which must be equal in all shards that have any.
 ///
 /// # Errors
 /// [`ErrorKind::Schema`] if two shards differ.
@@ -422,12 +423,12 @@ pub(crate) fn common_class_names<'a>(
         let Some(names) = names else { continue };
         match common {
             None => common = Some((shard, names)),
-            // Names of one parse are one allocation, and then equal at a glance.
+            // Names of one parse share their allocation, so comparing the pointers is enough.
             Some((first, known)) if !Arc::ptr_eq(known, names) && known != names => {
                 let (at, a, b) = first_difference(known, names);
                 let message = format!(
-                    "the class names of {} and {} differ: class {at} is {a} in the one and {b} in the other; open shards of \
-                     one labelling together",
+                    "the class names of {} and {} differ: class {at} is {a} in the first and {b} in the second; open shards \
+                     with different class names separately",
                     first.display(),
                     shard.display(),
                 );

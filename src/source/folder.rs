@@ -1,7 +1,7 @@
-//! A folder written by `save_to_disk` as the list of its shards.
+//! Expands folders written by `save_to_disk` to the lists of their shards.
 //!
-//! Such a folder has a `state.json` that names its files in order. Other files beside them, such as the
-//! `cache-*.arrow` that `map` leaves behind, are no part of the dataset, so the folder is never listed.
+//! The `state.json` of such a folder names its files in order. The folder itself is not listed, since other
+//! files in it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -56,7 +56,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
     let size = file.size();
     if size > LONGEST_STATE {
         let message = format!(
-            "{} has {size} bytes, at most {LONGEST_STATE} are read; pass the shards themselves",
+            "{} has {size} bytes, at most {LONGEST_STATE} are read; pass the shards as a list of files",
             state.display()
         );
         return Err(Error::new(ErrorKind::Format, message));
@@ -65,7 +65,7 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
     file.read_exact(&mut json, 0)?;
     let wrong = || {
         let message =
-            format!("{} lists no shards under _data_files; pass the files themselves", state.display());
+            format!("{} lists no shards under _data_files; pass them as a list of files", state.display());
         Error::new(ErrorKind::Format, message)
     };
     let parsed: Value = serde_json::from_slice(&json).map_err(|error| wrong().because(error))?;
@@ -74,10 +74,10 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
     fallible_alloc::reserve(&mut shards, files.len())?;
     for file in files {
         let name = file.get("filename").and_then(Value::as_str).ok_or_else(wrong)?;
-        // They must be in the folder: a file elsewhere would not belong to the dataset.
+        // Shards must be below the folder: a file elsewhere would not belong to the dataset.
         if name.is_empty() || !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
             let message = format!(
-                "{} names the shard {name:?}, which is not below its folder; pass the files themselves",
+                "{} names the shard {name:?}, which is not below its folder; pass the shards as a list of files",
                 state.display()
             );
             return Err(Error::new(ErrorKind::Format, message));
@@ -89,10 +89,10 @@ fn shards_of(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Vec<PathBuf>> 
 
 fn not_a_dataset(folder: &Path) -> Error {
     let message = if folder.join("dataset_dict.json").is_file() {
-        format!("{} holds several splits; pass the folder of one of them", folder.display())
+        format!("{} holds several splits; pass the folder of one split", folder.display())
     } else {
         format!(
-            "{} is a folder without state.json, so not one that save_to_disk wrote; pass the shards in it as a list of files",
+            "{} is a folder without state.json, so save_to_disk did not write it; pass the shards in it as a list of files",
             folder.display()
         )
     };

@@ -1,5 +1,5 @@
-//! What a reader of a source asks before it takes memory: nobody for a small read, the run's [`Gate`] for a
-//! large one.
+//! Permits for the memory of large reads: a reader requests one from the run's [`Gate`] before it allocates.
+//! Small reads need none.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     record::{Gate, Permit, SMALL_READ},
 };
 
-/// The way to the gate, if there is one.
+/// The run's gate; without one all requests are granted at once.
 #[derive(Clone, Default)]
 pub(crate) struct Leave(Option<Arc<dyn Gate>>);
 
@@ -25,48 +25,48 @@ impl Leave {
         Self(Some(gate))
     }
 
-    /// The gate, if a read of so many bytes has to ask.
+    /// The gate, if a read of `bytes` bytes needs a permit.
     fn gate(&self, bytes: u64) -> Option<&dyn Gate> {
         self.0.as_deref().filter(|_| bytes > SMALL_READ)
     }
 
-    /// Asks for a record's memory: see [`Gate::admit`].
+    /// Requests a record's memory: see [`Gate::admit`].
     pub(crate) fn admit(&self, bytes: u64) -> Result<Option<Permit>> {
         self.gate(bytes).map(|gate| gate.admit(bytes)).transpose()
     }
 
-    /// Asks for memory that the reader holds on to: see [`Gate::keep`].
+    /// Requests memory that the reader keeps: see [`Gate::keep`].
     pub(crate) fn keep(&self, bytes: u64) -> Result<Option<Permit>> {
         self.gate(bytes).map(|gate| gate.keep(bytes)).transpose()
     }
 
-    /// Counts memory that the reader took and holds on to: see [`Gate::kept`].
+    /// Counts memory that the reader has allocated and keeps: see [`Gate::kept`].
     pub(crate) fn kept(&self, bytes: u64) -> Option<Permit> {
         self.gate(bytes).map(|gate| gate.kept(bytes))
     }
 
-    /// Learns that the record lies in memory that was granted before.
+    /// Notes that the record lies in memory that was granted before: see [`Gate::covers`].
     pub(crate) fn covers(&self) {
         if let Some(gate) = &self.0 {
             gate.covers();
         }
     }
 
-    /// Says that a long read may go on.
+    /// Checks that a long read may continue.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the run is stopped.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.0 {
             Some(gate) if gate.is_stopped() => {
-                Err(Error::new(ErrorKind::Closed, "the loader is closed; the read was left"))
+                Err(Error::new(ErrorKind::Closed, "the loader was closed during the read"))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Bytes, and what they were granted by.
+/// Bytes with the permit of their memory.
 struct Covered(Bytes, #[allow(dead_code, reason = "held")] Permit);
 
 impl AsRef<[u8]> for Covered {
@@ -75,7 +75,7 @@ impl AsRef<[u8]> for Covered {
     }
 }
 
-/// The same bytes, which hold `permit` until the last of their slices is gone.
+/// The same bytes; they hold `permit` until their last slice is dropped.
 pub(crate) fn covered(bytes: Bytes, permit: Option<Permit>) -> Bytes {
     match permit {
         Some(permit) => Bytes::from_owner(Covered(bytes, permit)),

@@ -1,7 +1,7 @@
-//! Recordings that a row only names.
+//! Reads recordings that a row gives as a path to a file.
 //!
-//! Shards are not trusted, so a path in a row is read only below the folder of its shard, after symbolic
-//! links and `..` are resolved, or below folders that the user allows.
+//! Shards are not trusted. A path in a row is read only below the folder of its shard, or below folders that
+//! the user allows, after symbolic links and `..` are resolved.
 
 use std::{
     collections::HashMap,
@@ -28,13 +28,13 @@ pub enum AllowPaths {
     /// Files below the folder of the shard.
     #[default]
     BelowShard,
-    /// These, and files below any of these folders.
+    /// Files below the folder of the shard, the files listed here, and files below the folders listed here.
     Below(Vec<PathBuf>),
     /// Any file that the process can open.
     Any,
 }
 
-/// Reads files that rows name, where that is allowed.
+/// Reads the files that rows name, if they are allowed.
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
     allowed: AllowPaths,
@@ -50,7 +50,7 @@ impl Linked {
     /// Reads the file `name`, relative to the folder of `shard`, if it has at most `max_record_bytes`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreadable`] if it cannot be opened or may not be, [`ErrorKind::TooLarge`],
+    /// [`ErrorKind::Unreadable`] if the file cannot be opened or is not allowed, [`ErrorKind::TooLarge`],
     /// [`ErrorKind::Io`].
     pub(crate) fn read(
         &self,
@@ -71,7 +71,7 @@ impl Linked {
         Ok(Bytes::from_owner(block))
     }
 
-    /// The path to be opened: resolved, unless any file is allowed.
+    /// The path to open: resolved, unless any file is allowed.
     fn path(&self, storage: &dyn Storage, shard: &Path, name: &str) -> Result<Arc<Path>> {
         let folder = shard.parent().unwrap_or(Path::new(""));
         let path = folder.join(name);
@@ -91,10 +91,10 @@ impl Linked {
                 return Ok(path.into());
             }
         }
-        let and = if folders.is_empty() { "" } else { " and below none of the folders of allow_paths=" };
+        let and = if folders.is_empty() { "" } else { " nor below a folder of allow_paths=" };
         let message = format!(
-            "the row has no bytes, only the path {name:?}, and that is not below the shard's folder {}{and}; if the shard is to be \
-             trusted, pass allow_paths={:?} or a folder above it, or allow_paths=True for any path",
+            "the row has no bytes, only the path {name:?}, which is not below the shard's folder {}{and}; if you trust the shard, \
+             pass allow_paths={:?} or a folder above it, or allow_paths=True for any path",
             home.display(),
             path.parent().unwrap_or(&path),
         );
@@ -117,19 +117,19 @@ impl Linked {
 /// Checks the length of a row's path before it is read.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] for more bytes than a path may have.
+/// [`ErrorKind::Corrupt`] if it has more than [`LONGEST_NAME`] bytes.
 pub(crate) fn check_name(len: u64) -> Result<()> {
     if len <= LONGEST_NAME {
         return Ok(());
     }
-    let message = format!("the path has {len} bytes; {LONGEST_NAME} are read at most");
+    let message = format!("the path has {len} bytes; at most {LONGEST_NAME} are read");
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
 /// A row's path as text; None for an empty one.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if it is not a path.
+/// [`ErrorKind::Corrupt`] if it is too long or not UTF-8.
 pub(crate) fn name(bytes: &[u8]) -> Result<Option<String>> {
     check_name(bytes.len() as u64)?;
     match std::str::from_utf8(bytes) {
@@ -138,15 +138,15 @@ pub(crate) fn name(bytes: &[u8]) -> Result<Option<String>> {
     }
 }
 
-/// The error for a path that cannot be opened. Only what the system failed to do is no fault of the row.
+/// The error for a path that cannot be opened: the row's, unless the system failed.
 fn unreadable(error: Error, name: &str) -> Error {
     let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
     use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound, PermissionDenied};
     match system.map(io::Error::kind) {
         Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory) => {
-            let hint = if name.contains("://") { "; addresses are not followed, only files" } else { "" };
+            let hint = if name.contains("://") { "; only files are opened, not URLs" } else { "" };
             let message =
-                format!("the row has no bytes, only the path {name:?}, and that cannot be opened{hint}");
+                format!("the row has no bytes, only the path {name:?}, which cannot be opened{hint}");
             Error { message, kind: ErrorKind::Unreadable, ..error }
         }
         _ => error,

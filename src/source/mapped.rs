@@ -1,15 +1,14 @@
-//! Mapped files: records without a copy, for local disks.
+//! Memory-mapped files, for local disks: records are slices of the map, without a copy.
 //!
-//! The reader asks the system to bring a range in before it hands it on, so that the wait for the disk is
-//! where it belongs, in the I/O threads, and a range that cannot be read is an error and no signal
-//! (`MADV_POPULATE_READ`, Linux 5.14 and later; elsewhere the range is announced, and workers wait). Small
-//! things, as message headers and offsets, are read and not mapped.
+//! The reader has the system load a range before it returns it (`MADV_POPULATE_READ`, Linux 5.14 and later).
+//! So the I/O threads wait for the disk, and an unreadable range is an error and no signal. Elsewhere the
+//! range is only advised, and workers wait at page faults. Small ranges, as message headers and offsets, are
+//! read and not mapped.
 //!
-//! What cannot be promised: a file that somebody cuts off between that moment and the end of decoding kills
-//! the process by SIGBUS. A file that was replaced by another one of its name is safe, since the map keeps
-//! the old one. The length is checked before each range is handed out, so that a file cut off before is an
-//! error like any other. On network file systems, where other machines may change files and each fault may be
-//! a round trip, files are better read.
+//! The file's length is checked before each range is returned, so an earlier truncation is an error like any
+//! other. Truncation between this check and the end of decoding kills the process by SIGBUS. Replacing a file
+//! by another of its name is safe, since the map keeps the old one. On network file systems, read files
+//! instead: other machines may change them, and each page fault may be a round trip.
 
 use std::{
     fs, io,
@@ -23,7 +22,7 @@ use memmap2::Mmap;
 
 use super::storage::{ReadAt, Storage, Version, open_regular, read_file_at, version_of};
 
-/// Files of the operating system, mapped.
+/// Local files, mapped into memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MappedFiles;
 
@@ -35,11 +34,11 @@ impl Storage for MappedFiles {
 
 struct MappedFile {
     file: fs::File,
-    /// Made when it is first wanted: opening a source reads headers only.
+    /// Made at the first use: opening a source reads headers only.
     map: OnceLock<Map>,
 }
 
-/// A map and all of its bytes, which own a share of it.
+/// A map, and its bytes, which share the ownership.
 struct Map {
     map: Arc<Mmap>,
     bytes: Bytes,
@@ -58,9 +57,9 @@ impl MappedFile {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        // SAFETY: the map is read-only and private to this process's view. That nobody changes or cuts off
-        // the file meanwhile cannot be known; who asks for maps takes that on, and the module says what is
-        // done about it.
+        // SAFETY: the map is read-only. The file may be changed or truncated while it is mapped, and no check
+        // can exclude this; the user who enables maps accepts it. The module's documentation lists the
+        // precautions.
         let map = Arc::new(unsafe { Mmap::map(&self.file)? });
         let bytes = Bytes::from_owner(Shared(Arc::clone(&map)));
         Ok(self.map.get_or_init(|| Map { map, bytes }))
@@ -72,7 +71,7 @@ impl MappedFile {
         let map = self.map()?;
         let from = usize::try_from(at).map_err(|_| cut_off())?;
         let end = from.checked_add(len).filter(|&end| end <= map.bytes.len()).ok_or_else(cut_off)?;
-        // The map is as long as the file was when it was mapped.
+        // The map has the length that the file had when it was mapped.
         if self.file.metadata()?.len() < end as u64 {
             return Err(cut_off());
         }
@@ -106,12 +105,12 @@ impl ReadAt for MappedFile {
             }
             Err(error) => Err(error),
         };
-        // A file that was cut off meanwhile cannot be brought in either: say so.
+        // If loading failed because the file was truncated meanwhile, report that instead.
         Some(range.or_else(|error| self.range(at, len).and(Err(error))))
     }
 }
 
-/// Says that a range will be read soon. It is advice: what comes of it does not matter.
+/// Advises the system that a range will be read soon. The result of advice does not matter.
 fn announce(map: &Mmap, range: Range<usize>) {
     #[cfg(unix)]
     let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
@@ -123,9 +122,9 @@ fn announce(map: &Mmap, range: Range<usize>) {
 #[cfg(target_os = "linux")]
 fn bring_in(map: &Mmap, range: Range<usize>) -> io::Result<()> {
     match map.advise_range(memmap2::Advice::PopulateRead, range.start, range.len()) {
-        // Older systems don't know it.
+        // Systems before Linux 5.14 lack this advice.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        // What would have been SIGBUS: the disk failed.
+        // The disk failed: an access would have raised SIGBUS.
         Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
             Err(io::Error::from_raw_os_error(libc::EIO))
         }
@@ -177,7 +176,7 @@ mod tests {
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
         file.will_need(20_000, 100);
         assert!(file.mapped(5000, 5000, 0..5000).unwrap().unwrap() == vec![1; 5000]);
-        // What the check would find a moment too late is an error of the system and no signal either.
+        // A truncation right after the check is an error of the system too, and no signal.
         let cut = fs::File::open(&path).unwrap();
         // SAFETY: nothing reads the bytes of the map.
         let map = unsafe { memmap2::MmapOptions::new().len(50_000).map(&cut).unwrap() };

@@ -1,15 +1,14 @@
-//! Where records come from: the encoded bytes of a recording, or the text of a document, and its label, by
-//! row number.
+//! Sources of records: the encoded bytes of a recording, or the text of a document, with its label, by row
+//! number.
 //!
-//! A source is opened from a list of files, knows how many rows they hold, and lends readers, one to each I/O
-//! thread. A reader turns a row number into a [`RawRecord`](crate::record::RawRecord). Rows are numbered over
-//! the files in the order given, from zero; nothing here knows of shuffling, decoding or threads of the
-//! pipeline.
+//! A source is opened from a list of files, counts their rows, and makes one reader for each I/O thread. A
+//! reader turns a row number into a [`RawRecord`](crate::record::RawRecord). Rows are numbered from zero over
+//! the files in the order given. Sources are independent of shuffling, decoding and the pipeline's threads.
 //!
-//! Files are read through [`Storage`], so that a test can count bytes and inject faults, and so that other
-//! places than a local path can be added. A memory map is for local disks, and only where it is asked for
-//! ([`MappedFiles`]): on a parallel file system each fault costs a round trip for 4 KiB, while a large
-//! `pread` streams, and a file that shrinks under a map may kill the process.
+//! Files are read through [`Storage`], so that tests can count bytes and inject faults, and other storage
+//! than local paths can be added. Memory maps ([`MappedFiles`]) are for local disks and off by default: on a
+//! parallel file system each page fault costs a round trip for 4 KiB, while a large `pread` streams. A file
+//! that shrinks under a map may kill the process.
 
 pub(crate) mod arrow;
 mod block;

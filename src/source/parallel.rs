@@ -1,4 +1,4 @@
-//! The same work for each file of a list, on several threads.
+//! Runs the same work for each file of a list on several threads.
 
 use std::{
     sync::{
@@ -10,10 +10,10 @@ use std::{
 
 use crate::Result;
 
-/// Does `work` for each item on up to `threads` threads; the results in the order of the items.
+/// Runs `work` for each item on up to `threads` threads; the results are in the order of the items.
 ///
 /// # Errors
-/// The first in the order of the items. No item is begun once one has failed.
+/// The first error in the order of the items. After a failure no further item is begun.
 pub(crate) fn each<T: Sync, R: Send + Sync>(
     items: &[T],
     threads: usize,
@@ -30,14 +30,14 @@ pub(crate) fn each<T: Sync, R: Send + Sync>(
             if outcome.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }
-            // Each place is filled once: `next` gives it to one thread.
+            // Each result is set once: `next` assigns its index to one thread.
             let _ = result.set(outcome);
         }
     };
     thread::scope(|scope| {
         for n in 1..threads.min(items.len()) {
             let thread = thread::Builder::new().name(format!("forebay-index-{n}"));
-            // With fewer threads than wished the work is done as well.
+            // Fewer threads do all of the work, too.
             if let Err(error) = thread.spawn_scoped(scope, run) {
                 log::warn!("cannot start a thread to read headers: {error}");
                 break;
@@ -45,6 +45,6 @@ pub(crate) fn each<T: Sync, R: Send + Sync>(
         }
         run();
     });
-    // Items are taken in order, so those left out come after the one that failed.
+    // Items are taken in order, so those without a result come after the one that failed.
     results.into_iter().filter_map(OnceLock::into_inner).collect()
 }

@@ -1,7 +1,7 @@
-//! Recordings in shards of either format, Arrow or Parquet, as one source.
+//! A source of recordings in Arrow or Parquet shards.
 //!
-//! A file whose name ends in `.parquet` is Parquet, any other Arrow. Files may come in groups, which are the
-//! sources of a mixture.
+//! A file whose name ends in `.parquet` is read as Parquet, any other as Arrow. Files may be given in groups,
+//! the sources of a mixture.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Recordings {
     files: Files,
-    /// How many shards the groups up to each one have.
+    /// For each group, the number of shards up to its end.
     groups: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ enum Files {
     Parquet(Arc<ParquetSource>),
 }
 
-/// Calls the same method of whichever source or reader there is.
+/// Calls the same method of either source or reader.
 macro_rules! either {
     ($either:expr, $kind:ident, $one:ident => $call:expr) => {
         match $either {
@@ -49,11 +49,10 @@ macro_rules! either {
 }
 
 impl Recordings {
-    /// Opens local files in groups, one behind the other; [`Self::group_starts`] tells them apart.
+    /// Opens local files in groups, one after the other; [`Self::group_starts`] returns where each begins.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between
-    /// reads. Relative paths, those in rows too, keep the meaning that they have now if the process changes
-    /// its current folder.
+    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is checked between
+    /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
     /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of
@@ -79,7 +78,7 @@ impl Recordings {
         }
         let files = match one_kind(&files)? {
             true if options.mmap => {
-                let message = "mmap=True maps Arrow shards, and these are Parquet; use mmap=False";
+                let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
                 return Err(Error::new(ErrorKind::Config, message));
             }
             true => Files::Parquet(Arc::new(ParquetSource::open_in(
@@ -125,8 +124,8 @@ impl Recordings {
         either!(&self.files, Files, source => source.fields())
     }
 
-    /// A number that two sources share only if their shards have the same rows and sizes, in the same order;
-    /// paths and times don't count, since a dataset may be copied to another place.
+    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
+    /// dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
         either!(&self.files, Files, source => source.fingerprint())
     }
@@ -139,13 +138,13 @@ impl Recordings {
         }
     }
 
-    /// Whether a row's path costs little beside its recording.
+    /// Whether reading a row's path costs little compared with its recording.
     pub fn has_cheap_paths(&self) -> bool {
         matches!(self.files, Files::Arrow(_))
     }
 }
 
-/// Whether the files are Parquet; all are of one kind.
+/// Whether the files are Parquet. Mixed formats are an error.
 fn one_kind(files: &[PathBuf]) -> Result<bool> {
     let is_parquet = |path: &&PathBuf| is_parquet(path);
     let (parquet, other) = (files.iter().find(is_parquet), files.iter().find(|path| !is_parquet(path)));

@@ -1,4 +1,4 @@
-//! The files of a dataset, and where the rows of one end and those of the next begin.
+//! The files of a dataset, and their row numbers.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,41 +11,40 @@ pub struct Shard {
     pub path: Arc<Path>,
     /// The number of its first row over all shards.
     pub first_row: u64,
-    /// How many rows its headers promise.
+    /// The number of rows by its headers.
     pub n_rows: u64,
     /// The size of the file when it was opened.
     pub n_bytes: u64,
-    /// Why the shard ends before its end, if it does. Rows before still count.
+    /// The error at which reading its headers ended early, if any. The rows before it still count.
     pub damage: Option<Error>,
 }
 
-/// The most rows that a loader counts, over all files. No dataset has as many recordings, and computations
-/// with row numbers cannot overflow.
+/// The most rows of a loader, over all files. No dataset has as many recordings, and arithmetic with row
+/// numbers cannot overflow.
 pub(crate) const MOST_ROWS: u64 = 1 << 40;
 
-/// Rows that a file of any size may have, since compressed nulls take almost no bytes.
+/// The rows that a file of any size may have, since compressed nulls take almost no bytes.
 const ROWS_AT_LEAST: u64 = 1 << 20;
-/// Rows beyond these for each byte of a file.
+/// The rows that each byte of a file adds to these.
 const ROWS_PER_BYTE: u64 = 256;
 
-/// Checks the number of rows that a file of `n_bytes` claims.
+/// Checks the number of rows that the headers of a file of `n_bytes` claim.
 ///
-/// Compressed buffers, and those without width, can hold any number of rows, so the size of the file is the
-/// bound.
+/// Compressed buffers, and values without width, can hold any number of rows, so the bound follows from the
+/// file's size.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] for more than this bound.
+/// [`ErrorKind::Corrupt`] for more rows than this bound.
 pub(crate) fn check_rows(n_rows: u64, n_bytes: u64) -> Result<()> {
     let most = n_bytes.saturating_mul(ROWS_PER_BYTE).saturating_add(ROWS_AT_LEAST).min(MOST_ROWS);
     if n_rows <= most {
         return Ok(());
     }
-    let message =
-        format!("it claims {n_rows} rows; of a file of {n_bytes} bytes at most {most} are believed");
+    let message = format!("it claims {n_rows} rows; a file of {n_bytes} bytes can have at most {most}");
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// The shards at these paths, one behind the other, and the number of all rows.
+/// The shards at these paths, in order, and the number of all rows.
 ///
 /// # Errors
 /// [`ErrorKind::Format`] if they claim more than [`MOST_ROWS`].
@@ -56,7 +55,7 @@ pub(crate) fn shards_of<'a>(
     for (path, (n_rows, n_bytes, damage)) in files {
         shards.push(Shard { path: Arc::clone(path), first_row, n_rows, n_bytes, damage });
         first_row = first_row.checked_add(n_rows).filter(|&n| n <= MOST_ROWS).ok_or_else(|| {
-            let message = format!("the shards claim more rows than are counted, {MOST_ROWS}");
+            let message = format!("the shards claim more than {MOST_ROWS} rows, the limit of a loader");
             Error::new(ErrorKind::Format, message)
         })?;
     }
@@ -68,7 +67,8 @@ pub(crate) fn shards_of<'a>(
 /// # Panics
 /// If there is no such row.
 pub(crate) fn locate(shards: &[Shard], row: u64) -> (usize, u64) {
-    // Empty shards start where the next one does: the last that starts at or before the row holds it.
+    // An empty shard starts at the same row as the next one, so the last shard that starts at or before `row`
+    // holds it.
     let at = shards.partition_point(|shard| shard.first_row <= row).checked_sub(1);
     match at.map(|at| (at, &shards[at])) {
         Some((at, shard)) if row - shard.first_row < shard.n_rows => (at, row - shard.first_row),

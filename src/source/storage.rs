@@ -1,12 +1,12 @@
-//! Files as a source sees them: opened by path, read at an offset, with transient failures waited out.
+//! Opens files by path and reads them at an offset, with retries of transient failures.
 //!
-//! [`Storage`] and [`ReadAt`] are the seam: [`LocalFiles`] behind them in production, a counting or failing
-//! one in tests. A `StoredFile` adds what every caller needs: reads that are complete, retries, and the
-//! knowledge of whether the file is still the one that was indexed.
+//! [`Storage`] and [`ReadAt`] are the traits: [`LocalFiles`] implements them in production, a counting or
+//! failing storage in tests. A `StoredFile` adds complete reads, retries, and a check that the file is still
+//! the one that was indexed.
 //!
-//! Parallel file systems fail for moments (EIO, ESTALE, timeouts). Such a failure is tried again a few times,
-//! with a growing pause, logged and counted; only then is it an error. The pauses add up to well under half a
-//! second, the time in which a closing loader must be gone.
+//! Calls to parallel file systems fail transiently (EIO, ESTALE, timeouts). Such a call is retried up to 4
+//! times, with growing pauses; each retry is logged and counted. The pauses add up to 345 ms, less than the
+//! half second in which a closing loader joins its threads.
 
 use std::{
     fmt, fs, io,
@@ -30,7 +30,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// What the system says; `InvalidInput` for anything that is not a regular file.
+    /// The error of the system; `InvalidInput` if the path is not a regular file.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
 
     /// The path with symbolic links and `..` resolved.
@@ -41,7 +41,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
         fs::canonicalize(path)
     }
 
-    /// Learns that a call failed for a moment, and is made again.
+    /// Notes that a call failed transiently and is retried.
     fn retried(&self) {}
 }
 
@@ -76,37 +76,38 @@ impl Storage for Counted {
 
 /// An open file that is read by offset, by several threads at a time.
 pub trait ReadAt: Send + Sync {
-    /// Reads at `at` as many bytes as come at once; 0 only at the end of the file.
+    /// Reads into `buffer` from offset `at` with one call. Returns the number of bytes, which is 0 only at
+    /// the end of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// The file's size and time of change, now.
+    /// The file's current size and modification time.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn version(&self) -> io::Result<Version>;
 
-    /// Says that the range will be read soon.
+    /// Advises that the range will be read soon.
     fn will_need(&self, _at: u64, _len: u64) {}
 
-    /// The `len` bytes at `at` without a copy, if the file is mapped; `None` if they are to be read. Those in
-    /// `needed`, counted from `at`, are in memory by then.
+    /// The `len` bytes at `at` without a copy, if the file is mapped; `None` if it is not. Loads the bytes in
+    /// `needed`, counted from `at`, into memory first.
     ///
     /// # Errors
-    /// What the system says; `UnexpectedEof` if the file ends before.
+    /// The error of the system; `UnexpectedEof` if the file ends before the range does.
     fn mapped(&self, _at: u64, _len: usize, _needed: Range<usize>) -> Option<io::Result<Bytes>> {
         None
     }
 }
 
-/// What tells a file from the one that replaced it.
+/// Size and modification time: they differ between a file and its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// The length in bytes.
     pub size: u64,
-    /// The time of the last change, where the system has it.
+    /// The time of the last change, if the system has it.
     pub modified: Option<SystemTime>,
 }
 
@@ -122,14 +123,14 @@ impl Storage for LocalFiles {
 
 /// Opens a regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<fs::File> {
-    // A pipe would block in `open`, a folder fail in the first read: look before opening.
+    // Checked before opening: a pipe would block in `open`, and a folder would fail only in the first read.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     fs::File::open(path)
 }
 
-/// Storage whose relative paths always start from one folder. Messages keep the paths as given.
+/// Storage that resolves relative paths against one folder. Messages have the paths as given.
 #[derive(Debug)]
 pub(crate) struct Rooted<S> {
     root: PathBuf,
@@ -137,7 +138,7 @@ pub(crate) struct Rooted<S> {
 }
 
 impl<S> Rooted<S> {
-    /// Starting from the current folder; where it is gone, relative paths stay as they are.
+    /// Resolves against the current folder; if that was deleted, relative paths stay as they are.
     pub(crate) fn here(storage: S) -> Self {
         Self { root: std::env::current_dir().unwrap_or_default(), storage }
     }
@@ -153,7 +154,7 @@ impl<S: Storage> Storage for Rooted<S> {
     }
 }
 
-/// Reads at `at` as many bytes as come at once.
+/// Reads into `buffer` from offset `at` with one call. Returns the number of bytes.
 pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, buffer, at);
@@ -189,10 +190,10 @@ impl ReadAt for LocalFile {
     }
 }
 
-/// The bytes of a long read per system call.
+/// The most bytes of a long read between two checks for a stopped run.
 const SLICE: usize = 8 << 20;
 
-/// The pauses before a transient failure is tried again.
+/// The pauses before the retries of a transient failure.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(5),
     Duration::from_millis(20),
@@ -209,7 +210,7 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), TimedOut | WouldBlock | StaleNetworkFileHandle)
 }
 
-/// Runs `attempt` until it succeeds, fails permanently, or has used up the pauses.
+/// Runs `attempt` until it succeeds, fails permanently, or no retries are left.
 fn retry<T>(
     storage: &dyn Storage,
     path: &Path,
@@ -239,7 +240,7 @@ pub(crate) fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
     retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| Error::io(path, "open", error))
 }
 
-/// An open file with its path, its size and its retry budget; shared by all its readers.
+/// An open file with its path and version; shared by all its readers.
 pub(crate) struct StoredFile {
     path: Arc<Path>,
     storage: Arc<dyn Storage>,
@@ -255,7 +256,7 @@ impl fmt::Debug for StoredFile {
 }
 
 impl StoredFile {
-    /// Opens `path` and notes its version.
+    /// Opens `path` and stores its version.
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
         retry(&**storage, path, "open", || {
             let file = storage.open(path)?;
@@ -266,7 +267,7 @@ impl StoredFile {
         .map_err(|error| Error::io(path, "open", error))
     }
 
-    /// Opens `path`, which was indexed as `version`.
+    /// Opens `path` again; an error if it no longer has the `version` that was indexed.
     pub(crate) fn reopen(storage: &Arc<dyn Storage>, path: &Arc<Path>, version: Version) -> Result<Self> {
         let file = Self::open(storage, path)?;
         if file.version == version { Ok(file) } else { Err(changed(path, version, file.version)) }
@@ -285,7 +286,7 @@ impl StoredFile {
         &self.path
     }
 
-    /// Fills as much of `buffer` as the file has from `at` on; returns how much.
+    /// Reads from `at` on until `buffer` is full or the file ends; returns the number of bytes.
     pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -305,14 +306,14 @@ impl StoredFile {
     /// Fills all of `buffer` from `at` on.
     ///
     /// # Errors
-    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if it has changed since it was
-    /// opened.
+    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`] if reading fails, or if it has
+    /// changed since it was opened.
     pub(crate) fn read_exact(&self, buffer: &mut [u8], at: u64) -> Result<()> {
         let n = self.read(buffer, at)?;
         if n == buffer.len() { Ok(()) } else { Err(self.cut_off(at.saturating_add(buffer.len() as u64))) }
     }
 
-    /// As [`Self::read_exact`], some MiB at a time, so that it ends soon if the run is stopped.
+    /// As [`Self::read_exact`], 8 MiB at a time, so that the read ends soon after the run is stopped.
     ///
     /// # Errors
     /// As there, and [`ErrorKind::Closed`].
@@ -328,8 +329,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`:
-    /// some MiB at a time.
+    /// The range without a copy, if the file is mapped. Loads the bytes in `needed` into memory, 8 MiB at a
+    /// time.
     ///
     /// # Errors
     /// As [`Self::read_long`].
@@ -354,7 +355,7 @@ impl StoredFile {
         }
     }
 
-    /// The range without a copy, if the file is mapped, with those bytes of it in memory that are `needed`.
+    /// The range without a copy, if the file is mapped. Loads the bytes in `needed` into memory.
     ///
     /// # Errors
     /// As [`Self::read_exact`].
@@ -371,7 +372,7 @@ impl StoredFile {
         }
     }
 
-    /// Says that the range will be read soon.
+    /// Advises that the range will be read soon.
     pub(crate) fn will_need(&self, at: u64, len: u64) {
         self.handle().will_need(at, len);
     }
@@ -380,7 +381,7 @@ impl StoredFile {
         self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads; where the handle is stale, the next try has a new one.
+    /// Runs `read`. If the handle is stale, opens the file again for the next try.
     fn fresh_if_stale<T>(&self, read: impl FnOnce(&dyn ReadAt) -> io::Result<T>) -> io::Result<T> {
         let result = read(&*self.handle());
         if let Err(error) = &result
@@ -397,7 +398,7 @@ impl StoredFile {
         Error::io(&self.path, "read", error).in_shard(Arc::clone(&self.path)).at_byte(at)
     }
 
-    /// The error for a file that has no bytes up to `end`: it never had, or it changed.
+    /// The error for a file that ends before byte `end`: it was always shorter, or it has changed.
     fn cut_off(&self, end: u64) -> Error {
         match self.handle().version() {
             Ok(now) if now != self.version => changed(&self.path, self.version, now),
@@ -408,17 +409,16 @@ impl StoredFile {
 
 /// The error for bytes up to `end` of a file of `size` bytes.
 pub(crate) fn past_the_end(end: u64, size: u64) -> Error {
-    let message = format!("the shard is cut off: bytes up to {end} are needed and it has {size}");
+    let message = format!("the shard is cut off: it has {size} bytes, and bytes up to {end} are needed");
     Error::new(ErrorKind::Truncated, message).at_byte(size)
 }
 
 fn changed(path: &Arc<Path>, was: Version, is: Version) -> Error {
     let what = if was.size == is.size {
-        "another time of change".to_string()
+        "another modification time".to_string()
     } else {
         format!("{} bytes instead of {}", is.size, was.size)
     };
-    let message =
-        format!("the shard was changed after it was opened: it now has {what}; open the source again");
+    let message = format!("the shard was changed after it was opened: it now has {what}; open it again");
     Error::new(ErrorKind::Io, message).in_shard(Arc::clone(path))
 }

@@ -1,11 +1,12 @@
-//! Headers of an AAC stream: the setup of its decoder, the frames of ADTS, and whether it is HE-AAC.
+//! Reads the headers of an AAC stream: the setup of its decoder, the frames of ADTS, and whether it is
+//! HE-AAC.
 //!
-//! Of HE-AAC the decoder used here decodes only the core: half the rate, without the upper half of the
-//! spectrum. Such a recording is refused rather than decoded wrongly. It is recognised by its setup
-//! (explicitly, or by an extension that older decoders skip), or only by its packets: spectral band
-//! replication (SBR) is in a fill element after those of the core. Only a decoder knows where the core's
-//! elements end. So the search looks for places from which a fill element would lead exactly to the end of
-//! the packet, and the decoder must accept a packet that ends there ([`has_sbr`]).
+//! The decoder used here decodes only the core of HE-AAC: half the rate, without the upper half of the
+//! spectrum. Such a recording is refused and not decoded wrongly. It is recognised by its setup (explicitly,
+//! or by an extension that older decoders skip), or only by its packets: spectral band replication (SBR) is
+//! in a fill element after those of the core. Only decoding shows where the core's elements end. So each
+//! position from which fill elements would extend exactly to the end of the packet is tested: the decoder
+//! must accept a packet that ends there ([`has_sbr`]).
 //!
 //! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2
 //! (elements).
@@ -20,7 +21,7 @@ const FRAME: u32 = 1024;
 const FILL: u64 = 6;
 const END: u64 = 7;
 
-/// Bits, most significant first.
+/// Reads bits, most significant first.
 #[derive(Debug, Clone, Copy)]
 struct Bits<'a> {
     bytes: &'a [u8],
@@ -28,7 +29,7 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// The next `n <= 24` bits; none past the end.
+    /// The next `n <= 24` bits; None past the end.
     fn read(&mut self, n: usize) -> Option<u64> {
         let value = self.peek(self.at, n)?;
         self.at += n;
@@ -80,7 +81,7 @@ pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
         1 | 2 => {}
         0 => {
             return Err(unsupported(
-                "AAC whose channels only a program config element tells; one or two in a standard layout are decoded",
+                "AAC whose channels are declared only in a program config element; one or two in a standard layout are decoded",
             ));
         }
         n => {
@@ -118,8 +119,8 @@ fn sampling_frequency(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// After the core's setup: whether the extension signals SBR, and then whether it signals parametric stereo
-/// too.
+/// Reads the extension after the core's setup: None if it does not signal SBR, else whether it signals
+/// parametric stereo, too.
 fn extension(bits: &mut Bits<'_>) -> Option<bool> {
     if bits.read(1)? == 1 {
         bits.read(14)?;
@@ -165,7 +166,7 @@ pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> 
         if !matches!(kind, 0xd | 0xe) {
             return false;
         }
-        // The same packet, ended where the fill element begins.
+        // The same packet, ended at the start of the fill element.
         let mut core = packet[..at / 8].to_vec();
         let rest = bits.peek(at / 8 * 8, at % 8).unwrap_or_default() << 3 | END;
         let shift = 16 - 3 - at % 8;
@@ -174,7 +175,7 @@ pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> 
     })
 }
 
-/// If fill elements lead from bit `at` to `end`: the content of the first of them.
+/// The content type of the first fill element, if fill elements extend from bit `at` exactly to `end`.
 fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
     bits.at = at;
     let mut first = None;
@@ -192,9 +193,10 @@ fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
     first.filter(|_| bits.at == end)
 }
 
-/// The frames of an ADTS stream: the setup from their headers, and the positions of the packets.
+/// Finds the frames of an ADTS stream: returns the setup from the first header, and appends the positions of
+/// the packets.
 ///
-/// Ends with the last complete frame, and at an invalid header.
+/// Ends at the last complete frame, or at an invalid header.
 ///
 /// # Errors
 /// `Corrupt` without a frame, `Unsupported` for several packets a frame.
@@ -235,7 +237,7 @@ mod tests {
 
     #[test]
     fn setups_say_what_they_are() {
-        // AAC-LC of 44.1 kHz in stereo, alone and with what follows it.
+        // AAC-LC of 44.1 kHz in stereo, without and with an extension.
         assert!(check_setup(&[0x12, 0x10]).is_ok());
         // An extension that signals the absence of SBR.
         assert!(check_setup(&[0x12, 0x10, 0x56, 0xe5, 0x00]).is_ok());

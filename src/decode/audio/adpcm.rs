@@ -1,7 +1,7 @@
 //! Microsoft and IMA ADPCM in WAV blocks.
 //!
-//! Every block starts with the decoder's whole state, so a span decodes exactly the blocks that it touches.
-//! Blocks are little-endian also in RIFX, whose byte order is that of the container's fields.
+//! Every block starts with the decoder's whole state, so only the blocks that overlap the span are decoded.
+//! Blocks are little-endian also in RIFX, whose byte order applies to the container's fields only.
 //!
 //! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA
 //! ADPCM". Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in
@@ -48,7 +48,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Format tag 0x0011. `own` is what the `fmt ` chunk has for this codec alone: samples per block.
+    /// Format tag 0x0011. `own` are the codec's fields of the `fmt ` chunk: samples per block.
     pub(super) fn ima(
         own: &[u8],
         endian: Endian,
@@ -59,8 +59,8 @@ impl Blocks {
         Self::new(Kind::Ima, own, endian, channels, block_bytes, bits)
     }
 
-    /// Format tag 0x0002. `own` is what the `fmt ` chunk has for this codec alone: samples per block, number
-    /// of coefficient pairs, the pairs.
+    /// Format tag 0x0002. `own` are the codec's fields of the `fmt ` chunk: samples per block, number of
+    /// coefficient pairs, the pairs.
     pub(super) fn ms(own: &[u8], endian: Endian, channels: u16, block_bytes: u16, bits: u16) -> Result<Self> {
         let n = u16_at(own, 2, endian).unwrap_or(0);
         let coefficient = |at| u16_at(own, at, endian).map(|x| x as i16);
@@ -83,7 +83,7 @@ impl Blocks {
         block_bytes: u16,
         bits: u16,
     ) -> Result<Self> {
-        // A 0 from some writers means the usual number.
+        // Some writers leave it 0 for the usual 4.
         if !matches!(bits, 0 | 4) {
             return Err(unsupported(format!("ADPCM of {bits} bits a sample is not decoded, only of 4")));
         }
@@ -93,7 +93,7 @@ impl Blocks {
         let mut blocks =
             Self { kind, channels: channels.into(), block_bytes: block_bytes.into(), block_samples: 0 };
         blocks.block_samples = blocks.samples_in(blocks.block_bytes);
-        // The header may say that the encoder left the end of each block unused.
+        // The header may declare fewer samples: the encoder left the end of each block unused.
         match u16_at(own, 0, endian).map(usize::from) {
             Some(said) if said > 0 && said < blocks.block_samples => blocks.block_samples = said,
             _ => {}
@@ -113,7 +113,7 @@ impl Blocks {
         }
     }
 
-    /// Samples per channel in a block of which `bytes` bytes are there.
+    /// Samples per channel in a block of `bytes` existing bytes.
     fn samples_in(&self, bytes: usize) -> usize {
         match self.kind {
             Kind::Ima => {
@@ -131,15 +131,15 @@ impl Blocks {
         whole + self.samples_in(bytes % self.block_bytes).min(self.block_samples) as u64
     }
 
-    /// Whether `n` samples end within the last block of `bytes` bytes: only then is a `fact` chunk's count
-    /// believed, because some writers count other things. libsndfile divides by the channels once too often.
+    /// Whether `n` samples end within the last block of `bytes` bytes. Only then is a `fact` chunk's number
+    /// used, since some writers count other units. libsndfile divides by the channels once too often.
     pub(super) fn is_in_last(&self, n: u64, bytes: usize) -> bool {
         let total = self.n_samples(bytes);
         let is_divided = self.channels > 1 && n == total / self.channels as u64;
         n <= total && n + self.block_samples as u64 > total && !is_divided
     }
 
-    /// Decodes `span` of `data` into `out`, through `scratch`.
+    /// Decodes `span` of `data` into `out`; `scratch` holds one block.
     pub(super) fn read(
         &self,
         data: &[u8],
@@ -171,8 +171,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// One block of IMA ADPCM, interleaved: per channel a sample and a step index, then 8 codes per channel
-    /// in turn.
+    /// Decodes one block of IMA ADPCM, interleaved. The block has a sample and a step index per channel, then
+    /// 8 codes per channel in turn.
     fn decode_ima(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
         let n = self.samples_in(block.len());
@@ -206,8 +206,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// One block of Microsoft ADPCM, interleaved: per channel predictor, step and two samples, then codes in
-    /// turn.
+    /// Decodes one block of Microsoft ADPCM, interleaved. The block has a predictor, a step and two samples
+    /// per channel, then codes in turn.
     fn decode_ms(&self, block: &[u8], coefficients: &[[i16; 2]], out: &mut Vec<i16>) -> Result<()> {
         let channels = self.channels;
         let n = self.samples_in(block.len());
@@ -230,7 +230,7 @@ impl Blocks {
                 let signed = i32::from(code) - if code & 8 != 0 { 16 } else { 0 };
                 let before = i32::from(out[(k - 1) * channels + c]);
                 let before2 = i32::from(out[(k - 2) * channels + c]);
-                // |sample * coefficient| <= 2^30 each, so the sum fits but for both at their extreme.
+                // |sample * coefficient| <= 2^30 each, so the sum fits 32 bits except if both are at their extreme.
                 let predicted =
                     (i64::from(before * i32::from(first)) + i64::from(before2 * i32::from(second))) >> 8;
                 let sample = predicted + i64::from(signed) * i64::from(step);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn counts_of_samples_that_are_believed() {
-        // Of libsndfile, at 44.1 kHz in stereo: blocks of 2041 samples, and a count divided by the channels.
+        // By libsndfile, at 44.1 kHz in stereo: blocks of 2041 samples, and a number divided by the channels.
         let blocks = Blocks::ima(&2041u16.to_le_bytes(), Endian::Little, 2, 2048, 4).unwrap();
         assert_eq!(blocks.n_samples(2048), 2041);
         for (n, bytes, is_believed) in [

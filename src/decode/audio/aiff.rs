@@ -1,4 +1,4 @@
-//! AIFF and AIFF-C.
+//! Opens AIFF and AIFF-C.
 //!
 //! Source: Apple "Audio Interchange File Format" 1.3 and "AIFF-C" draft 8/26/91. All integers are big-endian;
 //! the rate is an 80-bit extended float; samples are left-justified in whole bytes.
@@ -68,7 +68,7 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
     Ok(Pcm::new(data, coding, rate, channels, n_samples)?.declaring_samples(n_samples))
 }
 
-/// An 80-bit extended float (IEEE 754-1985) as a rate: rounded to the nearest integer.
+/// Converts an 80-bit extended float (IEEE 754-1985) to a rate, rounded to the nearest integer.
 fn extended(bytes: [u8; 10]) -> Option<u32> {
     let exponent = u16::from_be_bytes([bytes[0], bytes[1]]);
     let mantissa = u64::from_be_bytes(*bytes[2..].first_chunk()?);

@@ -1,4 +1,4 @@
-//! Sun and NeXT AU.
+//! Opens Sun and NeXT AU.
 //!
 //! Source: `audio(4)` header of the NeXT/Sun sound file: six big-endian words, then samples.
 
@@ -17,9 +17,9 @@ use crate::Result;
 pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
     let word = |i: usize| {
         u32_at(bytes, 4 * i, Endian::Big)
-            .ok_or_else(|| corrupt("the AU header is cut short, 24 bytes are needed"))
+            .ok_or_else(|| corrupt("the AU header is cut short; 24 bytes are needed"))
     };
-    // A size of all ones means unknown: then the samples go to the end.
+    // A size of all ones is unknown: the samples then extend to the end.
     let data = clipped(bytes, word(1)? as usize, word(2)?.into());
     let coding = match word(3)? {
         1 => Coding::Mulaw,
@@ -34,8 +34,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
         }
     };
     let channels = word(5)?;
-    let channels =
-        u16::try_from(channels).map_err(|_| corrupt(format!("the AU header says {channels} channels")))?;
+    let channels = u16::try_from(channels)
+        .map_err(|_| corrupt(format!("the AU header declares {channels} channels")))?;
     let size = Some(u64::from(word(2)?)).filter(|&size| size != u64::from(u32::MAX));
     Ok(Pcm::new(data, coding, word(4)?, channels, None)?.declaring_bytes(size))
 }

@@ -1,7 +1,7 @@
-//! Core Audio Format: linear PCM, A-law and mu-law directly, Apple Lossless in packets.
+//! Opens Core Audio Format: linear PCM, A-law and mu-law directly, Apple Lossless in packets.
 //!
-//! symphonia's demuxer refuses the files that libsndfile writes, so the packet table is read here. If the
-//! table counts a partial last packet in full, as ffmpeg's does, the packet itself gives its length
+//! symphonia's demuxer rejects the files that libsndfile writes, so the packet table is read here. If the
+//! table counts a partial last packet in full, as ffmpeg's does, its length is read from the packet itself
 //! ([`super::demux`]).
 //!
 //! Source: Apple "Core Audio Format Specification" 1.0.
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Result, fallible_alloc};
 
-/// What a CAF file turns out to hold.
+/// The content of a CAF file.
 pub(super) enum Opened<'a> {
     Pcm(Pcm<'a>),
     Packets(Demuxed<'a>),
@@ -37,7 +37,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
             b"desc" => desc = Some(clipped(bytes, body, size)),
             b"kuki" => cookie = Some(clipped(bytes, body, size)),
             b"pakt" => table = Some(clipped(bytes, body, size)),
-            // The data starts with an edit count of four bytes; a size of -1 means: to the end.
+            // The data starts with an edit count of four bytes; with a size of -1 it extends to the end.
             b"data" => data = Some(clipped(clipped(bytes, body, size), 4, u64::MAX)),
             _ => {}
         }
@@ -66,9 +66,9 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
     let channels = u16::try_from(channels)
         .ok()
         .filter(|&n| n > 0)
-        .ok_or_else(|| corrupt(format!("the CAF header says {channels} channels")))?;
+        .ok_or_else(|| corrupt(format!("the CAF header declares {channels} channels")))?;
     if !(0.5..=f64::from(u32::MAX)).contains(&rate) {
-        return Err(corrupt(format!("the CAF header says {rate} samples per second")));
+        return Err(corrupt(format!("the CAF header declares {rate} samples per second")));
     }
     if &format.to_be_bytes() == b"alac" {
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
@@ -83,7 +83,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
         )));
     }
     let stride = (packet / u32::from(channels)) as usize;
-    let bits = u16::try_from(bits).map_err(|_| corrupt(format!("the CAF header says {bits} bits")))?;
+    let bits = u16::try_from(bits).map_err(|_| corrupt(format!("the CAF header declares {bits} bits")))?;
     // Flag bits of linear PCM: 1 float, 2 little-endian.
     let endian = if flags & 2 != 0 { Endian::Little } else { big };
     let coding = match (is_linear, &format.to_be_bytes()) {
@@ -97,8 +97,8 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
     Pcm::new(data, coding, rate.round() as u32, channels, None).map(Opened::Pcm)
 }
 
-/// Cuts `data` into packets by their table: sizes and lengths that `desc` does not fix, as numbers of 7 bits
-/// a byte.
+/// Splits `data` into packets by the packet table, which has the sizes and lengths that `desc` does not fix,
+/// as numbers of 7 bits a byte.
 fn alac<'a>(
     mut packets: Lent<Packet>,
     cookie: &'a [u8],
@@ -127,7 +127,7 @@ fn alac<'a>(
     for _ in 0..n_packets {
         let size = if size == 0 { number().ok_or_else(cut)? } else { size.into() };
         let frames = if frames == 0 { number().ok_or_else(cut)? } else { frames.into() };
-        // Packets past the end of the bytes are not there, and neither is anything behind them.
+        // A packet that reaches past the end of the bytes is missing, and so are all after it.
         let Some(len) = u32::try_from(size).ok().filter(|&len| len as usize <= data.len() - at) else {
             break;
         };

@@ -1,14 +1,14 @@
-//! Declarations of a container that its bytes do not fulfil: a length, an end.
+//! Compares a container's declarations, a length and an end, with its bytes.
 //!
-//! Input: an opened recording and its bytes. Output: what `forebay check` reports besides the samples.
-//! Nothing here changes a sample: a recording that was cut short decodes to its existing samples, and only
-//! its container shows that there were more.
+//! Input: an opened recording and its bytes. Output: what `forebay check` reports in addition to the samples.
+//! No sample depends on it: a recording that was cut short decodes to its existing samples, and only its
+//! container shows that there were more.
 //!
 //! | format | declared length | cut short if |
 //! |---|---|---|
 //! | WAV, Wave64, AU | size of the data; not if it is 0, all ones, or near 2^31 or 2^32, as writers to pipes leave it | it is beyond the end |
-//! | AIFF | frames in `COMM` | fewer are there |
-//! | FLAC, also in Ogg | STREAMINFO | fewer are there |
+//! | AIFF | frames in `COMM` | fewer exist |
+//! | FLAC, also in Ogg | STREAMINFO | fewer exist |
 //! | MPEG audio | frames in the Xing, Info or VBRI tag | two or more are missing; without a tag, if the last frame is not whole |
 //! | Ogg | | the last page of the recording's last stream is not marked as its end |
 //!
@@ -21,13 +21,13 @@ use super::{Codec, Info, Recording, ogg::Pages};
 pub struct Claims {
     /// Samples per channel that the container declares; None if it declares none.
     pub declared: Option<u64>,
-    /// How the container contradicts the end of the bytes, in a sentence; None if it agrees.
+    /// A sentence that says how the container contradicts the end of the bytes; None if it agrees.
     pub cut_short: Option<String>,
     /// Other warnings about a recording that decodes, a sentence each.
     pub notices: Vec<String>,
 }
 
-/// The declarations of the container of `recording`, whose bytes are `bytes`.
+/// Returns the declarations of the container of `recording`, whose bytes are `bytes`.
 pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
     let Info { n_samples, codec, .. } = recording.info();
     let mut claims = Claims::default();
@@ -36,11 +36,11 @@ pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
     let who = match recording {
         Recording::Pcm(it) => {
             claims.declared = it.declared();
-            "the header says"
+            "the header declares"
         }
         Recording::Flac(it) => {
             claims.declared = it.declared();
-            "STREAMINFO says"
+            "STREAMINFO declares"
         }
         Recording::Mpeg(it) => {
             claims.declared = it.declared();
@@ -50,17 +50,17 @@ pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
             }
             if let Some(at) = it.foreign() {
                 let message = format!(
-                    "from byte {at} on the MPEG audio is of another layer, rate or number of channels, and left out"
+                    "from byte {at} on the MPEG audio has another layer, rate or number of channels, and is left out"
                 );
                 claims.notices.push(message);
             }
-            "the Xing, Info or VBRI tag says"
+            "the Xing, Info or VBRI tag declares"
         }
-        Recording::Vorbis(_) | Recording::Demuxed(_) => "the container says",
+        Recording::Vorbis(_) | Recording::Demuxed(_) => "the container declares",
     };
     if let Some(declared) = claims.declared {
         if declared > n_samples.saturating_add(slack) {
-            claims.cut_short = Some(format!("{who} {declared} samples, {n_samples} are there"));
+            claims.cut_short = Some(format!("{who} {declared} samples, found {n_samples}"));
         } else if declared < n_samples && codec == Codec::Flac {
             claims.notices.push(format!("{who} {declared} samples, the frames hold {n_samples}"));
         }
@@ -116,13 +116,13 @@ mod tests {
             assert_eq!(whole.declared, (name != "ogg").then_some(n_samples), "{name}");
             let (n_half, half) = of(&bytes[..bytes.len() / 2]);
             assert!(n_half < n_samples, "{name}");
-            // A block of ADPCM more or less than `fact` says.
+            // It may differ from `fact` by a block of ADPCM.
             if name != "adpcm" {
                 assert_eq!(half.declared, whole.declared, "{name}");
             }
             let reason = half.cut_short.unwrap_or_else(|| panic!("{name}"));
             if name != "ogg" {
-                assert!(reason.contains(&format!("{n_half} are there")), "{name}: {reason}");
+                assert!(reason.contains(&format!("found {n_half}")), "{name}: {reason}");
             }
         }
     }
@@ -164,6 +164,6 @@ mod tests {
         );
         let (n_samples, claims) = of(bytes);
         assert_eq!((n_samples, claims.declared, claims.cut_short), (109_487, Some(39_842), None));
-        assert_eq!(claims.notices, ["STREAMINFO says 39842 samples, the frames hold 109487"]);
+        assert_eq!(claims.notices, ["STREAMINFO declares 39842 samples, the frames hold 109487"]);
     }
 }

@@ -1,12 +1,11 @@
-//! What a worker keeps from record to record: decoders, by the setup header that made them, and scratch.
+//! The cache of a worker, kept from record to record: decoders by their setup header, and scratch.
 //!
-//! Building a decoder can cost more than the span (Vorbis codebooks: 0.5 ms of 2 ms), and collections are
-//! encoded with few settings, so setup headers repeat. The pool drops the least recently used decoder first
-//! and is bounded in entries and in bytes. The whole header is compared, so two recordings share a decoder
+//! Building a decoder can take much of the time of a span (Vorbis codebooks: 0.5 ms of 2 ms). Collections are
+//! encoded with few settings, so setup headers repeat. The cache evicts the least recently used decoder
+//! first, and is bounded in entries and in bytes. The whole header is compared, so recordings share a decoder
 //! only if their headers are equal.
 //!
-//! Vectors that a recording needs for its index are lent and come back, so that a warm worker allocates
-//! nothing of its own.
+//! The vectors of a recording's index are reused, so that a warm worker allocates none.
 //!
 //! Source: own.
 
@@ -27,9 +26,9 @@ use crate::Result;
 const MAX_DECODERS: usize = 16;
 /// The most bytes that the kept decoders may hold, by their makers' estimate.
 const MAX_BYTES: usize = 32 << 20;
-/// The most vectors of one kind kept: one recording's, and one more while the next is opened.
+/// The most unused vectors kept of one kind: one of a recording, and one more while the next is opened.
 const MAX_VECTORS: usize = 2;
-/// The most bytes that a kept vector may hold: the index of hours.
+/// The most bytes of a kept vector: the index of a recording of hours.
 const MAX_VECTOR_BYTES: usize = 4 << 20;
 
 struct Entry {
@@ -46,14 +45,13 @@ pub(crate) struct DecoderCache {
     decoders: Vec<Entry>,
     /// Scratch of the ADPCM decoders: one block, interleaved.
     pub(crate) block: Vec<i16>,
-    /// What each codec keeps, of a type of its own.
+    /// The unused vectors of each codec, in a type of its own.
     shelves: Vec<Box<dyn Any + Send>>,
 }
 
-/// Vectors of one kind between uses.
+/// Unused vectors of one kind.
 ///
-/// What they are lent to may outlive the worker's turn and even its decoder: a recording gives them back when
-/// it is dropped.
+/// A recording returns its vectors when it is dropped, which may be after the decoder was dropped.
 pub(super) struct Shelf<T>(Arc<ArrayQueue<Vec<T>>>);
 
 impl<T> Default for Shelf<T> {
@@ -63,13 +61,13 @@ impl<T> Default for Shelf<T> {
 }
 
 impl<T> Shelf<T> {
-    /// An empty vector that comes back when it is dropped.
+    /// An empty vector, which returns to the shelf when it is dropped.
     pub(super) fn lend(&self) -> Lent<T> {
         Lent { items: self.0.pop().unwrap_or_default(), shelf: Self(self.0.clone()) }
     }
 }
 
-/// A vector on loan from a [`Shelf`].
+/// A vector of a [`Shelf`], in use.
 pub(super) struct Lent<T> {
     items: Vec<T>,
     shelf: Shelf<T>,
@@ -113,10 +111,10 @@ impl fmt::Debug for DecoderCache {
 }
 
 impl DecoderCache {
-    /// The decoder for `setup`, as it was left, or a new one by `make`, which also estimates its size in
-    /// bytes.
+    /// The cached decoder for `setup`, in the state of its last use, or a new one by `make`, which also
+    /// returns its estimated size in bytes.
     ///
-    /// The caller resets it: what a decoder must forget between records, its codec knows.
+    /// The caller must reset it: which state to clear between records depends on the codec.
     pub(crate) fn decoder(
         &mut self,
         codec: Codec,
@@ -140,7 +138,7 @@ impl DecoderCache {
         Ok(self.decoders[last].decoder.as_mut())
     }
 
-    /// What a codec keeps in `T`, empty at first.
+    /// The shelves `T` of a codec, empty at first.
     pub(super) fn shelves<T: Default + Send + 'static>(&mut self) -> &mut T {
         let found = self.shelves.iter().position(|shelves| shelves.is::<T>());
         let at = found.unwrap_or_else(|| {

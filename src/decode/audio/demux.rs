@@ -1,14 +1,14 @@
-//! AAC and ALAC: packets come from [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), spans from the
+//! AAC and ALAC: the packets of [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), decoded by the
 //! library's decoders.
 //!
-//! The positions of the packets are found once and kept with the recording; a span starts its decoder a fixed
-//! number of packets early. ALAC packets are independent, so its decoders are kept. AAC overlaps two packets,
-//! and its decoder draws noise (PNS) from a generator that only a new decoder resets: that, and the fixed
-//! pre-roll, make a span a pure function of bytes and span.
+//! The positions of the packets are found once, when the recording is opened. The decoder starts a fixed
+//! number of packets before a span. ALAC packets are independent, so its decoders are cached. AAC overlaps
+//! two packets, and its decoder draws noise (PNS) from a generator that only a new decoder resets. So each
+//! span of AAC has a new decoder; with the fixed pre-roll, its samples are a pure function of bytes and span.
 //!
-//! The timeline is the sample table's, cut by the edit; ADTS has neither, so there each packet counts in
-//! full. ALAC's last packet may be short; its length is read from the packet itself, since some containers
-//! count it in full.
+//! The timeline is that of the sample table, trimmed by the edit. ADTS has neither, so each of its packets
+//! counts in full. ALAC's last packet may be short; its length is read from the packet itself, since some
+//! containers count it in full.
 //!
 //! Source: own; ISO/IEC 14496-3 for the overlap; Apple's "ALAC" (frame headers).
 
@@ -41,30 +41,30 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 /// on it.
 const AAC_PREROLL: usize = 2;
 
-/// Bytes that a kept ALAC decoder may hold: the most frames that the library lets a packet have, in eight
+/// The most bytes of a cached ALAC decoder: for the most frames that the library allows in a packet, in eight
 /// channels.
 const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
-/// AAC packets searched for SBR that the setup does not signal, and how many of them must have it, to exclude
-/// chance.
+/// The number of AAC packets searched for SBR that the setup does not signal, and how many of them must have
+/// it, to exclude chance.
 const AAC_LOOK: usize = 4;
 const AAC_SBR: usize = 2;
 
-/// ALAC packets as a container gives them.
+/// ALAC packets of a container.
 pub(super) struct Packets<'a> {
     /// The decoder's setup.
     pub(super) cookie: &'a [u8],
     /// The bytes that hold the packets.
     pub(super) data: &'a [u8],
-    /// The packets, which last as many samples per channel as they have ticks.
+    /// The packets; their ticks are samples per channel.
     pub(super) packets: Lent<Packet>,
-    /// Samples before the first wanted one.
+    /// Samples before the recording's first.
     pub(super) delay: u64,
-    /// Samples wanted from there on.
+    /// Samples of the recording, from there on; 0 for all.
     pub(super) n_valid: u64,
 }
 
-/// Where the vectors of an index are between recordings.
+/// The unused vectors of indexes.
 #[derive(Default)]
 pub(super) struct Shelves {
     pub(super) packets: Shelf<Packet>,
@@ -111,7 +111,7 @@ impl<'a> Demuxed<'a> {
         Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
     }
 
-    /// ALAC of which a container gave the packets.
+    /// Opens ALAC in packets of a container.
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
@@ -121,7 +121,7 @@ impl<'a> Demuxed<'a> {
         Self::new(kept, data, Codec::Alac, cookie, packets, None, edit)
     }
 
-    /// `timescale` has the ticks per second of the packets; None: they are samples.
+    /// `timescale` is the ticks per second of the packets; None if ticks are samples.
     fn new(
         kept: &mut DecoderCache,
         bytes: &'a [u8],
@@ -171,7 +171,7 @@ impl<'a> Demuxed<'a> {
             starts.push(total);
             let n = scale(packet.dur.into(), timescale);
             let n = match codec {
-                // A decoder yields whole packets; the table may say that the last one is used in part.
+                // A decoder yields whole packets; by the table the last one may be used in part.
                 Codec::Aac => n.min(in_full),
                 _ if i + 1 == packets.len() => n.min(alac_frames(data(bytes, packet)).unwrap_or(n)),
                 _ => n,
@@ -185,7 +185,7 @@ impl<'a> Demuxed<'a> {
         Ok(Self { bytes, info, params, packets, starts, delay })
     }
 
-    /// What the container says, checked against the packets.
+    /// Codec, rate, channels and length, checked against the packets.
     pub fn info(&self) -> Info {
         self.info
     }
@@ -194,7 +194,7 @@ impl<'a> Demuxed<'a> {
         let span = span.start + self.delay..span.end + self.delay;
         let mut new = None;
         let decoder = decoder(kept, &mut new, self.info.codec, &self.params)?;
-        // The packet that holds the span's first sample: empty packets start where the next one does.
+        // The packet with the span's first sample. Empty packets start at the same sample as the next one.
         let holds = self.starts.partition_point(|&start| start <= span.start) - 1;
         let preroll = if self.info.codec == Codec::Aac { AAC_PREROLL } else { 0 };
         for i in holds.saturating_sub(preroll)..self.packets.len() {
@@ -219,7 +219,10 @@ impl<'a> Demuxed<'a> {
                 let y = &mut out.channel_mut(c)[at..at + n];
                 copy(&decoded, c, skip, y).ok_or_else(|| {
                     let message = format!("the packet of sample {first} has {} samples", decoded.frames());
-                    Error::new(ErrorKind::TooShort, format!("{message}, the table says {}", behind - first))
+                    Error::new(
+                        ErrorKind::TooShort,
+                        format!("{message}, the table declares {}", behind - first),
+                    )
                 })?;
             }
         }
@@ -227,7 +230,7 @@ impl<'a> Demuxed<'a> {
     }
 }
 
-/// Copies samples of channel `c` from `skip` on; `None` if there are too few.
+/// Copies samples of channel `c` from `skip` on to `y`; `None` if there are too few.
 fn copy(decoded: &GenericAudioBufferRef<'_>, c: usize, skip: usize, y: &mut [f32]) -> Option<()> {
     use symphonia::core::audio::Audio;
     let range = skip..skip + y.len();
@@ -243,7 +246,7 @@ fn copy(decoded: &GenericAudioBufferRef<'_>, c: usize, skip: usize, y: &mut [f32
     Some(())
 }
 
-/// The bytes of a packet, which was checked to be within `bytes` when it was listed.
+/// The bytes of a packet; its range was checked when it was listed.
 fn data<'a>(bytes: &'a [u8], packet: &Packet) -> &'a [u8] {
     &bytes[packet.at..packet.at + packet.len as usize]
 }
@@ -255,7 +258,7 @@ fn decode<'d>(
     decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, packet))
 }
 
-/// Samples per channel that an ALAC packet declares, if it is shorter than others and begins with sound.
+/// Samples per channel of an ALAC packet that begins with sound and declares its own length; None for others.
 fn alac_frames(packet: &[u8]) -> Option<u64> {
     let head = u64::from_be_bytes(*packet.first_chunk()?);
     // Three bits of element (one channel, two, low frequencies), four of its number, twelve unused, then
@@ -264,7 +267,7 @@ fn alac_frames(packet: &[u8]) -> Option<u64> {
     (matches!(element, 0 | 1 | 3) && is_partial).then_some(head >> 9 & 0xffff_ffff)
 }
 
-/// A decoder that knows nothing of other recordings: ALAC's is kept, AAC's is put into `new`.
+/// A decoder without state of other recordings: cached for ALAC, created in `new` for AAC.
 fn decoder<'k>(
     kept: &'k mut DecoderCache,
     new: &'k mut Option<Box<dyn AudioDecoder>>,

@@ -1,4 +1,4 @@
-//! Integers at byte offsets of a header; a field that lies past the end is `None`, never a panic.
+//! Reads integers at byte offsets of a header; a field past the end is `None`, never a panic.
 //!
 //! Source: own.
 
@@ -38,7 +38,7 @@ pub(super) fn u64_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
     })
 }
 
-/// The bytes from `at` on, `len` of them or as many as there are.
+/// The `len` bytes from `at` on, or fewer if the bytes end before.
 pub(super) fn clipped(bytes: &[u8], at: usize, len: u64) -> &[u8] {
     let rest = bytes.get(at..).unwrap_or_default();
     &rest[..usize::try_from(len).unwrap_or(usize::MAX).min(rest.len())]

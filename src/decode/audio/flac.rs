@@ -1,17 +1,17 @@
-//! FLAC: the frame that holds a sample is found by bisection over the bytes, and frames are decoded from
-//! there.
+//! FLAC: finds the frame that holds a sample by bisection over the bytes, and decodes from there.
 //!
-//! Frames are independent, so no pre-roll is needed. The length is STREAMINFO's if the last frame in the
-//! bytes agrees; else all frames are walked once and the last valid one ends the recording. Complete frames
-//! after it that do not continue it (other numbers, another rate) make the recording an error: it is never
-//! silently short.
+//! Frames are independent, so no pre-roll is needed. The length is that of STREAMINFO if the last frame in
+//! the bytes agrees. Otherwise all frames are walked once, and the recording ends with the last valid one.
+//! Complete frames after it that do not continue it (other numbers, another rate) are an error: a recording
+//! is never silently short.
 //!
 //! Frames are numbered by frames or by samples. The bit that distinguishes them came with FLAC 1.2.0; older
 //! streams of variable block size carry sample numbers without it. So if the numbers contradict STREAMINFO's
-//! length, the first two consecutive frames decide. Every frame that a span touches passes its CRC-16 before
-//! it is decoded, so damage is an error and never noise.
+//! length, the first two consecutive frames decide. The CRC-16 of every frame that a span overlaps is checked
+//! before decoding, so damage is an error and never noise.
 //!
-//! Why not a demuxer: its seek parses forward from a seek point and trusts STREAMINFO's total.
+//! The library's demuxer is not used: its seek parses forward from a seek point and trusts STREAMINFO's
+//! total.
 //!
 //! Source: RFC 9639.
 
@@ -37,11 +37,12 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// Bytes searched backwards for the last frame before all frames are walked: a frame and some trailing junk.
+/// The bytes at the end that are searched for the last frame: a frame and some trailing junk. If it is not
+/// found, all frames are walked.
 const TAIL: usize = 1 << 17;
-/// Bisection stops at gaps of this many bytes: walking them is cheaper than another probe.
+/// Bisection stops at gaps of this many bytes, since walking them costs less than another probe.
 const WALK: usize = 1 << 15;
-/// No frame is shorter: a header of 6 bytes, a constant subframe of 2, a CRC-16 of 2.
+/// The bytes of the shortest frame: a header of 6 bytes, a constant subframe of 2, a CRC-16 of 2.
 const MIN_FRAME: usize = 10;
 /// Bytes of STREAMINFO.
 const STREAMINFO: usize = 34;
@@ -49,9 +50,9 @@ const STREAMINFO: usize = 34;
 /// The bytes of a native FLAC file.
 #[derive(Debug)]
 pub(super) enum Bytes<'a> {
-    /// As they came.
+    /// A native file as it is.
     Whole(&'a [u8]),
-    /// Taken out of a container.
+    /// Extracted from a container.
     Joined(Lent<u8>),
 }
 
@@ -66,7 +67,7 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// What the worker keeps: bytes taken out of a container, and samples of the plain decoder.
+/// The worker's unused vectors: bytes extracted from a container, and samples of the plain decoder.
 #[derive(Default)]
 pub(super) struct Shelves {
     pub(super) joined: Shelf<u8>,
@@ -79,20 +80,21 @@ pub struct Flac<'a> {
     bytes: Bytes<'a>,
     info: Info,
     stream: Stream,
-    /// STREAMINFO as the decoder needs it: with a largest block that is true.
+    /// STREAMINFO for the decoder, with the largest block corrected by the first frame.
     setup: [u8; STREAMINFO],
     /// The seek table's body in `bytes`.
     seek_table: Range<usize>,
     /// The first frame.
     first: Frame,
-    /// The most bytes a frame can take, were it stored verbatim.
+    /// The bytes within which the end of a frame is searched: twice the largest frame stored verbatim, and
+    /// 64.
     frame_budget: usize,
     /// Samples per channel in STREAMINFO; 0 if unknown.
     declared: u64,
 }
 
 impl<'a> Flac<'a> {
-    /// Reads the metadata and the first and last frame.
+    /// Reads the metadata, and the first and the last frame.
     ///
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without samples.
@@ -134,7 +136,7 @@ impl<'a> Flac<'a> {
             fixed: None,
         };
         if stream.sample_rate == 0 {
-            return Err(unsupported("the FLAC file has a sample rate of 0, it does not hold audio"));
+            return Err(unsupported("the FLAC file has a sample rate of 0, so it holds no audio"));
         }
         let none = |at| {
             if at == bytes.len() {
@@ -172,7 +174,7 @@ impl<'a> Flac<'a> {
             setup: decoder_setup(setup),
             seek_table,
             first,
-            // A subframe may be larger than verbatim; twice is what no encoder reaches, and the budget only
+            // A subframe may be larger than verbatim. No encoder reaches twice that, and the budget only
             // bounds a search.
             frame_budget: 2 * verbatim + 64,
             declared: total,
@@ -189,12 +191,12 @@ impl<'a> Flac<'a> {
             }
         }
         if flac.info.n_samples == 0 {
-            return Err(corrupt("none of the FLAC frames is whole").at_byte(at as u64));
+            return Err(corrupt("none of the FLAC frames is complete").at_byte(at as u64));
         }
         Ok(flac)
     }
 
-    /// What the headers say, checked against the frames.
+    /// Codec, rate, channels and length, checked against the frames.
     pub fn info(&self) -> Info {
         self.info
     }
@@ -219,19 +221,19 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Whether a header near the end of the bytes says that its frame ends at sample `total`.
+    /// Whether a complete frame near the end of the bytes ends at sample `total`.
     fn ends_at(&self, total: u64, plain: &mut Vec<i64>) -> bool {
         let bytes = &*self.bytes;
         let lowest = bytes.len().saturating_sub(TAIL.max(self.frame_budget)).max(self.first.at);
         let (mut end, mut n_tries) = (bytes.len(), 0);
         while end > lowest && n_tries < 8 {
-            // Backwards in pieces, forwards in each.
+            // Pieces are searched backwards, each of them forwards.
             let start = end.saturating_sub(1 << 12).max(lowest);
             let mut at = start;
             while let Some(frame) = next_header(bytes, &self.stream, at..end, None) {
                 if frame.first + u64::from(frame.block) == total {
-                    // The header is there; whether its frame is, the CRC-16 tells. Junk may follow: then the
-                    // decoder tells.
+                    // The CRC-16 shows whether the frame of this header is complete. If junk follows, the
+                    // decoder finds its end.
                     n_tries += 1;
                     let is_whole = end_of(bytes, &self.stream, frame, usize::MAX).is_some()
                         || self.last_end(frame, plain).is_some();
@@ -246,14 +248,13 @@ impl<'a> Flac<'a> {
         false
     }
 
-    /// The most samples that frames in so many bytes can hold: what a header says beyond that is not backed
-    /// up.
+    /// The most samples that frames in `bytes` bytes can hold; a header that declares more is wrong.
     fn most_samples(&self, bytes: usize) -> u64 {
         let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
         (bytes / MIN_FRAME + 1) as u64 * largest
     }
 
-    /// Bytes that a search may look at in vain.
+    /// The most bytes that a search may read without result.
     fn work(&self) -> usize {
         16 * self.bytes.len() + (1 << 20)
     }
@@ -262,7 +263,7 @@ impl<'a> Flac<'a> {
     ///
     /// # Errors
     /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that
-    /// the search for sound ones would read the bytes many times over.
+    /// the search for valid ones would read the bytes many times over.
     fn walk(&self, plain: &mut Vec<i64>) -> Result<u64> {
         let (mut frame, mut valid, mut work) = (self.first, 0, 4 * self.work());
         loop {
@@ -271,7 +272,7 @@ impl<'a> Flac<'a> {
                 Some((_, Some(next))) => (frame, valid) = (next, end),
                 Some((_, None)) => return Ok(end),
                 None => {
-                    // Searched once without result by each of the two.
+                    // `end_of` and `check_number` each search these bytes without result.
                     let cost = 2 * self.frame_budget.min(self.bytes.len() - frame.at);
                     work = work.checked_sub(cost).ok_or_else(|| {
                         corrupt("most of the FLAC frames are damaged").at_byte(frame.at as u64)
@@ -292,11 +293,11 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// Checks that `frame`, which no frame of the right number follows, is not followed by one with another
-    /// numbering.
+    /// Checks a `frame` that no frame of the right number follows: the next one must not continue frame
+    /// numbers.
     ///
     /// # Errors
-    /// `Unsupported`: then a frame's position is unknown without all earlier frames.
+    /// `Unsupported` if it does: a frame's position is then unknown without all earlier frames.
     fn check_number(&self, frame: Frame) -> Result<()> {
         let number = Header::parse(&self.bytes[frame.at..]).map(|header| header.number);
         let next = follower(&self.bytes, frame.at, self.frame_budget);
@@ -304,19 +305,19 @@ impl<'a> Flac<'a> {
             (Some(number), Some(next))
                 if next.number == number + 1 && next.agrees(&self.stream) && frame.block > 1 =>
             {
-                let message = "the FLAC frames are of different block sizes, but numbered one by one, so that no sample's place is \
-                               known; decode and encode the recording anew";
+                let message = "the FLAC frames have different block sizes, but frame numbers, so samples cannot be located; decode \
+                               and re-encode the recording";
                 Err(unsupported(message).at_byte(frame.at as u64))
             }
             _ => Ok(()),
         }
     }
 
-    /// Checks that no complete frames come after the `n_samples` that end at byte `behind`, unless STREAMINFO
-    /// declares exactly these.
+    /// Checks that no complete frames follow the `n_samples` samples that end at byte `behind`, unless
+    /// STREAMINFO declares exactly this number.
     ///
     /// # Errors
-    /// `Unsupported` if they are of another rate, width or number of channels, `Corrupt` if their numbers do
+    /// `Unsupported` if they have another rate, width or number of channels, `Corrupt` if their numbers do
     /// not continue.
     fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
         if n_samples == self.declared {
@@ -326,17 +327,17 @@ impl<'a> Flac<'a> {
         let Some((one, _)) = linked(&self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
         let error = if one.agrees(&self.stream) {
             corrupt(format!(
-                "FLAC frames follow sample {n_samples} whose numbers do not go on from it; decode and encode the recording anew"
+                "the numbers of the FLAC frames after sample {n_samples} do not continue; decode and re-encode the recording"
             ))
         } else {
             unsupported(format!(
-                "from sample {n_samples} on the FLAC frames are of another rate, width or number of channels than STREAMINFO says"
+                "from sample {n_samples} on the FLAC frames have another rate, width or number of channels than STREAMINFO declares"
             ))
         };
         Err(error.at_byte(behind as u64))
     }
 
-    /// The first valid frame behind a damaged one.
+    /// The first valid frame after a damaged one.
     fn resync(&self, damaged: Frame, work: &mut usize) -> Option<Frame> {
         let n = self.bytes.len();
         let mut at = damaged.at + 1;
@@ -350,8 +351,7 @@ impl<'a> Flac<'a> {
         None
     }
 
-    /// The end of a last frame behind which junk follows: where the decoder has what it needs and the CRC-16
-    /// closes.
+    /// The end of a last frame before junk: found by decoding the frame, and confirmed by its CRC-16.
     fn last_end(&self, frame: Frame, plain: &mut Vec<i64>) -> Option<usize> {
         let len = flac_plain::decode(&self.bytes[frame.at..], &self.stream, plain)?;
         let end = frame.at + len;
@@ -363,7 +363,7 @@ impl<'a> Flac<'a> {
         let bytes = &*self.bytes;
         let mut work = self.work();
         let (mut low, mut high) = (self.first, (bytes.len(), self.info.n_samples));
-        // The nearest seek points around the target; placeholders are all ones and lie past the end.
+        // The nearest seek points around the target. Placeholders are all ones, so they are past the end.
         let (mut before, mut behind) = ((0, 0), (u64::MAX, 0));
         for point in bytes[self.seek_table.clone()].as_chunks::<18>().0 {
             let number =
@@ -381,7 +381,8 @@ impl<'a> Flac<'a> {
         };
         low = point(before, low, high).unwrap_or(low);
         high = point(behind, low, high).map_or(high, |frame| (frame.at, frame.first));
-        // Interpolation over the bytes, half of the steps plain halving: at most about 2 log2(bytes) probes.
+        // Interpolation over the bytes, with every second step plain halving: at most about 2 log2(bytes)
+        // probes.
         let mut is_halving = false;
         while high.0 - low.at > WALK && target >= low.first + u64::from(low.block) {
             let gap = (high.0 - low.at) as u64;
@@ -389,7 +390,7 @@ impl<'a> Flac<'a> {
                 gap / 2
             } else {
                 let share = (target - low.first) as f64 / (high.1 - low.first).max(1) as f64;
-                // A little early: a frame that starts before the target is what is wanted.
+                // A little early, since the frame must start before the target.
                 ((share * gap as f64) as u64).saturating_sub(WALK as u64 / 2)
             };
             is_halving = !is_halving;
@@ -403,9 +404,9 @@ impl<'a> Flac<'a> {
         low
     }
 
-    /// The first frame in `range` whose number lies between the bounds and whose end is confirmed.
+    /// The first frame in `range` whose number is between the bounds and whose end is confirmed.
     ///
-    /// `work` bounds the bytes of unsuccessful searches, which only crafted headers can use up.
+    /// `work` bounds the bytes of unsuccessful searches; only crafted headers reach the bound.
     fn confirmed(
         &self,
         range: Range<usize>,
@@ -436,7 +437,7 @@ impl<'a> Flac<'a> {
         Ok((Box::new(decoder), 4 * block * usize::from(self.stream.channels)))
     }
 
-    /// Whether the frame needs more than the 32 bits that the fast decoder computes in.
+    /// Whether the frame needs more than the 32-bit arithmetic of the fast decoder.
     fn is_too_wide(&self, frame: &[u8]) -> bool {
         self.stream.bits == 32 && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
     }
@@ -493,7 +494,7 @@ impl<'a> Flac<'a> {
     }
 }
 
-/// Writes integers, left-justified in 32 bits, as floats of full scale 1.
+/// Converts integers, left-justified in 32 bits, to floats of full scale 1.
 fn scale<T: Copy>(y: &mut [f32], x: &[T], justified: impl Fn(T) -> i32) {
     for (y, &x) in y.iter_mut().zip(x) {
         *y = justified(x) as f32 * (1.0 / 2_147_483_648.0);
@@ -505,8 +506,8 @@ fn packet(bytes: &[u8]) -> PacketRef<'_> {
     PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, bytes)
 }
 
-/// Clears what differs between recordings and matters to no frame, so that they share a decoder: sizes,
-/// total, MD5.
+/// Clears the fields that differ between recordings but affect no frame (sizes, total, MD5), so that
+/// recordings share a decoder.
 fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
     setup[0..2].copy_from_slice(&[0, 16]);
     setup[4..10].fill(0);
@@ -519,7 +520,7 @@ fn decoder_setup(mut setup: [u8; STREAMINFO]) -> [u8; STREAMINFO] {
 mod tests {
     use super::{super::flac_frame::crc8, *};
 
-    /// Every frame of `bytes`, decoded by both decoders, is the same.
+    /// Asserts that both decoders decode every frame of `bytes` to the same samples.
     fn assert_equals_plain(bytes: &[u8]) {
         let flac = Flac::open(&mut DecoderCache::default(), Bytes::Whole(bytes)).unwrap();
         let mut plain = Vec::new();
@@ -544,14 +545,14 @@ mod tests {
         assert_eq!(n as u64, flac.info.n_samples);
     }
 
-    /// How a made stream's headers count.
+    /// The numbering of a made stream's headers.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Count {
         Frames,
         Samples,
     }
 
-    /// A mono 8-bit file of verbatim frames with these block sizes, whose samples are those of [`sample`].
+    /// Makes a mono 8-bit file of verbatim frames with these block sizes and the samples of [`sample`].
     fn made(blocks: &[u32], is_variable: bool, count: Count, total: u64) -> Vec<u8> {
         let (least, most) = (blocks.iter().min().unwrap(), blocks.iter().max().unwrap());
         let mut bytes = b"fLaC\x80\0\0\x22".to_vec();
@@ -574,7 +575,7 @@ mod tests {
         (n.wrapping_mul(2_654_435_761) >> 11) as i8
     }
 
-    /// A frame whose first sample is that of number `first`.
+    /// Makes a frame with the header number `number` that begins with sample `first`.
     fn frame(block: u32, is_variable: bool, number: u64, first: u64) -> Vec<u8> {
         let mut frame = vec![0xff, 0xf8 | u8::from(is_variable), 0x70, 0x02];
         match number {
@@ -633,7 +634,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_placed_is_an_error_and_never_short() {
-        // Numbers of frames, and blocks of several sizes: larger or smaller than the first.
+        // Frame numbers with blocks of several sizes, larger or smaller than the first.
         for blocks in [[64, 200, 64, 128, 64, 64], [200, 64, 128, 200, 200, 64], [200, 200, 64, 200, 200, 50]]
         {
             for is_variable in [false, true] {
@@ -648,7 +649,7 @@ mod tests {
                 }
             }
         }
-        // What `ffmpeg -c copy` cuts out keeps the numbers that it had.
+        // Frames cut out by `ffmpeg -c copy` keep their numbers.
         for count in [Count::Frames, Count::Samples] {
             let bytes = made(&[128; 20], false, count, 0);
             let first = frame(128, false, 0, 0).len();
@@ -663,7 +664,7 @@ mod tests {
         let error =
             Flac::open(&mut DecoderCache::default(), Bytes::Whole(&[&one[..], &other].concat())).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
-        // If the header has the number of samples, another file follows them.
+        // If STREAMINFO has exactly the number of samples, another file may follow.
         let one = made(&[128; 20], false, Count::Frames, 2560);
         let both = [&one[..], &other].concat();
         assert_eq!(

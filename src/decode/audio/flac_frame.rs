@@ -1,17 +1,17 @@
-//! FLAC frame headers, and where frames end.
+//! Parses FLAC frame headers, and finds the ends of frames.
 //!
-//! Two bytes that look like a sync occur by chance in every recording. A header counts only if it is
-//! complete, agrees with STREAMINFO and passes its CRC-8; a frame counts only if its CRC-16 closes where a
-//! next header with the next number (or the end of the bytes) stands.
+//! The two bytes of a sync code occur by chance in every recording. A header counts only if it is complete,
+//! agrees with STREAMINFO and passes its CRC-8. A frame counts only if its CRC-16 is correct at a header with
+//! the next number, or at the end of the bytes.
 //!
 //! Source: RFC 9639, sections 9.1 to 9.3.
 
 use std::ops::Range;
 
-/// The most bytes that a frame header takes: 4 fixed, 7 number, 2 block size, 2 rate, 1 CRC.
+/// The most bytes of a frame header: 4 fixed, 7 number, 2 block size, 2 rate, 1 CRC.
 const MAX_HEADER: usize = 16;
 
-/// What all frames of a stream have in common.
+/// The properties that all frames of a stream share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stream {
     pub(super) sample_rate: u32,
@@ -24,7 +24,7 @@ pub(super) struct Stream {
     pub(super) fixed: Option<u32>,
 }
 
-/// How a frame's channels are coded.
+/// The coding of a frame's channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channels {
     Independent(u8),
@@ -38,7 +38,7 @@ impl Channels {
         if let Channels::Independent(n) = self { n } else { 2 }
     }
 
-    /// The channel that holds a difference, and so one bit more than the others.
+    /// The channel that holds a difference, and so has one bit more than the others.
     pub(super) fn side(self) -> Option<u8> {
         match self {
             Channels::Independent(_) => None,
@@ -63,7 +63,7 @@ pub(super) struct Header {
     pub(super) len: usize,
 }
 
-/// A frame of a stream: where it starts, in bytes and in samples.
+/// A frame of a stream: its start in bytes and in samples, and its length in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) at: usize,
@@ -72,7 +72,7 @@ pub(super) struct Frame {
 }
 
 impl Header {
-    /// Parses the header at the start of `bytes`; `None` if it is none.
+    /// Parses the header at the start of `bytes`; `None` if there is no valid one.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let head = bytes.first_chunk::<4>()?;
         if head[0] != 0xff || head[1] & 0xfe != 0xf8 || head[3] & 1 != 0 {
@@ -151,7 +151,7 @@ impl Header {
     }
 }
 
-/// A number of 1 to 7 bytes, coded as UTF-8 extends to 36 bits; with the bytes that it takes.
+/// A number of 1 to 7 bytes in UTF-8 coding extended to 36 bits, and the number of bytes.
 fn coded_number(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     let n = match first.leading_ones() as usize {
@@ -190,10 +190,10 @@ pub(super) fn next_header(
     None
 }
 
-/// The end of `frame` and, unless it is the last one, the frame behind it; `None` if the frame is damaged or
+/// Finds the end of `frame` and, unless it is the last one, the next frame; `None` if the frame is damaged or
 /// cut short.
 ///
-/// Looks at no more than `budget` bytes.
+/// Reads at most `budget` bytes.
 pub(super) fn end_of(
     bytes: &[u8],
     stream: &Stream,
@@ -222,8 +222,8 @@ pub(super) fn end_of(
     (crc16(crc, &bytes[summed..]) == 0).then_some((bytes.len(), None))
 }
 
-/// The header at the end of the frame at `at`, found by the frame's CRC-16, with any number; reads at most
-/// `budget` bytes.
+/// Finds the header after the frame at `at` by the frame's CRC-16, with any number. Reads at most `budget`
+/// bytes.
 pub(super) fn follower(bytes: &[u8], at: usize, budget: usize) -> Option<Header> {
     let limit = bytes.len().min(at.saturating_add(budget));
     let (mut from, mut crc, mut summed) = (at + 1, 0, at);
@@ -240,7 +240,7 @@ pub(super) fn follower(bytes: &[u8], at: usize, budget: usize) -> Option<Header>
     None
 }
 
-/// The first two headers in `range` of a complete frame and the next one, with any numbers.
+/// The headers of the first complete frame in `range` and of the next frame, with any numbers.
 ///
 /// `work` bounds the bytes of unsuccessful searches.
 pub(super) fn linked(
@@ -262,12 +262,12 @@ pub(super) fn linked(
     None
 }
 
-/// The first place in `range` where a sync code stands.
+/// The first offset in `range` with a sync code.
 fn find_sync(bytes: &[u8], range: Range<usize>) -> Option<usize> {
     let end = range.end.min(bytes.len().saturating_sub(1));
     let mut at = range.start;
     while at < end {
-        // A block at a time, because this loop without branches is what the compiler turns into vector code.
+        // A block at a time: the compiler vectorises this loop, since it has no branches.
         let block = &bytes[at..end.min(at + 64)];
         if block.iter().fold(false, |found, &byte| found | (byte == 0xff)) {
             for (i, &byte) in block.iter().enumerate() {
@@ -321,12 +321,12 @@ static CRC16: [[u16; 256]; 16] = {
     tables
 };
 
-/// CRC-16 of a frame, going on from `crc`; 0 over a whole frame with its own CRC-16. Sixteen bytes a step.
+/// CRC-16 of a frame, continued from `crc`; 0 over a whole frame with its own CRC-16. Sixteen bytes a step.
 pub(super) fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {
         let [a, b] = (crc ^ u16::from_be_bytes([block[0], block[1]])).to_be_bytes();
-        // Two sums, so that the bytes that do not wait for the step before are on their way meanwhile.
+        // Two sums, so that the part that does not depend on the previous step is computed in parallel.
         let mut rest = 0;
         for k in 2..16 {
             rest ^= CRC16[15 - k][usize::from(block[k])];

@@ -1,13 +1,13 @@
-//! A FLAC frame decoded one bit after the other, in 64-bit arithmetic: slow and plain.
+//! Decodes a FLAC frame bit by bit, in 64-bit arithmetic: slow and plain.
 //!
-//! It is the oracle of the fast decoder, and stands in for it where that one cannot go: the difference
-//! channel of 32-bit stereo has 33 bits, which symphonia's 32-bit arithmetic does not hold.
+//! It is the oracle of the fast decoder, and replaces it for 32-bit stereo with a difference channel, whose
+//! 33 bits exceed symphonia's 32-bit arithmetic.
 //!
 //! Source: RFC 9639, section 9.
 
 use super::flac_frame::{Channels, Header, Stream};
 
-/// Bits of a frame, first the highest of each byte.
+/// Reads the bits of a frame, the highest of each byte first.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -29,7 +29,7 @@ impl Bits<'_> {
         Some(if n == 0 { 0 } else { (value << (64 - n)) as i64 >> (64 - n) })
     }
 
-    /// Zeros up to the next one.
+    /// The number of zeros up to the next one.
     fn unary(&mut self) -> Option<u64> {
         let mut n = 0;
         while self.bit()? == 0 {
@@ -39,11 +39,10 @@ impl Bits<'_> {
     }
 }
 
-/// Decodes the frame at the start of `bytes` into `samples`: one channel behind the other, in the stream's
-/// own width; tells the frame's bytes.
+/// Decodes the frame at the start of `bytes` into `samples`: one channel after the other, in the stream's
+/// width. Returns the number of the frame's bytes.
 ///
-/// The CRC-16 is counted among the bytes, not checked.
-/// `None` if the frame is damaged or cut short.
+/// The CRC-16 is counted, but not checked. `None` if the frame is damaged or cut short.
 pub(super) fn decode(bytes: &[u8], stream: &Stream, samples: &mut Vec<i64>) -> Option<usize> {
     samples.clear();
     let header = Header::parse(bytes)?;
@@ -111,7 +110,7 @@ fn subframe(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -
     Some(())
 }
 
-/// Appends `n` samples that are stored as they are.
+/// Appends `n` samples that are stored verbatim.
 fn verbatim(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -> Option<()> {
     for _ in 0..n {
         samples.push(bits.signed(width)?);
@@ -119,7 +118,7 @@ fn verbatim(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -
     Some(())
 }
 
-/// Appends those of the `n` samples from `begin` on that follow the warm-up: prediction plus coded residual.
+/// Appends the samples after the warm-up, of `n` from `begin` on: prediction plus coded residual.
 fn predicted(
     bits: &mut Bits<'_>,
     n: usize,

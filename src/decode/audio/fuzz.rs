@@ -1,4 +1,4 @@
-//! The containers' parsers as functions of bytes; see [`crate::fuzz`].
+//! Fuzz targets of the containers' parsers; see [`crate::fuzz`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,15 +14,15 @@ use super::{
 
 use crate::Result;
 
-/// The most values that a span decodes.
+/// The most values of a span that is decoded.
 const VALUES: u64 = 1 << 16;
 
-/// Does `work`; where a library panics in it, that is not the matter here.
+/// Runs `work`, and ignores panics of libraries in it.
 fn tolerant(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
-/// Reads the last samples of what was opened.
+/// Reads the last samples of an opened recording.
 fn last(info: Info, read: impl FnOnce(&mut DecoderCache, std::ops::Range<u64>, &mut Planes) -> Result<()>) {
     let len = (VALUES / u64::from(info.channels.max(1))).min(info.n_samples);
     let mut planes = Planes::new();
@@ -33,7 +33,7 @@ fn last(info: Info, read: impl FnOnce(&mut DecoderCache, std::ops::Range<u64>, &
     }
 }
 
-/// RIFF and Wave64; where the samples lie must not depend on how much of the file is known.
+/// RIFF and Wave64. The layout of the samples must be the same from the head and from the whole file.
 pub(crate) fn wav(bytes: &[u8]) {
     if let Ok(pcm) = wav::open_wave64(bytes) {
         last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
@@ -71,7 +71,7 @@ pub(crate) fn caf(bytes: &[u8]) {
     }
 }
 
-/// The boxes of MP4: no more packets, and no more bytes in them, than there are bytes.
+/// The boxes of MP4: at most as many packets, and bytes in them, as the file has bytes.
 pub(crate) fn mp4(bytes: &[u8]) {
     let mut packets = Vec::new();
     let _ = Track::open(bytes, &mut packets);
@@ -80,7 +80,7 @@ pub(crate) fn mp4(bytes: &[u8]) {
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
 }
 
-/// Pages and packets, Vorbis and FLAC in them.
+/// Ogg pages and packets, and Vorbis and FLAC in them.
 pub(crate) fn ogg(bytes: &[u8]) {
     let pages: Vec<_> = ogg::Pages::new(bytes).collect();
     let total: usize = pages.iter().map(|page| page.body(bytes).len()).sum();

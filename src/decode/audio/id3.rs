@@ -1,6 +1,6 @@
-//! ID3v2 tags in front of a recording.
+//! Skips ID3v2 tags before a recording.
 
-/// The offset behind any ID3v2 tags at the start.
+/// The offset after any ID3v2 tags at the start.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(rest) = bytes.get(at..)
@@ -12,7 +12,7 @@ pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
     at.min(bytes.len())
 }
 
-/// Length of the ID3v2 tag that `bytes` start with, which may be more than there are. Source: ID3v2.4.0 main
+/// The length of the ID3v2 tag at the start of `bytes`, which may exceed them. Source: ID3v2.4.0 main
 /// structure, section 3.
 pub(super) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
     let &[b'I', b'D', b'3', _, _, flags, ref size @ ..] = bytes.first_chunk::<10>()? else { return None };

@@ -1,16 +1,16 @@
-//! From the bytes of a recording to the samples of a span.
+//! Decodes the samples of a span from the bytes of a recording.
 //!
-//! In goes a recording held in memory, with whatever its container is; out come planar float32 samples of a
-//! wanted span. The invariant: the samples of a span equal, bit for bit, the same slice of a full decode
-//! (AAC: a pure function of bytes and span), and only as much as the span needs is decoded. The length that
-//! [`Recording::info`] tells is what a full decode yields, taken from the bytes that are there and never from
-//! a header that they do not back up.
+//! Input: a recording in memory, in any supported container. Output: planar float32 samples of a span.
+//! Invariant: the samples of a span equal, bit for bit, the same slice of a full decode (AAC: they are a pure
+//! function of bytes and span), and only the part that the span needs is decoded. The length in
+//! [`Recording::info`] is that of a full decode. It is computed from the bytes, never from a header that they
+//! contradict.
 //!
-//! Why not a demuxer's seek: the libraries' seeks land where they like, count encoder delay differently and
-//! scan the file each time. Here every format has an index of its own (block arithmetic, frames found by
-//! bisection, pages), which feeds whole packets to the decoders.
+//! The libraries' demuxers are not used to seek: they seek inexactly, count encoder delay differently and
+//! scan the file each time. Every format here has its own index (block arithmetic, frames found by bisection,
+//! pages), which feeds whole packets to the decoders.
 //!
-//! Formats are told apart by their first bytes (`sniff`), never by a file name. A new format is one file and
+//! Formats are recognised by their first bytes (`sniff`), never by a file name. A new format is one file and
 //! one line in each `match` on [`Recording`].
 //!
 //! Source: own.
@@ -55,14 +55,14 @@ pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
 use sniff::Format;
 
-/// The most values (samples times channels) that one read may ask for: 4 GiB of float32.
+/// The most values (samples times channels) of one read: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
 
-/// The highest sample rate that is believed: above every converter, below the ruin that a resampler would
-/// make of nonsense.
+/// The highest sample rate that is accepted, Hz: above that of every converter, and low enough to bound the
+/// cost of resampling.
 const MAX_RATE: u32 = 1 << 22;
 
-/// The most values a second, over all channels, that are believed: 64 channels at 262 kHz. A codec may code
+/// The most values a second, over all channels, that are accepted: 64 channels at 262 kHz. A codec may code
 /// silence of any number of channels in a few bits.
 const MAX_VALUES_PER_SECOND: u64 = 1 << 24;
 
@@ -70,7 +70,7 @@ const MAX_VALUES_PER_SECOND: u64 = 1 << 24;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Integer or float samples as they are.
+    /// Linear integer or float samples.
     Pcm,
     /// ITU-T G.711 A-law.
     Alaw,
@@ -115,7 +115,7 @@ impl fmt::Display for Codec {
     }
 }
 
-/// What the container says, checked against the bytes.
+/// Codec, rate, channels and length of a recording, checked against its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
     /// How the samples are coded.
@@ -176,7 +176,7 @@ impl fmt::Display for Repairs {
     }
 }
 
-/// A recording whose headers were read and whose index is built: it knows its [`Info`] and decodes any span.
+/// An opened recording: its headers are read and its index is built, so that any span can be decoded.
 #[derive(Debug)]
 pub enum Recording<'a> {
     /// WAV, AIFF, AU or CAF with PCM, companded or ADPCM samples.
@@ -187,12 +187,12 @@ pub enum Recording<'a> {
     Vorbis(vorbis::Vorbis<'a>),
     /// MPEG audio, layers I to III.
     Mpeg(mpeg::Mpeg<'a>),
-    /// AAC and ALAC, in packets of a demuxer.
+    /// AAC and ALAC, in packets of a container.
     Demuxed(demux::Demuxed<'a>),
 }
 
 impl Recording<'_> {
-    /// What the container says, checked against the bytes.
+    /// Codec, rate, channels and length of a recording, checked against its bytes.
     pub fn info(&self) -> Info {
         match self {
             Recording::Pcm(it) => it.info(),
@@ -210,16 +210,16 @@ impl Recording<'_> {
     }
 }
 
-/// Decodes recordings, one after the other: one per worker thread, because it keeps decoders and scratch.
+/// Decodes recordings, one after the other. Each worker has one, since it keeps decoders and scratch.
 ///
-/// What it keeps changes no sample: a decoder used before yields what a new one would.
+/// What it keeps changes no sample: a reused decoder gives the same samples as a new one.
 #[derive(Debug, Default)]
 pub struct AudioDecoder {
     kept: DecoderCache,
 }
 
 impl AudioDecoder {
-    /// A decoder that has kept nothing yet.
+    /// A decoder with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
@@ -228,7 +228,7 @@ impl AudioDecoder {
     ///
     /// # Errors
     /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded
-    /// here, [`ErrorKind::Corrupt`] where the headers contradict themselves or the bytes.
+    /// here, [`ErrorKind::Corrupt`] if the headers contradict themselves or the bytes, [`ErrorKind::Memory`].
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
         let recording = self.guarded(|kept| open(kept, bytes))?;
         if recording.info().n_samples == 0 {
@@ -237,24 +237,24 @@ impl AudioDecoder {
         let Info { sample_rate: rate, channels, .. } = recording.info();
         if !(1..=MAX_RATE).contains(&rate) {
             return Err(corrupt(format!(
-                "the header says {rate} samples per second, at most {MAX_RATE} are believed"
+                "the header declares {rate} samples per second; at most {MAX_RATE} are accepted"
             )));
         }
         if u64::from(rate) * u64::from(channels) > MAX_VALUES_PER_SECOND {
             let message = format!(
-                "the header says {channels} channels of {rate} samples per second, at most {MAX_VALUES_PER_SECOND} values per \
-                 second are believed"
+                "the header declares {channels} channels of {rate} samples per second; at most {MAX_VALUES_PER_SECOND} values \
+                 per second are accepted"
             );
             return Err(corrupt(message));
         }
         Ok(recording)
     }
 
-    /// The samples that a full decode of `recording` cuts and fills: none, except in Vorbis whose granule
-    /// positions are some samples off.
+    /// Counts the samples that a full decode of `recording` cuts and fills: none, except in Vorbis whose
+    /// granule positions are some samples off.
     ///
-    /// Walks the lengths of all packets, and decodes none; spans are repaired in the same way, with or
-    /// without this call.
+    /// Walks the lengths of all packets and decodes none. Spans are repaired in the same way without this
+    /// call.
     pub fn repairs(&mut self, recording: &Recording<'_>) -> Repairs {
         let found = self.guarded(|_| match recording {
             Recording::Vorbis(it) => Ok(it.repairs()),
@@ -269,8 +269,8 @@ impl AudioDecoder {
     /// # Errors
     /// [`ErrorKind::Shape`] if `span` is not within `0..n_samples`, [`ErrorKind::TooLarge`] beyond 4 GiB of
     /// samples, [`ErrorKind::Corrupt`] or [`ErrorKind::TooShort`] if the bytes do not yield the span,
-    /// [`ErrorKind::NonFinite`] if they yield NaN or infinity, [`ErrorKind::Memory`] if there is none. What
-    /// `out` holds after an error is unspecified.
+    /// [`ErrorKind::NonFinite`] if they yield NaN, infinity or values beyond 2^32, [`ErrorKind::Memory`] if
+    /// an allocation failed. After an error the content of `out` is unspecified.
     pub fn read(&mut self, recording: &Recording<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let info = recording.info();
         if span.start > span.end || span.end > info.n_samples {
@@ -284,7 +284,10 @@ impl AudioDecoder {
         if n_samples.saturating_mul(u64::from(info.channels)) > MAX_VALUES {
             return Err(Error::new(
                 ErrorKind::TooLarge,
-                format!("{n_samples} samples of {} channels are more than one read may hold", info.channels),
+                format!(
+                    "{n_samples} samples of {} channels exceed the limit of one read, 4 GiB",
+                    info.channels
+                ),
             ));
         }
         out.reset(info.channels, n_samples as usize)?;
@@ -301,27 +304,27 @@ impl AudioDecoder {
         out.check_finite()
     }
 
-    /// Runs `work`; a panic in it, which damaged bytes cause in the libraries' parsers, condemns this
-    /// recording only.
+    /// Runs `work`. A panic in it, which damaged bytes can cause in the libraries' parsers, is an error of
+    /// this recording only.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut DecoderCache) -> Result<T>) -> Result<T> {
         let kept = &mut self.kept;
         catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
-            // What was being changed is in no known state.
+            // After a panic the cache may be inconsistent.
             self.kept = DecoderCache::default();
-            Err(corrupt("the decoder gave up on this recording, which is probably damaged"))
+            Err(corrupt("the decoder panicked on this recording, which is probably damaged"))
         })
     }
 }
 
-/// Where the samples of a recording of `size` bytes lie, if its first bytes `head` tell: plain PCM in WAV,
-/// whose `data` chunk begins within `head`.
+/// The layout of the samples in a recording of `size` bytes, if its first bytes `head` determine it: plain
+/// PCM in WAV whose `data` chunk begins within `head`.
 ///
-/// Opening and reading such a recording looks at `head` and at the bytes of the span alone.
+/// Opening and reading such a recording accesses only `head` and the bytes of the span.
 pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
     wav::layout(head, size)
 }
 
-/// One line per format: the bytes of a known [`Format`] become a recording.
+/// Opens the bytes of a known [`Format`]: one line per format.
 fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
     Ok(match sniff::sniff(bytes)? {
         Format::Wav => match wav::open(bytes)? {

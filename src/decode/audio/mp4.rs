@@ -1,14 +1,14 @@
-//! MP4, M4A and MOV: the boxes of a file, and the codec, the edit and the packet positions of its first sound
+//! Reads MP4, M4A and MOV: the boxes of a file, and codec, edit and packet positions of its first sound
 //! track.
 //!
-//! Input: the bytes of a file. Output: a [`Track`]. Every number of a table is only a claim: tables are read
-//! entry by entry as far as the file's bytes go, no packet may lie outside the file, and all packets together
-//! may not be more in number, nor have more bytes, than the file has bytes ([`Claims`]). So the walk is
-//! linear in the size of the file, for any content. Entries before a table's first impossible one count, as
-//! in a file that is cut short.
+//! Input: the bytes of a file. Output: a [`Track`]. The numbers in tables are only claims. Tables are read
+//! entry by entry up to the end of the file's bytes. No packet may be outside the file. All packets together
+//! may not have more bytes, nor be more in number, than the file has bytes ([`Claims`]). So the walk is
+//! linear in the size of the file, for any content. Entries before the first packet outside the file count,
+//! as in a file that is cut short.
 //!
-//! Why not the library's demuxer: it trusts counts of fragments without bytes for each sample, searches lists
-//! of times for every packet, and ignores edits.
+//! The library's demuxer is not used: it trusts counts of fragments without bytes for each sample, searches
+//! lists of times for every packet, and ignores edits.
 //!
 //! Source: ISO/IEC 14496-12, sections 8.4 to 8.8; ISO/IEC 14496-14 and 14496-1, section 7.2.6 (`esds`);
 //! QuickTime File Format (`wave`, versions of sound descriptions). `iTunSMPB` is undocumented: a text of
@@ -26,11 +26,11 @@ use crate::{Result, fallible_alloc};
 /// The part of a track's packets that is the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Edit {
-    /// Ticks before the first wanted one.
+    /// Ticks before the recording's first.
     pub(super) delay: u64,
-    /// Ticks wanted from there on; `None`: all.
+    /// Ticks of the recording from there on; `None` for all.
     pub(super) length: Option<u64>,
-    /// Ticks per second; `None`: they are samples.
+    /// Ticks per second; `None` if ticks are samples.
     pub(super) timescale: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Track<'a> {
     pub(super) codec: Codec,
     /// The setup of the decoder.
     pub(super) setup: &'a [u8],
-    /// Ticks per second, in which packets' durations are.
+    /// Ticks per second of the packets' durations.
     pub(super) timescale: u32,
     pub(super) edit: Edit,
 }
@@ -69,7 +69,7 @@ fn boxes<'a>(bytes: &'a [u8], name: &'static [u8; 4]) -> impl Iterator<Item = &'
     all_boxes(bytes).filter(move |(_, this, _)| this == name).map(|(_, _, body)| body)
 }
 
-/// The first box within boxes within `bytes`.
+/// The first box at a path of nested boxes in `bytes`.
 fn find<'a>(bytes: &'a [u8], path: &[&'static [u8; 4]]) -> Option<&'a [u8]> {
     path.iter().try_fold(bytes, |bytes, name| boxes(bytes, name).next())
 }
@@ -79,13 +79,13 @@ fn timescale(head: &[u8]) -> Option<u32> {
     u32_at(head, if head.first() == Some(&1) { 20 } else { 12 }, Endian::Big).filter(|&scale| scale > 0)
 }
 
-/// The number of entries of `words` 32-bit numbers that a table declares and has bytes for.
+/// The entries, of `words` 32-bit numbers each, that a table declares and has bytes for.
 fn entries(table: &[u8], words: usize) -> impl Iterator<Item = &[u8]> {
     let n = u32_at(table, 4, Endian::Big).unwrap_or_default();
     table.get(8..).unwrap_or_default().chunks_exact(4 * words).take(n as usize)
 }
 
-/// The 32-bit number with index `i` of the existing ones.
+/// The 32-bit number with index `i`, if the bytes have it.
 fn word(bytes: &[u8], i: usize) -> Option<u32> {
     u32_at(bytes, 4 * i, Endian::Big)
 }
@@ -129,7 +129,7 @@ impl<'a> Track<'a> {
     }
 }
 
-/// Codec and setup of a track, by its sample description.
+/// Reads codec and setup of a track from its sample description.
 fn codec(stsd: &[u8]) -> Result<(Codec, &[u8])> {
     let damaged = || corrupt("the sample description of the sound track is damaged or cut short");
     let n = u32_at(stsd, 4, Endian::Big).ok_or_else(damaged)?;
@@ -188,7 +188,7 @@ fn codec(stsd: &[u8]) -> Result<(Codec, &[u8])> {
     }
 }
 
-/// Type and setup in an `esds` box.
+/// Reads type and setup from an `esds` box.
 fn elementary(esds: &[u8]) -> Option<(u8, Option<&[u8]>)> {
     let stream = descriptor(esds.get(4..)?, 3)?;
     let flags = *stream.get(2)?;
@@ -228,7 +228,7 @@ fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
     }
 }
 
-/// Whether a walk over packets continues: not after a missing packet.
+/// Whether a walk over packets continues; it ends at a missing packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walk {
     On,
@@ -245,7 +245,7 @@ struct Claims<'p> {
 }
 
 impl Claims<'_> {
-    /// One more packet of `len` bytes from byte `at` of the file on.
+    /// Adds a packet of `len` bytes at byte `at` of the file.
     fn push(&mut self, at: u64, len: u32, dur: u32) -> Result<Walk> {
         self.n_packets += 1;
         self.n_bytes = self.n_bytes.saturating_add(len as usize);
@@ -262,7 +262,7 @@ impl Claims<'_> {
         Ok(Walk::On)
     }
 
-    /// The packets of a sample table.
+    /// Adds the packets of a sample table.
     fn table(&mut self, table: &[u8]) -> Result<Walk> {
         let named = |name: &'static [u8; 4]| {
             find(table, &[name])
@@ -312,15 +312,15 @@ impl Claims<'_> {
         Ok(Walk::On)
     }
 
-    /// The packets of `track` in the fragments of the file `bytes`; `extends` has their defaults.
+    /// Adds the packets of `track` in the fragments of the file `bytes`; `extends` has their defaults.
     fn fragments(&mut self, bytes: &[u8], extends: &[u8], track: &[u8]) -> Result<()> {
         let header = find(track, &[b"tkhd"]).unwrap_or_default();
         let id = word(header, if header.first() == Some(&1) { 5 } else { 3 });
         let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();
         let default = |i| word(defaults, i).unwrap_or_default();
         for (start, _, fragment) in all_boxes(bytes).filter(|(_, name, _)| name == b"moof") {
-            // The start of data for runs without an offset: after the data of the previous track, by the old
-            // rule.
+            // The start of the data for runs without an offset. By the old rule, it is after the data of the
+            // previous track.
             let mut behind = start as u64;
             for part in boxes(fragment, b"traf") {
                 let Some(header) = find(part, &[b"tfhd"]) else { continue };
@@ -363,7 +363,7 @@ impl Claims<'_> {
     }
 }
 
-/// A number that a run has for each packet, or once for all.
+/// A number that a run has for each packet, or once for all packets.
 #[derive(Debug, Clone, Copy)]
 enum Field {
     /// One for each packet, at this index in the packet's row.
@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
 }
 
 impl Edit {
-    /// The edit of a list for a track of `track_scale` ticks per second; none where the list has gaps or
+    /// The edit of an edit list for a track of `track_scale` ticks per second; None if the list has a gap or
     /// several parts.
     fn of_list(list: &[u8], moov: &[u8], track_scale: u32) -> Option<Self> {
         let movie_scale = find(moov, &[b"mvhd"]).and_then(timescale)?;
@@ -435,18 +435,18 @@ impl Edit {
             (u32_at(list, 8, Endian::Big)?.into(), i64::from(u32_at(list, 12, Endian::Big)? as i32))
         };
         let delay = u64::try_from(start).ok()?;
-        // The movie's clock is often coarser (milliseconds) than the track's: a rounded length cuts up to one
-        // of its ticks too early, so the upper end of what it may mean counts.
+        // The movie's clock is often coarser (milliseconds) than the track's. A rounded length cuts up to one
+        // of its ticks too early, so the upper bound of the length is used.
         let upper = if movie_scale == track_scale { duration } else { duration.saturating_add(1) };
         let ticks = u128::from(upper) * u128::from(track_scale) / u128::from(movie_scale);
         let length = u64::try_from(ticks).ok().filter(|_| duration > 0);
         Some(Self { delay, length, timescale: Some(track_scale) })
     }
 
-    /// The tag that iTunes writes instead of an edit list: `iTunSMPB`.
+    /// The edit of `iTunSMPB`, the tag that iTunes writes instead of an edit list.
     fn of_itunes(moov: &[u8]) -> Option<Self> {
         let meta = find(moov, &[b"udta", b"meta"])?;
-        // In QuickTime files it has no version.
+        // In QuickTime files the box has no version.
         let meta = if meta.get(4..8) == Some(b"hdlr") { meta } else { meta.get(4..)? };
         let is_it = |tag: &&[u8]| find(tag, &[b"name"]).and_then(|name| name.get(4..)) == Some(b"iTunSMPB");
         let tag = boxes(find(meta, &[b"ilst"])?, b"----").find(is_it)?;

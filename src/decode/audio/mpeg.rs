@@ -1,25 +1,26 @@
-//! MPEG audio, layers I to III: frames are indexed by their headers, and a span's are decoded with those that
-//! prime them.
+//! MPEG audio, layers I to III: indexes the frames by their headers, and decodes those of a span and the
+//! earlier ones that they depend on.
 //!
-//! In go the bytes of a recording; out come the samples of any span, equal bit for bit to the same slice of a
-//! full decode. Opening hops from header to header. Tags (ID3v2, ID3v1, APE, Lyrics3) and junk lie between or
-//! around frames; a frame that does not follow the one before exactly counts only if another of its kind
+//! Input: the bytes of a recording. Output: the samples of any span, equal bit for bit to the same slice of a
+//! full decode. Opening reads header after header. Tags (ID3v2, ID3v1, APE, Lyrics3) and junk may be between
+//! or around frames. A frame that does not directly follow another counts only if one of its kind or a tag
 //! follows it, or the recording ends. The length is the number of frames, never the count in a tag.
 //!
-//! A frame with a Xing, Info or VBRI tag holds no audio and begins a *link*. Delay and padding told by a tag
-//! of LAME's form are cut off, with the 529 samples that every decoder delays; without such a tag nothing is.
-//! If frames are missing at the end, the padding went with them. Links of equal layer, rate and channels are
-//! one timeline, the decoder new at each; two frames of another kind end it.
+//! A frame with a Xing, Info or VBRI tag holds no audio and begins a *link*. A tag of LAME's form declares
+//! delay and padding, which are cut, with the 529 samples of every decoder's delay; without such a tag
+//! nothing is cut. If frames are missing at the end, the padding was in these. Links of equal layer, rate and
+//! channels are one timeline, with the decoder reset at each; two frames of another kind end it.
 //!
 //! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two
 //! lowest of the 32 subbands of such a granule (its alias reduction ends the spectrum there). All frames are
-//! checked when the recording is opened, so that all spans agree; frames that no other frame follows are
-//! damaged and do not count. Common encoders write no mixed blocks.
+//! checked when the recording is opened, so that all spans agree. A mixed block in a frame that is followed
+//! by neither a frame, a tag nor the end is taken for damage and ignored. Common encoders write no mixed
+//! blocks.
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
-//! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts three frames
-//! early and then earlier still, until one frame is sure to find all of its main data ([`Reservoir`]); from
-//! there on decoder and full decode agree.
+//! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts at least three
+//! frames early, and so early that one of these frames has all of its main data ([`Reservoir`]). From there
+//! on the decoder's state is that of a full decode.
 //!
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
 
@@ -50,65 +51,66 @@ use crate::{Error, ErrorKind, Result};
 pub(super) use header::Header;
 use header::{HEADER_LEN, Reservoir};
 
-/// How many bytes that are neither tag nor frame may come first.
+/// The most bytes before the first frame that are not tags.
 const MAX_LEADING_JUNK: usize = 1 << 18;
-/// How many frames ahead of the scan memory is asked for.
+/// The number of frames by which the scan prefetches ahead.
 const AHEAD: usize = 8;
-/// How many frames decoding starts early: two frames and one granule, in whole frames.
+/// The number of frames by which decoding starts early: two frames and one granule, in whole frames.
 const PRIMING: usize = 3;
-/// More main data than any frame can point back over and hold.
+/// More bytes of main data than any frame can refer back to and hold.
 const RESERVOIR_LEN: usize = 2048;
-/// Samples by which a layer III decoder delays: 528 of overlap and filter, and one.
+/// The delay of a layer III decoder, samples: 528 of overlap and filter, and one.
 const DECODER_DELAY: u64 = 529;
-/// Bytes that a kept decoder holds, about.
+/// The approximate bytes of a cached decoder.
 const DECODER_BYTES: usize = 40 << 10;
 
 /// An MPEG audio recording whose frames are indexed.
 #[derive(Debug)]
 pub struct Mpeg<'a> {
     bytes: &'a [u8],
-    /// The first frame's header; all frames are akin.
+    /// The first frame's header; all frames have its layer, rate and channels.
     header: Header,
     /// Byte offsets of all frames with audio.
     frames: Lent<u32>,
     links: Lent<Link>,
     /// Bytes of an incomplete frame at the end, and the bytes that its header declares.
     cut: Option<(usize, usize)>,
-    /// The start of frames of another kind, which are left out.
+    /// The offset of frames of another kind, which are left out.
     foreign: Option<usize>,
 }
 
-/// Where the vectors of an index are between recordings.
+/// The unused vectors of indexes.
 #[derive(Default)]
 pub(super) struct Shelves {
     frames: Shelf<u32>,
     links: Shelf<Link>,
 }
 
-/// Frames that are decoded in one go.
+/// Frames that are decoded without a reset of the decoder.
 #[derive(Debug)]
 struct Link {
     /// Indices of its frames.
     frames: Range<usize>,
-    /// Samples to cut off in front, and in all after that.
+    /// Samples to cut at the start.
     delay: u64,
+    /// Samples of the recording after that.
     n_samples: u64,
     /// `n_samples` for the number of frames in its tag; None if the tag has no count.
     declared: Option<u64>,
 }
 
-/// What a Xing, Info or VBRI tag says.
+/// The fields of a Xing, Info or VBRI tag.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tag {
     n_frames: Option<u32>,
-    /// Samples before and behind the recording, as the encoder counts.
+    /// Samples before and after the recording, as the encoder counts.
     delay_padding: Option<(u16, u16)>,
 }
 
 impl<'a> Mpeg<'a> {
     /// Finds all frames.
     ///
-    /// Reads their headers, of layer III also the side information: up to 38 bytes of each.
+    /// Reads their headers, and the side information of layer III: up to 38 bytes of each frame.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
@@ -127,7 +129,7 @@ impl<'a> Mpeg<'a> {
                 links.push(Link::new(begin..frames.len(), &frame, tag));
                 (tag, begin) = (next, frames.len());
             } else if frame.has_mixed_block(&bytes[offset..offset + frame.len])
-                // Otherwise the frame is damaged, and its content does not affect the others.
+                // Otherwise the frame is damaged, and does not affect the others.
                 && is_followed(&frame, &bytes[offset + frame.len..])
             {
                 return Err(unsupported(
@@ -178,7 +180,7 @@ impl<'a> Mpeg<'a> {
         }
     }
 
-    /// Decodes the samples `span` of every channel into `out`, which has their shape already.
+    /// Decodes the samples `span` of every channel into `out`, which already has their shape.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a frame that the span needs cannot be decoded.
@@ -244,8 +246,8 @@ impl<'a> Mpeg<'a> {
                 return start;
             }
             held += self.main_data(start).len;
-            // Nothing points back that far: a full decode misses main data here as well, and only it tells
-            // how much.
+            // No frame refers back that far, so a full decode lacks main data here, too. Only decoding from
+            // the start of the link gives its state.
             if held > RESERVOIR_LEN {
                 break;
             }
@@ -272,11 +274,12 @@ impl<'a> Mpeg<'a> {
                 |error| corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error),
             )?;
         let GenericAudioBufferRef::F32(samples) = samples else {
-            return Err(unsupported("the MPEG audio decoder gave samples that are not float32"));
+            return Err(unsupported("the MPEG audio decoder returned samples that are not float32"));
         };
         let expected = self.header.n_samples() as usize;
         if samples.frames() != expected {
-            let message = format!("an MPEG audio frame of {expected} samples gave {}", samples.frames());
+            let message =
+                format!("an MPEG audio frame of {expected} samples decoded to {}", samples.frames());
             return Err(Error::new(ErrorKind::TooShort, message).at_byte(offset));
         }
         Ok(samples)
@@ -294,13 +297,13 @@ impl Link {
         }
         let counted = tag.n_frames.map(|n| u64::from(n).saturating_mul(per_frame));
         let declared = counted.map(|counted| counted.max(held).saturating_sub(delay + padding));
-        // The padding is at the end of the frames that there once were.
+        // The padding is at the end of the frames that the tag counts.
         padding = padding.saturating_sub(counted.unwrap_or(0).saturating_sub(held));
         Self { frames, delay, n_samples: held.saturating_sub(delay + padding), declared }
     }
 }
 
-/// A decoder and the bytes it holds.
+/// Builds a decoder; returns it with its estimated bytes.
 fn new_decoder(header: &Header) -> Result<(Box<dyn AudioDecoder>, usize)> {
     let codec = [CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3][usize::from(header.layer - 1)];
     let mut parameters = AudioCodecParameters::new();
@@ -316,11 +319,11 @@ struct Scan<'a> {
     at: usize,
     /// The first frame's header.
     header: Option<Header>,
-    /// Bytes passed over before the first frame.
+    /// Bytes skipped before the first frame.
     junk: usize,
-    /// Bytes of the frame that the recording's end cuts off, and the bytes that its header declares.
+    /// Bytes of a frame that is cut off by the recording's end, and the bytes that its header declares.
     cut: Option<(usize, usize)>,
-    /// Where frames of another kind end the timeline.
+    /// The offset of frames of another kind, which end the timeline.
     foreign: Option<usize>,
 }
 
@@ -337,7 +340,7 @@ impl Scan<'_> {
             match Header::parse(rest).filter(|header| header.len > 0) {
                 Some(header) if self.header.is_none_or(|first| first.is_akin(&header)) => {
                     if header.len > rest.len() {
-                        // Cut off by the end of the recording, or a false one.
+                        // A frame that is cut off by the end of the recording, or a false header.
                         if !is_lost {
                             self.cut = Some((rest.len(), header.len));
                             return None;
@@ -350,7 +353,7 @@ impl Scan<'_> {
                         return Some((offset, header));
                     }
                 }
-                // Two frames of another kind where one of this recording was due: another recording begins.
+                // Two frames of another kind directly after a frame: another recording begins.
                 Some(header)
                     if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
                 {
@@ -365,40 +368,41 @@ impl Scan<'_> {
         }
     }
 
-    /// Why there is not one frame.
+    /// The error for a recording without a frame.
     fn refuse(&self) -> Error {
         let start = tags_len(self.bytes);
         match Header::parse(&self.bytes[start..]) {
             Some(header) if header.len == 0 => unsupported(
-                "the MPEG audio stream is of free format, whose frames do not tell their length; encode it with a fixed bit rate",
+                "the MPEG audio stream is of free format, whose frames do not declare their length; encode it with a fixed bit rate",
             ),
             _ => corrupt("no two MPEG audio frames follow one another at the start of the recording"),
         }
     }
 }
 
-/// Asks for the cache line of `bytes[at]`: each header tells where the next one is, so without it a scan
-/// waits for memory once a frame (41 s of 44.1 kHz stereo at 128 kbit/s, out of cache, on an EPYC: 0.17 ms
-/// without, 0.09 with it).
+/// Prefetches the cache line of `bytes[at]`. The position of a header follows from the one before it, so
+/// without prefetching a scan waits for memory once a frame (41 s of 44.1 kHz stereo at 128 kbit/s, out of
+/// cache, on an EPYC: 0.17 ms without, 0.09 with it).
 fn prefetch(bytes: &[u8], at: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(byte) = bytes.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is that of a byte in `bytes`, and a prefetch reads nothing.
+        // SAFETY: the address is that of a byte in `bytes`, and a prefetch has no effect on memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (bytes, at);
 }
 
-/// Whether `rest`, which follows a frame, starts with one akin to it, with a tag, or is empty.
+/// Whether `rest`, the bytes after a frame, starts with a frame of the same kind or a tag, or is shorter than
+/// a header.
 fn is_followed(header: &Header, rest: &[u8]) -> bool {
     rest.len() < HEADER_LEN
         || tags_len(rest) > 0
         || Header::parse(rest).is_some_and(|next| next.len > 0 && next.is_akin(header))
 }
 
-/// Length of the tags that `bytes` start with.
+/// Length of the tags at the start of `bytes`.
 fn tags_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(len) = tag_len(&bytes[at..]) {
@@ -407,9 +411,9 @@ fn tags_len(bytes: &[u8]) -> usize {
     at
 }
 
-/// Length of the tag that `bytes` start with, as far as it is there.
+/// Length of the tag at the start of `bytes`, at most that of `bytes`.
 fn tag_len(bytes: &[u8]) -> Option<usize> {
-    // Frames come more often than all tags together.
+    // Frames are much more frequent than tags.
     if bytes.first().is_none_or(|&byte| byte == 0xff) {
         return None;
     }
@@ -419,12 +423,12 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
         128
     } else if bytes.starts_with(b"APETAGEX") {
         let &[.., a, b, c, d, _, _, _, _, e, f, g, h] = bytes.first_chunk::<24>()?;
-        // The size leaves out the header, but counts the footer; a footer met alone has its items behind it.
+        // The size excludes the header and includes the footer. A footer at the start of `bytes` comes after
+        // its items.
         let is_header = u32::from_le_bytes([e, f, g, h]) & 1 << 29 != 0;
         32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
     } else if bytes.starts_with(b"LYRICSBEGIN") {
-        // Lyrics3 is the last or followed by ID3v1 alone, so its end is looked for where it must be, and
-        // nowhere else.
+        // Lyrics3 is the last tag, or followed only by ID3v1, so its end is checked only there.
         let behind = bytes.len().checked_sub(128).map_or(&[][..], |at| &bytes[at..]);
         let lyrics = &bytes[..bytes.len() - if behind.starts_with(b"TAG") { 128 } else { 0 }];
         let ends = [&b"LYRICS200"[..], b"LYRICSEND"].iter().any(|end| lyrics.ends_with(end));
@@ -435,7 +439,7 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
     Some(len.min(bytes.len()))
 }
 
-/// The tag in a frame without audio.
+/// The tag in a frame without audio; None for a frame with audio.
 fn find_tag(header: &Header, frame: &[u8]) -> Option<Tag> {
     if header.layer != 3 {
         return None;

@@ -1,10 +1,10 @@
-//! Ogg pages and the packets in them.
+//! Reads Ogg pages and the packets in them.
 //!
 //! Input: the bytes of a recording. Output: the pages of its logical streams, and the packets of one stream's
-//! pages. A page costs only its header: the walk jumps from page to page and reads no bodies. If the next
-//! page begins exactly where this one ends, its header is trusted; otherwise the checksum decides whether the
-//! page counts, and the walk continues at the next capture pattern. Callers check a page before they use its
-//! body ([`Page::check`]).
+//! pages. The walk reads only the headers of pages, no bodies. If the next page begins exactly where a page
+//! ends, its header is trusted; otherwise the checksum decides whether the page counts. After a false one the
+//! walk continues at the next capture pattern. Callers check a page before they use its body
+//! ([`Page::check`]).
 //!
 //! Packets are separated by lacing values alone. A packet that spans pages must be continued by the stream's
 //! next page in sequence, else it is dropped, as RFC 3533 requires.
@@ -19,7 +19,7 @@ const CAPTURE: &[u8; 4] = &crate::magic::OGG;
 /// Length of a page header before its segment table.
 const HEADER_LEN: usize = 27;
 
-/// One page: its header's fields, and where it lies.
+/// One page: its header's fields and its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
     /// Byte offset of the capture pattern.
@@ -38,7 +38,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page whose capture pattern is at `offset`; none if it is no page or not all there.
+    /// The page whose capture pattern is at `offset`; None if it is no page, or incomplete.
     fn parse(bytes: &[u8], offset: usize) -> Option<Self> {
         let header = bytes.get(offset..)?.first_chunk::<HEADER_LEN>()?;
         if &header[..4] != CAPTURE || header[4] != 0 {
@@ -53,7 +53,7 @@ impl Page {
             offset,
             serial: word(14),
             sequence: word(18),
-            // Beyond 2^61 no recording lasts: such a value is damage and must not overflow sums.
+            // No recording is longer than 2^61 samples: such a value is damage and must not overflow sums.
             granule: (-(1 << 61)..1 << 61).contains(&granule).then_some(granule).filter(|&at| at != -1),
             reach: i64::MIN,
             flags: header[5],
@@ -87,7 +87,7 @@ impl Page {
         self.flags & 4 != 0
     }
 
-    /// Whether `next` follows it in its stream, with nothing lost between.
+    /// Whether `next` follows it in its stream without a lost page between them.
     pub fn precedes(&self, next: &Page) -> bool {
         self.sequence.wrapping_add(1) == next.sequence
     }
@@ -96,12 +96,12 @@ impl Page {
         &bytes[self.offset + HEADER_LEN..self.body_offset()]
     }
 
-    /// What its segments hold.
+    /// The content of its segments.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.body_offset()..self.end()]
     }
 
-    /// Whether its checksum holds.
+    /// Whether its checksum is correct.
     pub fn is_sound(&self, bytes: &[u8]) -> bool {
         let page = &bytes[self.offset..self.end()];
         let told = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
@@ -119,7 +119,7 @@ impl Page {
     }
 
     /// # Errors
-    /// [`crate::ErrorKind::Corrupt`] if its checksum does not hold.
+    /// [`crate::ErrorKind::Corrupt`] if its checksum is wrong.
     pub fn check(&self, bytes: &[u8]) -> Result<()> {
         if self.is_sound(bytes) {
             return Ok(());
@@ -133,8 +133,7 @@ impl Page {
 pub(super) struct Pages<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Bytes that may still be summed to find out what is a page: bounds the work that false capture patterns
-    /// cost.
+    /// The bytes that may still be summed to check capture patterns; it bounds the cost of false ones.
     budget: usize,
 }
 
@@ -143,7 +142,7 @@ impl<'a> Pages<'a> {
         Self { bytes, at: 0, budget: bytes.len().saturating_mul(2).saturating_add(1 << 17) }
     }
 
-    /// Whether `page`, which no other page follows exactly, is one.
+    /// Whether `page`, which no other page follows directly, is one by its checksum.
     fn believes(&mut self, page: &Page) -> bool {
         let len = page.end() - page.offset;
         let affordable = len <= self.budget;
@@ -170,7 +169,7 @@ impl Iterator for Pages<'_> {
     }
 }
 
-/// The first place of `pattern` in `bytes`.
+/// The first offset of `pattern` in `bytes`.
 fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -182,10 +181,10 @@ fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
     }
 }
 
-/// Where a packet lies in a stream's pages.
+/// The position of a packet in a stream's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
-    /// The page it begins on, and the byte of that page's body.
+    /// The page it begins on, and the offset in that page's body.
     page: u32,
     byte: u32,
     len: usize,
@@ -201,7 +200,7 @@ impl Packet {
         self.page as usize
     }
 
-    /// Its bytes, lent from the page or, where it lies on several, put together in `scratch`.
+    /// Its bytes, borrowed from the page; if it spans several, joined in `scratch`.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Memory`] if the allocation failed.
@@ -229,20 +228,20 @@ pub(super) struct Packets<'a> {
     page: usize,
     segment: usize,
     byte: usize,
-    /// A packet that began on the pages so far and has not ended.
+    /// A packet that has begun and not ended on the pages so far.
     open: Option<Packet>,
 }
 
 impl<'a> Packets<'a> {
-    /// From the first packet that begins on `page` or after it.
+    /// A walk from the first packet that begins on `page` or after it.
     pub fn new(bytes: &'a [u8], pages: &'a [Page], page: usize) -> Self {
         Self { bytes, pages, page, segment: 0, byte: 0, open: None }
     }
 
     /// The next packet that ends on the page `last` or before it.
     ///
-    /// If there is none the walk stops after that page, and keeps a packet that continues there: each page is
-    /// visited once, for any limits.
+    /// If there is none, the walk stops after that page and keeps a packet that continues there. So each page
+    /// is visited once, for any sequence of limits.
     pub fn next_until(&mut self, last: usize) -> Option<Packet> {
         while self.page <= last {
             let page = self.pages.get(self.page)?;
@@ -279,7 +278,7 @@ impl<'a> Packets<'a> {
         None
     }
 
-    /// Passes over segments up to the end of a packet or of the page; tells whether it was a packet's.
+    /// Skips segments up to the end of a packet or of the page; returns whether it was the end of a packet.
     fn end_packet(&mut self, lacing: &[u8]) -> bool {
         while let Some(&value) = lacing.get(self.segment) {
             self.segment += 1;
@@ -305,14 +304,14 @@ impl Iterator for Packets<'_> {
     }
 }
 
-/// Pages visited and packets found by this thread, which tests compare with the actual numbers.
+/// Counts the pages visited and packets found by this thread, for tests.
 pub(super) mod steps {
     #[cfg(test)]
     std::thread_local! {
         static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
-    /// One more.
+    /// Counts one step.
     #[inline]
     pub fn count() {
         #[cfg(test)]
@@ -356,7 +355,7 @@ const fn crc_tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// Goes on with the checksum `crc` over `bytes`, eight at a time.
+/// Continues the checksum `crc` over `bytes`, eight at a time.
 fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
     let (eights, rest) = bytes.as_chunks::<8>();
     for eight in eights {

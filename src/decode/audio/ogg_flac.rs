@@ -1,8 +1,8 @@
-//! FLAC in Ogg: the packets, one behind the other, are a native FLAC file.
+//! Opens FLAC in Ogg: its concatenated packets are a native FLAC file.
 //!
-//! The bytes of one logical stream are copied out of the pages once (memory speed), into memory that the
-//! worker keeps; the rest is [`Flac`]'s. The CRC-16 of the frames covers what a damaged page would damage. A
-//! second FLAC stream that is chained behind the first is left out.
+//! The bytes of one logical stream are copied out of the pages once (at memory speed), into memory that the
+//! worker keeps. [`Flac`] does the rest. Damage of a page is found by the frames' CRC-16. A second FLAC
+//! stream chained after the first is left out.
 //!
 //! Source: RFC 3533 (Ogg), RFC 9639 section 10.1 (FLAC in Ogg).
 
@@ -31,7 +31,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<
         let this = u32_at(bytes, at + 14, Endian::Little);
         if serial.is_none() && page.starts_with(b"\x7fFLAC") {
             serial = this;
-            // Packet type, signature, version and header count stand before the native marker.
+            // Packet type, signature, version and header count precede the native marker.
             native.extend_from_slice(page.get(9..).unwrap_or_default());
         } else if this == serial {
             native.extend_from_slice(page);

@@ -1,10 +1,10 @@
-//! Samples that lie in the file as they are: linear PCM, float, A-law, mu-law, and ADPCM in independent
+//! Reads samples that are directly addressable: linear PCM, float, A-law, mu-law, and ADPCM in independent
 //! blocks.
 //!
-//! Where a sample lies follows from arithmetic, so only the span's bytes are touched: 5 s cost what 5 s of
-//! bytes cost to convert. Scaling: a sample of b bits is divided by 2^(b-1), so that full scale is [-1, 1)
-//! and the division is exact; 32-bit integers round once, to nearest. Containers wider than their valid bits
-//! are left-justified (WAVEFORMATEXTENSIBLE) and count with their full width.
+//! The offset of a sample follows from arithmetic, so only the span's bytes are read: the cost is that of
+//! converting the span. Scaling: a sample of b bits is divided by 2^(b-1), so that full scale is [-1, 1) and
+//! the division is exact; 32-bit integers round once, to nearest. Containers wider than their valid bits are
+//! left-justified (WAVEFORMATEXTENSIBLE) and count with their full width.
 //!
 //! Source: Microsoft/IBM multimedia WAVE registration; ITU-T G.711 for A-law and mu-law.
 
@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::{Codec, DecoderCache, Info, Planes, adpcm::Blocks, corrupt, field::Endian, unsupported};
 use crate::{Error, ErrorKind, Result};
 
-/// How one sample is coded.
+/// The coding of one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Coding {
     /// One byte, 128 is zero.
@@ -40,7 +40,7 @@ impl Coding {
         }
     }
 
-    /// Bytes from one sample of a channel to the next channel's.
+    /// Bytes from a sample of one channel to that of the next channel; 0 for ADPCM.
     fn stride(&self) -> usize {
         match self {
             Coding::Unsigned8 | Coding::Alaw | Coding::Mulaw => 1,
@@ -51,15 +51,15 @@ impl Coding {
     }
 }
 
-/// Where a recording's frames (one sample of each channel) lie in its file: byte `data_at + frame_bytes * n`
-/// begins frame `n`.
+/// The layout of a recording's frames (one sample of each channel) in its file: frame `n` begins at byte
+/// `data_at + frame_bytes * n`.
 ///
-/// Known from the first bytes, it tells a source which bytes a span needs before the rest is read.
+/// It is known from the first bytes, and determines which bytes a span needs before these are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// What opening the whole file would tell.
+    /// The same as after opening the whole file.
     pub info: Info,
-    /// Where the first frame begins.
+    /// The byte offset of the first frame.
     pub data_at: u64,
     /// Bytes of a frame.
     pub frame_bytes: u64,
@@ -76,10 +76,10 @@ pub struct Pcm<'a> {
 }
 
 impl<'a> Pcm<'a> {
-    /// `data` holds `coding` samples of `channels` interleaved channels; a trailing part of a frame is left
-    /// out.
+    /// `data` has `coding` samples of `channels` interleaved channels; an incomplete last frame is left out.
     ///
-    /// `limit` is the container's own count of samples per channel, if it has one that may only shorten.
+    /// `limit` is the container's number of samples per channel, if it has one that may shorten the
+    /// recording.
     pub(super) fn new(
         data: &'a [u8],
         coding: Coding,
@@ -88,10 +88,10 @@ impl<'a> Pcm<'a> {
         limit: Option<u64>,
     ) -> Result<Self> {
         if channels == 0 {
-            return Err(corrupt("the header says 0 channels"));
+            return Err(corrupt("the header declares 0 channels"));
         }
         if sample_rate == 0 {
-            return Err(corrupt("the header says 0 samples per second"));
+            return Err(corrupt("the header declares 0 samples per second"));
         }
         let n_samples = match &coding {
             Coding::Adpcm(blocks) => blocks.n_samples(data.len()),
@@ -105,7 +105,7 @@ impl<'a> Pcm<'a> {
         Ok(Self { info, coding, data, declared: None })
     }
 
-    /// Sets the header's declaration of `bytes` bytes of samples, of which `data` holds the existing ones.
+    /// Sets the number of bytes of samples that the header declares; `data` has the existing ones.
     pub(super) fn declaring_bytes(mut self, bytes: Option<u64>) -> Self {
         let bytes = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         self.declared = bytes.filter(|&bytes| bytes > self.data.len()).map(|bytes| match &self.coding {
@@ -116,7 +116,7 @@ impl<'a> Pcm<'a> {
         self
     }
 
-    /// Sets the header's declaration of `samples` samples per channel.
+    /// Sets the number of samples per channel that the header declares.
     pub(super) fn declaring_samples(mut self, samples: Option<u64>) -> Self {
         self.declared = samples;
         self
@@ -127,12 +127,12 @@ impl<'a> Pcm<'a> {
         self.declared
     }
 
-    /// What the header says, checked against the bytes.
+    /// Codec, rate, channels and length, checked against the bytes.
     pub fn info(&self) -> Info {
         self.info
     }
 
-    /// Bytes of a frame, and all frames; None where samples are not directly addressable.
+    /// Bytes of a frame, and all frames; None for ADPCM.
     pub(super) fn frames(&self) -> Option<(u64, &'a [u8])> {
         let frame = self.coding.stride() * usize::from(self.info.channels);
         (frame > 0).then_some((frame as u64, self.data))
@@ -180,7 +180,7 @@ fn ints(bytes: &[u8], out: &mut Planes, n: usize, stride: usize, endian: Endian)
         (4, 4, Endian::Little) => convert(bytes, out, 4, |x| i32::from_le_bytes(x) as f32 * S32),
         (4, 4, Endian::Big) => convert(bytes, out, 4, |x| i32::from_be_bytes(x) as f32 * S32),
         _ => {
-            // Odd widths and containers wider than their samples: rare, so one byte after the other.
+            // Odd widths and containers wider than their samples are rare, so they are read sample by sample.
             let channels = usize::from(out.channels());
             for c in 0..channels {
                 for (i, y) in out.channel_mut(c).iter_mut().enumerate() {
@@ -193,7 +193,7 @@ fn ints(bytes: &[u8], out: &mut Planes, n: usize, stride: usize, endian: Endian)
     Ok(())
 }
 
-/// The slow and plain way to read one integer sample, for any width up to 8 bytes; the oracle of [`ints`].
+/// Reads one integer sample of any width up to 8 bytes: slow and plain; the oracle of [`ints`].
 fn wide(container: &[u8], n: usize, endian: Endian) -> f32 {
     let mut value = 0u64;
     for k in 0..n {
@@ -207,7 +207,7 @@ fn wide(container: &[u8], n: usize, endian: Endian) -> f32 {
     (value as i64) as f32 * (1.0 / 9_223_372_036_854_775_808.0)
 }
 
-/// Writes `f` of every sample of `N` bytes to its channel.
+/// Converts every sample of `N` bytes with `f` and writes it to its channel.
 fn convert<const N: usize>(bytes: &[u8], out: &mut Planes, stride: usize, f: impl Fn([u8; N]) -> f32) {
     debug_assert_eq!(stride, N);
     let (samples, _) = bytes.as_chunks::<N>();
@@ -219,7 +219,7 @@ fn convert<const N: usize>(bytes: &[u8], out: &mut Planes, stride: usize, f: imp
         return;
     }
     if channels == 2 {
-        // Whole frames, so that no bounds are checked within.
+        // Whole frames, so that the loop has no bounds checks.
         let (frames, _) = samples.as_chunks::<2>();
         for c in 0..2 {
             for (y, x) in out.channel_mut(c).iter_mut().zip(frames) {

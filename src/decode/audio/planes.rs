@@ -1,12 +1,12 @@
-//! Decoded samples, channel by channel, in one buffer that is kept from record to record.
+//! Decoded samples, channel by channel, in one buffer that is reused from record to record.
 //!
-//! Planar rather than interleaved, because everything behind the decoder (mean over channels, resampling)
-//! goes along time. Source: own.
+//! They are planar and not interleaved, since all later stages (mean over channels, resampling) work along
+//! time. Source: own.
 
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// Samples of which a buffer keeps the memory for the next record: 64 MiB. What a single large one took is
-/// given back.
+/// The most samples whose memory a buffer keeps for the next record: 64 MiB. A larger buffer is freed at the
+/// next smaller record.
 pub(crate) const KEPT_SAMPLES: usize = 16 << 20;
 
 /// Planar float32 samples in [-1, 1]: `channels` planes of `len` samples each.
@@ -18,16 +18,16 @@ pub struct Planes {
 }
 
 impl Planes {
-    /// No channels, no samples, no memory.
+    /// An empty buffer, without memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes room for `n_samples` per channel. The samples are unspecified until written; up to 64 MiB are
-    /// kept for the next.
+    /// Allocates `n_samples` per channel. The samples are unspecified until written. Up to 64 MiB of memory
+    /// are kept for the next call.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`] if the system refuses; then there are no samples.
+    /// [`ErrorKind::Memory`] if the allocation failed; the buffer is then empty.
     pub fn reset(&mut self, channels: u16, n_samples: usize) -> Result<()> {
         (self.channels, self.len) = (0, 0);
         let total = usize::from(channels).saturating_mul(n_samples);
@@ -81,8 +81,7 @@ impl Planes {
     }
 
     /// # Errors
-    /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of squares of it would
-    /// be.
+    /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of its square would be.
     pub(crate) fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
         // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at
@@ -99,10 +98,10 @@ impl Planes {
         Ok(())
     }
 
-    /// The mean of the channels, in `mono` if there are several.
+    /// The mean of the channels, computed in `mono` if there are several.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation failed.
     pub fn mean<'a>(&'a self, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         let channels = self.channels();
         if channels == 1 {
@@ -114,7 +113,7 @@ impl Planes {
         }
         fallible_alloc::reserve(mono, self.len())?;
         if channels == 2 {
-            // The usual case in one pass; the values are those of the loops below.
+            // Stereo in one pass; the values equal those of the loops below.
             mono.extend(
                 self.channel(0).iter().zip(self.channel(1)).map(|(left, right)| (left + right) * 0.5),
             );

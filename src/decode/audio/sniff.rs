@@ -1,7 +1,7 @@
-//! Which format the bytes are in, by what stands at their start. File names are ignored: collections rename.
+//! Recognises the format of a recording by its first bytes. File names are ignored, since collections rename
+//! files.
 //!
-//! What is recognised but not decoded is named, because "unsupported" alone sends people looking at the wrong
-//! end.
+//! Errors name known formats that are not decoded, so that users see the cause.
 //!
 //! Source: the formats' specifications, as their modules cite them.
 
@@ -9,7 +9,7 @@ use super::id3::skip_id3v2;
 use super::{corrupt, mpeg, unsupported};
 use crate::{Error, ErrorKind, Result, magic};
 
-/// Bytes of junk allowed before the first MPEG frame.
+/// The most bytes of junk before the first MPEG frame.
 const MAX_JUNK: usize = 1 << 16;
 
 /// A format that is decoded here.
@@ -25,13 +25,13 @@ pub(super) enum Format {
     Au,
     /// Core Audio Format.
     Caf,
-    /// Native FLAC, perhaps behind ID3v2.
+    /// Native FLAC, perhaps after ID3v2.
     Flac,
     /// Ogg whose first audio stream is FLAC.
     OggFlac,
     /// Ogg whose first audio stream is Vorbis.
     OggVorbis,
-    /// MPEG audio frames, perhaps behind ID3v2 or junk.
+    /// MPEG audio frames, perhaps after ID3v2 or junk.
     Mpeg,
     /// AAC in ADTS frames.
     Adts,
@@ -39,10 +39,11 @@ pub(super) enum Format {
     Mp4,
 }
 
-/// Tells the format of `bytes`.
+/// Returns the format of `bytes`.
 ///
 /// # Errors
-/// `Empty` without bytes, `Unsupported` for everything that is not a [`Format`].
+/// `Empty` without bytes, `Corrupt` for a header that is cut short or damaged, `Unsupported` for formats
+/// other than [`Format`].
 pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
@@ -60,10 +61,10 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     match frames(rest) {
         Some(format) => Ok(format),
         None if start > 0 && rest.is_empty() => {
-            Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing behind it"))
+            Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing after it"))
         }
         None if start > 0 => Err(unsupported(format!(
-            "no audio that is decoded here follows the ID3v2 tag; the bytes behind it {}",
+            "no audio that is decoded here follows the ID3v2 tag; the bytes after it {}",
             describe(rest)
         ))),
         None => Err(unsupported(format!("no known audio format; the bytes {}", describe(bytes)))),
@@ -103,7 +104,7 @@ fn container(bytes: &[u8]) -> Result<Option<Format>> {
 fn ogg(bytes: &[u8]) -> Result<Format> {
     let mut found = Vec::new();
     let mut at = 0;
-    // All streams of a link begin before any continues.
+    // In Ogg all streams of a link begin before any continues.
     for _ in 0..64 {
         let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
         if bytes.get(at..at + 4) != Some(&magic::OGG) || !is_first {
@@ -138,10 +139,11 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
     Err(unsupported(format!("an Ogg file with {}; Vorbis and FLAC are decoded", found.join(" and "))))
 }
 
-/// MPEG audio or ADTS frames: three in a row, or to the end, each where the one before it says.
+/// Searches for MPEG audio or ADTS frames: several in a row, or up to the end, each at the end of the one
+/// before it.
 fn frames(bytes: &[u8]) -> Option<Format> {
     let last = bytes.len().min(MAX_JUNK);
-    // A recognised file of another kind is no junk: its payload may look like frames.
+    // A file of another known format is not searched: its payload may look like frames.
     if known(bytes).is_some() {
         return None;
     }
@@ -160,8 +162,8 @@ fn frames(bytes: &[u8]) -> Option<Format> {
     None
 }
 
-/// Whether frames with the same fixed bits follow each other; at the start, two or the end of the bytes are
-/// enough.
+/// Whether frames with the same fixed bits follow each other: three of them, at the start of the bytes two;
+/// fewer up to the end of the bytes.
 fn follows(bytes: &[u8], frame: fn(&[u8]) -> Option<(usize, u32)>, is_start: bool) -> bool {
     let (mut at, mut kind) = (0, None);
     for i in 0..4 {
@@ -173,7 +175,7 @@ fn follows(bytes: &[u8], frame: fn(&[u8]) -> Option<(usize, u32)>, is_start: boo
                     return is_start || i >= 1;
                 }
             }
-            // One frame and a tag is a whole, if short, recording.
+            // One frame and a tag are a complete, if short, recording.
             _ if is_start && i == 1 => {
                 return [&b"TAG"[..], b"APETAGEX"].iter().any(|tag| bytes[at..].starts_with(tag));
             }
@@ -244,7 +246,7 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
         (b"MP+", "Musepack"),
     ];
     if bytes.starts_with(b"\x1aE\xdf\xa3") {
-        // The document type is within the first element.
+        // The document type is in the first element.
         let holds = |name: &[u8]| bytes[..bytes.len().min(64)].windows(name.len()).any(|part| part == name);
         return Some(match (holds(b"webm"), holds(b"matroska")) {
             (true, false) => "WebM",
@@ -309,14 +311,14 @@ fn is_free_format(bytes: &[u8]) -> bool {
     mpeg::Header::parse(bytes).is_some_and(|header| header.len == 0)
 }
 
-/// How `bytes` look to a person.
+/// Describes `bytes` for a message.
 fn describe(bytes: &[u8]) -> String {
-    // The last two are recognised by too few bits to skip the search for frames.
+    // `dolby` and `latm` test too few bits to be used before the search for frames.
     if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {
         return format!("are {name}");
     }
     if is_free_format(bytes) {
-        return "are MPEG audio of free format, whose frames do not tell their length; encode it with a bit rate".into();
+        return "are MPEG audio of free format, whose frames do not declare their length; encode it with a bit rate".into();
     }
     let head = &bytes[..bytes.len().min(64)];
     if head.iter().all(|&byte| byte == 0) {

@@ -1,29 +1,29 @@
-//! Vorbis in Ogg: the span is found by granule positions, and its packets are decoded with one before them.
+//! Vorbis in Ogg: finds a span by granule positions, and decodes its packets and the one before them.
 //!
 //! Input: the bytes of a recording. Output: the samples of any span, equal bit for bit to the same slice of a
 //! full decode. Opening walks page headers and lists the pages of the first Vorbis stream of each link. A
 //! packet yields a quarter of its block and of the previous block; the first of a link yields none. The
 //! packets that end on pages up to one with a granule position are a *group*: their lengths should sum to the
-//! step of the granule position. So a fault affects only the spans that touch it, and later times stay
-//! correct.
+//! step of the granule position. So a fault affects only the spans that overlap its group, and later times
+//! stay correct.
 //!
 //! The timeline is that of the granule positions. Some encoders and cutting tools write positions that are a
-//! few samples off; players ignore this. If no page is missing and all checksums are correct, samples beyond
-//! the position are cut at the group's end, missing ones are filled with zeros there, and both are counted
-//! ([`Vorbis::repairs`]). If a position is off by more than a long block, or decreases, or pages are lost or
-//! damaged, the group is corrupt.
+//! few samples off, which players ignore. If no page is missing and all checksums are correct, the group is
+//! repaired at its end: samples beyond the position are cut, missing ones are filled with zeros, and both are
+//! counted ([`Vorbis::repairs`]). If a position is off by more than a long block, or decreases, or pages are
+//! lost or damaged, the group is corrupt.
 //!
-//! Start and end follow appendix A.2 and are no repairs: if the first group holds more samples than its
-//! granule position, they are cut at the start (at the end, if the stream ends there); the last granule
-//! position cuts the end, and is ignored beyond the last sample. A stream that starts late starts at sample 0
-//! here, so the first group never disagrees with its position. Links of a chain with equal rate and channels
-//! are one timeline; any other link ends it.
+//! Start and end follow appendix A.2 and are no repairs. If the first group has more samples than its granule
+//! position, they are cut at the start (at the end, if the stream ends there). The last granule position cuts
+//! the end; beyond the last sample it is ignored. A stream that starts late starts at sample 0 here, so the
+//! first group never disagrees with its position. Links of a chain with equal rate and channels are one
+//! timeline; any other link ends it.
 //!
-//! A walk over groups visits each page and packet once. It searches backwards, for a packet before the first
-//! group, on at most [`MAX_BACK`] pages, and the pages and packets of a group are limited. So in any file a
-//! span costs at most a fixed number of steps besides its own.
+//! A walk over groups visits each page and packet once. It searches at most [`MAX_BACK`] pages backwards for
+//! the packet before the first group, and the pages and packets of a group are limited. So in any file the
+//! steps of a span beyond its own pages and packets are bounded.
 //!
-//! Channels come in the order of WAV: front left, front right, center, low frequency, back, side.
+//! Channels are in the order of WAV: front left, front right, center, low frequency, back, side.
 //!
 //! Source: Vorbis I specification, sections 1.3.2, 4.3 and appendix A; RFC 3533.
 
@@ -59,29 +59,29 @@ const IDENTIFICATION_LEN: usize = 30;
 #[derive(Debug)]
 pub struct Vorbis<'a> {
     bytes: &'a [u8],
-    /// The pages of all links, one link's after the other's.
+    /// The pages of all links, link by link.
     pages: Lent<Page>,
     links: Lent<Link>,
 }
 
-/// Headers that are remembered at most.
+/// The most headers that are cached.
 const MAX_HEADERS: usize = 16;
-/// Longer headers are not remembered; encoders write under 10 KB.
+/// The longest headers that are cached, bytes; encoders write under 10 KB.
 const MAX_HEADERS_LEN: usize = 64 << 10;
 
-/// What the worker keeps: the vectors of an index, and the headers met last.
+/// The worker's unused vectors, and its cache of parsed headers.
 #[derive(Default)]
 pub(super) struct Shelves {
     pages: Shelf<Page>,
     streams: Shelf<(Page, Range<usize>)>,
     links: Shelf<Link>,
     bytes: Shelf<u8>,
-    /// Latest use last.
+    /// The last used is last.
     headers: Vec<Arc<Headers>>,
 }
 
 impl Shelves {
-    /// The parsed headers: remembered, if equal ones were met lately, or new.
+    /// The parsed headers: from the cache if it has equal ones, else new.
     fn headers(&mut self, identification: &[u8], setup: &[u8]) -> Result<Arc<Headers>> {
         let is_equal = |known: &Arc<Headers>| {
             known.bytes.strip_prefix(identification).is_some_and(|known| known == setup)
@@ -102,7 +102,7 @@ impl Shelves {
     }
 }
 
-/// What a decoder is made of.
+/// The headers from which a decoder is built.
 #[derive(Debug)]
 struct Headers {
     /// Identification and setup header, one after the other.
@@ -121,38 +121,37 @@ struct Paged<'a> {
 #[derive(Debug)]
 struct Link {
     headers: Arc<Headers>,
-    /// Which pages have its audio; the last one has a granule position and a checksum that holds.
+    /// The pages with its audio; the last one has a granule position and a correct checksum.
     pages: Range<usize>,
-    /// Granule position of the first packet's end; below 0 if samples are cut off in front.
+    /// Granule position of the first packet's end; below 0 if samples are cut at the start.
     first_granule: i64,
-    /// Granule positions of its first and behind its last sample.
+    /// Granule positions of its first sample and after its last one.
     granules: Range<i64>,
 }
 
-/// Pages between a group and the start of a packet that it needs: a start further back counts as lost. A page
-/// has up to 64 KiB, a packet seldom more than two pages.
+/// The most pages between a group and the start of a packet that it needs; a packet that starts further back
+/// counts as lost. A page has up to 64 KiB, a packet seldom more than two pages.
 const MAX_BACK: usize = 1 << 10;
-/// Pages and packets that a group may have; the specification asks for a granule position on each page that
+/// The most pages and packets of a group. The specification requires a granule position on each page that
 /// ends a packet.
 const MAX_GROUP: usize = 1 << 14;
 
-/// Bytes that the decoders of a chain may take together, where links differ: each change of headers makes a
-/// new one.
+/// The most bytes of all decoders of a chain: each change of headers between links needs a new decoder.
 const MAX_CHAIN_BYTES: usize = 256 << 20;
 
 /// Packets up to a page with a granule position.
 struct Group<'a> {
     /// Indices of its pages; the last one has the granule position.
     pages: Range<usize>,
-    /// Granule position where its samples begin.
+    /// Granule position of the start of its samples.
     begin: i64,
     /// Granule position of its last page.
     told: i64,
-    /// Samples that its packets yield.
+    /// The number of samples that its packets yield.
     n_samples: i64,
     /// The audio packet before it.
     before: Option<(Packet, u16)>,
-    /// A walk at its first packet.
+    /// A walk that starts at its first packet.
     packets: Packets<'a>,
 }
 
@@ -163,7 +162,7 @@ impl Group<'_> {
     }
 }
 
-/// The next audio packet that ends on `pages`, and begins there or shortly before.
+/// The next audio packet that ends on `pages` and begins there, or at most [`MAX_BACK`] pages before.
 fn next_audio(packets: &mut Packets<'_>, pages: &Range<usize>, setup: &Setup) -> Option<(Packet, u16)> {
     loop {
         let packet = packets.next_until(pages.end - 1)?;
@@ -185,7 +184,7 @@ struct Groups<'a> {
     setup: &'a Setup,
     pages: &'a [Page],
     packets: Packets<'a>,
-    /// The first page of the next group, and where its samples begin.
+    /// The first page of the next group, and the granule position of the start of its samples.
     first_page: usize,
     begin: i64,
     /// The last audio packet so far.
@@ -193,8 +192,7 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// From the group on that begins with the page `first_page` of `paged`, and with the granule position
-    /// `begin`.
+    /// A walk from the group that begins on page `first_page` of `paged`, at granule position `begin`.
     fn new(paged: Paged<'a>, setup: &'a Setup, first_page: usize, begin: i64) -> Self {
         let Paged { bytes, pages } = paged;
         let mut back = 1;
@@ -221,7 +219,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The next group; none after the last.
+    /// The next group; None after the last.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it has more than [`MAX_GROUP`] pages or packets.
@@ -256,20 +254,20 @@ impl<'a> Groups<'a> {
                 before = Some((packet, size));
             }
         }
-        // A group without packets passes on its input.
+        // A group without packets leaves the previous packet to the next group.
         self.before = before.or(self.before);
         (self.first_page, self.begin) = (group.pages.end, group.told);
         Ok(Some(group))
     }
 }
 
-/// Samples that a packet of block size `size` yields behind one of block size `before`.
+/// The number of samples that a packet of block size `size` yields after one of block size `before`.
 fn yielded(before: u16, size: u16) -> i64 {
     i64::from(before / 4 + size / 4)
 }
 
 impl<'a> Vorbis<'a> {
-    /// Reads the headers of every link and lists its pages.
+    /// Reads the headers of every link, and lists its pages.
     ///
     /// Reads page headers, the header packets, and the first bytes of the packets of each link's first and
     /// last group.
@@ -327,15 +325,15 @@ impl<'a> Vorbis<'a> {
         }
     }
 
-    /// Samples that granule positions cut off or demand beyond those of the packets, except at start and end.
-    /// Walks all packets.
+    /// Counts the samples that are cut or filled by granule positions, except at start and end. Walks all
+    /// packets.
     pub fn repairs(&self) -> Repairs {
         let repairs =
             |link: &Link| link.repairs(Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] });
         self.links.iter().map(repairs).fold(Repairs::default(), |sum, link| sum + link)
     }
 
-    /// Decodes the samples `span` of every channel into `out`, which has their shape already.
+    /// Decodes the samples `span` of every channel into `out`, which already has their shape.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a page or packet that the span needs is damaged or lost.
@@ -355,10 +353,10 @@ impl<'a> Vorbis<'a> {
     }
 }
 
-/// Lists the first Vorbis stream of each link: its first page, and where in `others` its other pages are.
+/// Lists the first Vorbis stream of each link: its first page, and the range of its other pages in `others`.
 fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &mut Vec<Page>) {
-    // Whether the link's first pages, one for each of its streams, are still coming, and whether one was of
-    // this stream.
+    // Whether the walk is among the link's first pages, one for each of its streams, and whether one of these
+    // was Vorbis.
     let (mut in_head, mut found) = (false, false);
     for page in Pages::new(bytes) {
         if page.begins_stream() {
@@ -383,7 +381,7 @@ fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &
 }
 
 impl Link {
-    /// `all` has the pages of all links, those of this one, without its first, in `range`.
+    /// Opens a link. `all` has the pages of all links; those of this one, without its first, are in `range`.
     fn open(
         kept: &mut DecoderCache,
         bytes: &[u8],
@@ -428,7 +426,7 @@ impl Link {
         Ok(this)
     }
 
-    /// The groups from the one on that the page `first_page` begins.
+    /// The groups from the one on that begins on page `first_page`.
     fn groups<'a>(&'a self, paged: Paged<'a>, first_page: usize) -> Groups<'a> {
         let begin = match first_page {
             0 => self.first_granule,
@@ -437,7 +435,8 @@ impl Link {
         Groups::new(paged, &self.headers.setup, first_page, begin)
     }
 
-    /// Granule position behind the last sample: the last one told, if the packets reach that far.
+    /// Granule position after the last sample: that of the last page, or the end of the packets if they do
+    /// not reach it.
     fn last_granule(&self, paged: Paged<'_>) -> Result<i64> {
         let Paged { pages, .. } = paged;
         let first_page = first_page(pages, pages.len() - 1)?;
@@ -472,12 +471,12 @@ impl Link {
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset();
         let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
-        // The packet whose second half the decoder holds.
+        // The last packet decoded, whose second half the decoder holds.
         let mut held = None;
 
         let last_page = pages.partition_point(|page| page.reach <= want.start);
         let mut groups = self.groups(paged, first_page(pages, last_page)?);
-        // The place of the link's requested samples in `out`.
+        // The range in `out` of samples of the link.
         let place = |samples: &Range<i64>| {
             at + (samples.start - want.start) as usize..at + (samples.end - want.start) as usize
         };
@@ -501,7 +500,7 @@ impl Link {
                     held = Some(packet);
                     if samples.frames() as i64 != n_samples {
                         let message =
-                            format!("a Vorbis packet of {n_samples} samples gave {}", samples.frames());
+                            format!("a Vorbis packet of {n_samples} samples decoded to {}", samples.frames());
                         return Err(Error::new(ErrorKind::TooShort, message));
                     }
                     let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
@@ -513,7 +512,7 @@ impl Link {
                 position += n_samples;
                 before = Some((packet, size));
             }
-            // The samples that its packets do not reach.
+            // The samples between the end of the packets and the granule position.
             let missing = position.max(want.start)..end;
             if !missing.is_empty() {
                 for channel in 0..usize::from(setup.channels) {
@@ -526,11 +525,11 @@ impl Link {
         }
     }
 
-    /// Samples that the packets of `group` yield beyond its granule position; below 0 if they do not reach
-    /// it.
+    /// Returns the number of samples that the packets of `group` yield beyond its granule position; below 0
+    /// if they do not reach it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if that is more than a small error of the writer.
+    /// [`ErrorKind::Corrupt`] if the difference cannot be repaired.
     fn check(&self, Paged { bytes, pages }: Paged<'_>, group: &Group<'_>) -> Result<i64> {
         let &Group { begin, told, n_samples, .. } = group;
         let end = begin + n_samples;
@@ -538,7 +537,7 @@ impl Link {
         if end == told || is_last && end >= self.granules.end {
             return Ok(0);
         }
-        // The page with the start position of this group counts too.
+        // The page with the start position of this group must also be in sequence.
         let from = group.before.map_or(group.pages.start, |(before, _)| before.last_page);
         let is_slip = !is_last
             && told >= begin
@@ -547,7 +546,7 @@ impl Link {
         let page = &pages[group.pages.end - 1];
         if !is_slip {
             let message = format!(
-                "packets are lost or damaged: the Ogg page ends at granule position {told}, its packets reach from {begin} to \
+                "packets are lost or damaged: the Ogg page ends at granule position {told}, but its packets reach from {begin} to \
                  {end}"
             );
             return Err(corrupt(message).at_byte(page.offset as u64));
@@ -558,7 +557,7 @@ impl Link {
         Ok(end - told)
     }
 
-    /// The samples that [`Link::read`] cuts and fills over all groups.
+    /// Counts the samples that [`Link::read`] cuts and fills over all groups.
     fn repairs(&self, paged: Paged<'_>) -> Repairs {
         let (mut repairs, mut groups) = (Repairs::default(), self.groups(paged, 0));
         while let Ok(Some(group)) = groups.next() {
@@ -574,7 +573,7 @@ impl Link {
         repairs
     }
 
-    /// A decoder and the bytes it holds.
+    /// Builds a decoder; returns it with its estimated bytes.
     fn new_decoder(&self) -> Result<(Box<dyn AudioDecoder>, usize)> {
         let Headers { bytes, setup } = &*self.headers;
         let mut headers = bytes.clone();
@@ -585,7 +584,7 @@ impl Link {
             .with_sample_rate(setup.sample_rate)
             .with_extra_data(headers.into_boxed_slice());
         let decoder = VorbisDecoder::try_new(&parameters, &AudioDecoderOptions::default())
-            .map_err(|error| corrupt("the Vorbis headers do not make a decoder").because(error))?;
+            .map_err(|error| corrupt("a decoder cannot be built from the Vorbis headers").because(error))?;
         Ok((Box::new(decoder), setup.decoder_bytes))
     }
 }
@@ -603,7 +602,7 @@ fn first_page(pages: &[Page], last_page: usize) -> Result<usize> {
     }
 }
 
-/// Whether no page is missing between `pages`.
+/// Whether no page is missing within `pages`.
 fn is_whole(pages: &[Page]) -> bool {
     pages.windows(2).all(|two| two[0].precedes(&two[1]))
 }
@@ -613,7 +612,7 @@ struct Feed<'a, 'k> {
     bytes: &'a [u8],
     pages: &'a [Page],
     decoder: &'k mut dyn AudioDecoder,
-    /// The page behind the last one whose checksum was looked at.
+    /// The page after the last one whose checksum was checked.
     checked: usize,
     scratch: Lent<u8>,
 }
@@ -633,7 +632,7 @@ impl Feed<'_, '_> {
             .map_err(|error| corrupt("a Vorbis packet cannot be decoded").at_byte(offset).because(error))?;
         match samples {
             GenericAudioBufferRef::F32(samples) => Ok(samples),
-            _ => Err(unsupported("the Vorbis decoder gave samples that are not float32")),
+            _ => Err(unsupported("the Vorbis decoder returned samples that are not float32")),
         }
     }
 }
@@ -646,7 +645,7 @@ mod tests {
         std::fs::read(format!("{}/tests/data/audio/vorbis/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
     }
 
-    /// A page of stream `like` with these segments.
+    /// Makes a page of the stream of the page `like` with these segments.
     fn page(like: &[u8], granule: i64, sequence: usize, lacing: &[u8], body: &[u8]) -> Vec<u8> {
         let mut page = [&like[..6], &granule.to_le_bytes(), &like[14..18]].concat();
         page[5] = 0;
@@ -659,7 +658,8 @@ mod tests {
         page
     }
 
-    /// Reads a recording whole, and in spans of a second; returns the steps per page and packet.
+    /// Reads a recording whole, and in short spans. Returns the steps per page and packet of the whole, and
+    /// its samples.
     fn steps_each(bytes: &[u8]) -> (u64, Result<u64>) {
         let pages: Vec<_> = Pages::new(bytes).collect();
         let n = pages.len() + Packets::new(bytes, &pages, 0).count();
@@ -672,7 +672,7 @@ mod tests {
         let whole = vorbis.read(&mut kept, 0..n_samples, &mut out).map(|()| n_samples);
         vorbis.repairs();
         let first = steps::take() / n as u64;
-        // A span reads a fixed number of pages besides its own, at any position.
+        // The pages that a span reads beyond its own are bounded, at any position.
         for start in (0..n_samples.saturating_sub(100)).step_by(1000) {
             let _ = vorbis.read(&mut kept, start..start + 100, &mut out);
             assert!(steps::take() < 6 * (MAX_GROUP + MAX_BACK) as u64, "the span at {start}");
@@ -680,7 +680,7 @@ mod tests {
         (first, whole)
     }
 
-    /// Pages on which no packet ends, with and without granule positions, and packets without audio, among
+    /// Pages on which no packet ends, with and without granule positions, and packets without audio, between
     /// those with audio.
     #[test]
     fn pages_and_packets_without_audio_are_passed_once() {

@@ -1,9 +1,9 @@
 //! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`), Wave64
 //! (GUIDs).
 //!
-//! The chunks are walked by their sizes until both `fmt ` and `data` are known. A data size of 0xFFFFFFFF, of
-//! 0 at the end of the chunks (a writer that never came back to fill it in), or beyond the end means: the
-//! bytes that are there.
+//! The chunks are walked by their sizes until both `fmt ` and `data` are found. The data are all bytes to the
+//! end of the file if their size is 0xFFFFFFFF, beyond the end, or 0 at the end of the chunks (a writer that
+//! never filled it in).
 //!
 //! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R
 //! BS.2088 (BW64); EBU Tech 3306 (RF64); Sony Wave64 specification.
@@ -29,10 +29,10 @@ const OWN_FIELDS_EXTENSIBLE: usize = 40;
 /// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
 const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
 
-/// What a WAV file turns out to hold.
+/// The content of a WAV file.
 pub(super) enum Opened<'a> {
     Pcm(Pcm<'a>),
-    /// MPEG audio frames behind a WAV header.
+    /// MPEG audio frames after a WAV header.
     Mpeg(&'a [u8]),
 }
 
@@ -78,8 +78,7 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
         if fmt.is_some() && data.is_some() {
             break;
         }
-        // Chunks are padded to even sizes. A size past the end ends the walk, because nothing can lie behind
-        // it.
+        // Chunks are padded to even sizes. The walk ends at a chunk that reaches the end of the bytes.
         let next = usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_add(size & 1));
         match next.filter(|&next| next < bytes.len()) {
             Some(next) => at = next,
@@ -89,12 +88,12 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
     coded(fmt, data, fact, endian)
 }
 
-/// Where the samples of a WAV file of `size` bytes lie, if its first bytes tell; see [`Layout`].
+/// The layout of the samples in a WAV file of `size` bytes, if its first bytes determine it; see [`Layout`].
 pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
-    // The walk over the chunks ends at `data`, so it meets in the head what it would meet in the whole.
+    // The walk over the chunks ends at `data`, so it finds the same chunks in the head as in the whole file.
     let Ok(Opened::Pcm(pcm)) = open(head) else { return None };
     let (frame_bytes, data) = pcm.frames()?;
     let data_at = data.as_ptr() as usize - head.as_ptr() as usize;
@@ -149,7 +148,7 @@ pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
     }
 }
 
-/// The format tag of the SubFormat of WAVEFORMATEXTENSIBLE; none if it has no tag.
+/// The format tag in the SubFormat of WAVEFORMATEXTENSIBLE; None if the SubFormat is another GUID.
 ///
 /// In RIFX the GUID's three numbers are big-endian, or little-endian from writers that copy it.
 fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
@@ -180,7 +179,7 @@ fn tag_name(tag: u16) -> &'static str {
     }
 }
 
-/// Puts `fmt ` and `data` together.
+/// Opens `data` as declared by `fmt `.
 fn coded<'a>(
     fmt: Option<&'a [u8]>,
     data: Option<Data<'a>>,
@@ -201,14 +200,14 @@ fn coded<'a>(
     let (mut tag, mut own) = (u16_of(0)?, fmt.get(OWN_FIELDS..).unwrap_or_default());
     if tag == EXTENSIBLE {
         tag = subformat(fmt, endian).ok_or_else(|| {
-            unsupported("the WAV file's extensible format is none of those that a format tag names")
+            unsupported("the WAV file's extensible format has a SubFormat that is not a format tag")
         })?;
         own = fmt.get(OWN_FIELDS_EXTENSIBLE..).unwrap_or_default();
     }
     if channels == 0 {
-        return Err(corrupt("the WAV header says 0 channels"));
+        return Err(corrupt("the WAV header declares 0 channels"));
     }
-    // The block is what separates frames. Writers that leave it 0 mean the smallest.
+    // The block is the size of a frame. If a writer left it 0, frames have the smallest size.
     let least = usize::from(bits.div_ceil(8));
     let stride = match usize::from(block) {
         0 => least,
@@ -249,7 +248,7 @@ fn coded<'a>(
 mod tests {
     use super::*;
 
-    /// A file with that `fmt ` chunk and four bytes of data, in the byte order that `id` names.
+    /// A file with this `fmt ` chunk and data, in the byte order of `id`.
     fn file(id: &[u8; 4], fmt: &[u8], data: &[u8]) -> Vec<u8> {
         let size = |bytes: &[u8]| {
             let n = bytes.len() as u32;

@@ -1,4 +1,4 @@
-//! Many texts on several threads: a free thread takes the next few.
+//! Encodes many texts on several threads: a free thread takes the next few.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -8,10 +8,10 @@ use std::{
 use super::{Encoder, Tokenizer};
 use crate::{Error, ErrorKind, Result};
 
-/// Texts that a thread takes at once.
+/// The number of texts that a thread takes at a time.
 const SHARE: usize = 16;
 
-/// What a thread made: the index of each text with its ids.
+/// The result of a thread: the index of each text with its ids.
 type Made = Result<Vec<(usize, Vec<u32>)>>;
 
 pub fn encode<T: AsRef<str> + Sync>(
@@ -29,18 +29,18 @@ pub fn encode<T: AsRef<str> + Sync>(
         let own = work();
         let joined = others.into_iter().map(|thread| {
             let lost =
-                |_| Err(Error::new(ErrorKind::Panic, "a thread panicked while it encoded: a bug of forebay"));
+                |_| Err(Error::new(ErrorKind::Panic, "a thread panicked during encoding: a bug of forebay"));
             thread.join().unwrap_or_else(lost)
         });
         std::iter::once(own).chain(joined.collect::<Vec<_>>()).collect()
     });
-    // Of several texts that cannot be encoded, the first is reported.
+    // If several texts cannot be encoded, the first is reported.
     if let Some(error) =
         made.iter().filter_map(|made| made.as_ref().err()).min_by_key(|error| error.place.row)
     {
         return Err(error.clone());
     }
-    // bounded: by the texts that were given.
+    // bounded: by the texts.
     let mut all = vec![Vec::new(); texts.len()];
     for (i, ids) in made.into_iter().flatten().flatten() {
         all[i] = ids;

@@ -1,7 +1,7 @@
-//! Byte-level byte pair encoding: the text is cut into pieces, the bytes of each piece are merged.
+//! Byte-level byte pair encoding: splits the text into pieces, and merges the bytes of each piece.
 //!
-//! In goes text; out come ids, those of the library that the file is from. A piece is first looked for among
-//! the words that the worker met before ([`Words`]), then among the tokens, then merged ([`Pairs`]).
+//! Input: text. Output: the ids of the library that the file is from. A piece is looked up in the worker's
+//! word cache ([`Words`]), then among the tokens, and merged ([`Pairs`]) if it is in neither.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,27 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// A pair of ids, and rank and id of what it becomes.
+/// A pair of ids, with rank and id of the merged token.
 pub type Merge = ((u32, u32), (u32, u32));
 
-/// What a file says.
+/// The content of a tokenizer's file.
 pub struct Vocabulary {
-    /// Bytes and id of each token that text may become.
+    /// Bytes and id of each ordinary token.
     pub tokens: Vec<(Vec<u8>, u32)>,
-    /// Pairs of ids, with rank and id of what they become.
+    /// Pairs of ids, with rank and id of the merged token.
     pub merges: Vec<Merge>,
     /// The regular expression whose matches are the pieces.
     pub pattern: String,
-    /// Tokens that no text becomes.
+    /// Tokens that text is never encoded to.
     pub special_tokens: BTreeMap<String, u32>,
-    /// Whether a piece that is a token becomes it, even if merging leads elsewhere.
+    /// Whether a piece that is a token is encoded as that token, even if merging gives other ids.
     pub whole: bool,
 }
 
 /// A byte-level tokenizer.
 pub struct ByteLevel {
     splitter: Splitter,
-    /// Pieces that become one token without merging.
+    /// Pieces that are encoded as one token without merging.
     whole: TokenTable,
     pairs: Pairs,
     pub special_tokens: BTreeMap<String, u32>,
@@ -43,7 +43,7 @@ pub struct ByteLevel {
     pub fingerprint: u64,
 }
 
-/// What one worker keeps from text to text.
+/// The cache and buffers of one worker, kept from text to text.
 #[derive(Debug, Default)]
 pub struct Scratch {
     words: Words,
@@ -65,7 +65,7 @@ impl ByteLevel {
             Error::new(
                 ErrorKind::Format,
                 format!(
-                    "{} of the 256 single bytes are tokens, all must be; byte {:#04x} is none",
+                    "{} of the 256 single bytes are tokens, expected all; byte {:#04x} is none",
                     of_bytes.len(),
                     missing()
                 ),
@@ -142,10 +142,10 @@ impl ByteLevel {
         self.unknown(scratch, &text[start..end], ids)
     }
 
-    /// Appends the ids of a piece that was not met before.
+    /// Appends the ids of a piece that is not in the word cache.
     #[cold]
     fn unknown(&self, scratch: &mut Scratch, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
-        // A regular expression may match nothing.
+        // A regular expression may match the empty string.
         if piece.is_empty() {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl ByteLevel {
     }
 }
 
-/// A number that another vocabulary, pattern or set of special tokens does not have.
+/// A hash of vocabulary, merges, pattern and special tokens.
 fn fingerprint(
     tokens: &[(Vec<u8>, u32)],
     merges: &[Merge],

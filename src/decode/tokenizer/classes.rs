@@ -1,8 +1,7 @@
-//! Classes of characters, as the patterns of tokenizers name them: `\p{L}`, `\p{N}`, `\s` and the parts of
-//! `\p{L}`.
+//! The classes of characters in tokenizers' patterns: `\p{L}`, `\p{N}`, `\s` and the parts of `\p{L}`.
 //!
-//! The tables are those of the `regex` crates, read out once per process: a scanner here and a regular
-//! expression there can never be of different Unicode versions.
+//! The tables are built from those of the `regex` crates once per process, so scanners and regular
+//! expressions always have the same Unicode version.
 //!
 //! Source: own (two-stage table).
 
@@ -18,9 +17,9 @@ pub const NUMBER: u8 = 2;
 pub const SPACE: u8 = 4;
 /// `[\r\n]`.
 pub const NEWLINE: u8 = 8;
-/// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`: what may begin a word in capitals.
+/// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`: the characters that may begin a word in capitals.
 pub const HEAD: u8 = 16;
-/// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`: what a word in small letters is made of.
+/// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`: the characters of a word in lower case.
 pub const TAIL: u8 = 32;
 
 const PATTERNS: [(&str, u8); 6] = [
@@ -38,7 +37,7 @@ const PAGE: usize = 256;
 /// The classes of every character.
 pub struct Classes {
     ascii: [u8; 128],
-    /// Of each 256 code points, which page has their classes.
+    /// The index in `classes` for each 256 code points.
     pages: Vec<u16>,
     classes: Vec<[u8; PAGE]>,
 }
@@ -46,7 +45,7 @@ pub struct Classes {
 static CLASSES: LazyLock<Classes> = LazyLock::new(Classes::new);
 
 impl Classes {
-    /// The tables, made at the first call.
+    /// The tables, built at the first call.
     pub fn get() -> &'static Self {
         &CLASSES
     }
@@ -93,14 +92,14 @@ impl Classes {
     }
 }
 
-/// The code points that a pattern of one class matches.
+/// The ranges of code points that a pattern of one class matches.
 fn ranges(pattern: &str) -> Vec<(char, char)> {
     let hir = regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind);
     match hir {
         Ok(HirKind::Class(Class::Unicode(class))) => {
             class.ranges().iter().map(|range| (range.start(), range.end())).collect()
         }
-        // Six constant patterns, each of which a test reads.
+        // There are six constant patterns, and a test parses each.
         other => unreachable!("{pattern} is {other:?}"),
     }
 }

@@ -1,10 +1,10 @@
-//! One number out of many bytes, the same on every machine and in every release.
+//! A hash of bytes and numbers that is the same on every machine and in every release.
 //!
 //! Source: as [`crate::seed`], the finaliser of splitmix64 chained over the words.
 
 use crate::seed::mix;
 
-/// A hash in the making.
+/// The state of the hash.
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
@@ -16,7 +16,7 @@ impl Fingerprint {
         self.0 = mix(self.0 ^ mix(number));
     }
 
-    /// The bytes and their number.
+    /// Adds the bytes and their number.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         for chunk in bytes.chunks(8) {

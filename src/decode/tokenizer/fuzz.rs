@@ -1,4 +1,4 @@
-//! The readers of tokenizers' files, and the scanners, as functions of bytes; see [`crate::fuzz`].
+//! Fuzz targets of the readers of tokenizers' files and of the scanners; see [`crate::fuzz`].
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use fancy_regex::Regex;
 
 use super::{Tokenizer, TokenizerOptions, split::oracle};
 
-/// The longest text that regular expressions are asked about.
+/// The longest text that is split by regular expressions, bytes.
 const TEXT: usize = 2000;
 
 fn encodes_what_it_reads(bytes: &[u8]) {
@@ -18,17 +18,17 @@ fn encodes_what_it_reads(bytes: &[u8]) {
     }
 }
 
-/// Rank files.
+/// Reads the bytes as a rank file.
 pub(crate) fn ranks(bytes: &[u8]) {
     encodes_what_it_reads(bytes);
 }
 
-/// `tokenizer.json`.
+/// Reads the bytes as a `tokenizer.json`.
 pub(crate) fn tokenizer_json(bytes: &[u8]) {
     encodes_what_it_reads(bytes);
 }
 
-/// Any text is cut as its pattern, a regular expression, cuts it.
+/// Compares each scanner with its pattern as a regular expression, on any text.
 pub(crate) fn splitters(bytes: &[u8]) {
     static REGEXES: OnceLock<Vec<(&str, Regex)>> = OnceLock::new();
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT)]);

@@ -1,9 +1,9 @@
-//! `tokenizer.json`, as Hugging Face's `tokenizers` writes it.
+//! Reads a `tokenizer.json`, as Hugging Face's `tokenizers` writes it.
 //!
-//! Most files describe byte-level byte pair encoding, which is ours ([`ByteLevel`]) and several times
-//! quicker. Whatever else a file asks for (normalizers, Unigram, WordPiece, patterns without a scanner, added
-//! tokens that count in ordinary text) is done by the `tokenizers` crate itself. [`byte_level`] decides by
-//! what it knows, and hands back everything that it doesn't.
+//! Most files describe byte-level byte pair encoding, for which our own code ([`ByteLevel`]) is several times
+//! faster. The `tokenizers` crate handles all others (normalizers, Unigram, WordPiece, patterns without a
+//! scanner, added tokens that count in ordinary text). [`byte_level`] returns None for any file that our code
+//! does not support.
 //!
 //! Source: the file format as the crate writes it; the byte alphabet is that of GPT-2's `bytes_to_unicode`.
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc, guard::caught};
 
-/// What does the work of a file.
+/// The implementation that encodes for a file.
 pub enum Opened {
     ByteLevel(Box<ByteLevel>),
     General(Box<General>),
@@ -48,7 +48,7 @@ pub fn open(bytes: &[u8]) -> Result<Opened> {
     }
 }
 
-/// The vocabulary of a file that describes nothing but byte-level byte pair encoding.
+/// The vocabulary of a file that describes only byte-level byte pair encoding; None for others.
 fn byte_level(json: &Value) -> Option<Vocabulary> {
     let model = json.get("model")?;
     // Early files have no type; only byte pair encoding has merges.
@@ -65,7 +65,7 @@ fn byte_level(json: &Value) -> Option<Vocabulary> {
     Splitter::known(&pattern)?;
     let mut special_tokens = BTreeMap::new();
     for token in json["added_tokens"].as_array().into_iter().flatten() {
-        // One that is not special is cut out of ordinary text.
+        // A token that is not special is matched in ordinary text, which our code does not do.
         if token["special"] != true {
             return None;
         }
@@ -73,7 +73,7 @@ fn byte_level(json: &Value) -> Option<Vocabulary> {
     }
     let alphabet = alphabet();
     let vocab = model.get("vocab")?.as_object()?;
-    // bounded: by what was parsed of the file.
+    // bounded: by the parsed file.
     let mut ids = HashMap::with_capacity(vocab.len());
     // bounded: as above.
     let mut tokens = Vec::with_capacity(vocab.len());
@@ -118,7 +118,7 @@ fn id(number: &Value) -> Option<u32> {
     number.as_u64().and_then(|id| i32::try_from(id).ok()).and_then(|id| u32::try_from(id).ok())
 }
 
-/// The pattern by which a pre-tokenizer cuts, if it then makes bytes of the pieces and does nothing else.
+/// The pattern by which a pre-tokenizer splits, if it then only maps the pieces to bytes.
 fn pattern(pre_tokenizer: &Value) -> Option<String> {
     let is_bytes = |it: &Value, use_regex: bool| {
         it["type"] == "ByteLevel"
@@ -139,8 +139,8 @@ fn pattern(pre_tokenizer: &Value) -> Option<String> {
     }
 }
 
-/// The byte that each character of a byte-level token stands for: printable Latin-1 is itself, the other
-/// bytes follow from U+0100 on.
+/// The byte for each character of a byte-level token: printable Latin-1 stands for itself, the characters
+/// from U+0100 on for the other bytes.
 fn alphabet() -> HashMap<char, u8> {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let others = (0..=255).filter(|byte| !printable(byte)).zip('\u{100}'..).map(|(byte, char)| (char, byte));
@@ -151,7 +151,8 @@ impl General {
     fn new(bytes: &[u8]) -> Result<Self> {
         let read = || {
             let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes)?;
-            // Text that looks like a special token is text; rows are packed, never padded or cut here.
+            // Text that looks like a special token is ordinary text. Padding and truncation are off: rows are
+            // packed later.
             tokenizer.set_encode_special_tokens(true);
             tokenizer.with_padding(None);
             tokenizer.with_truncation(None)?;
@@ -182,7 +183,7 @@ impl General {
     /// Appends the ids of `text`.
     ///
     /// The library panics on some texts with some files, such as a normalizer that replaces the empty string.
-    /// It remains usable: encoding changes nothing but its cache of words.
+    /// It stays usable after a panic: encoding changes only its cache of words.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let corrupt = |cause: String| {
             let message = format!("the tokenizers library cannot encode the text: {cause}");

@@ -1,14 +1,13 @@
-//! From text to token ids.
+//! Encodes text to token ids.
 //!
-//! In goes a text; out come the ids that the library its file was written for gives, bit for bit: tiktoken's
-//! `encode_ordinary`, `tokenizers`' `encode` without special tokens. Text that looks like a special token is
-//! ordinary text.
+//! The ids are equal to those of the library that the file was written for: tiktoken's `encode_ordinary`, or
+//! `tokenizers`' `encode` without special tokens. Text that looks like a special token is ordinary text.
 //!
 //! The kind of a file is recognised by its content: Hugging Face's `tokenizer.json` (`hugging_face`), or
-//! tiktoken's rank file (`ranks`). Byte-level byte pair encoding, which is nearly all of them, is done here
-//! (`byte_level`): a scanner cuts the text (`scan`, or `split` for patterns that it doesn't know), each
-//! worker remembers words (`words`), and what is left is merged (`pairs`). Why not the libraries:
-//! `docs/decisions.md` has the table.
+//! tiktoken's rank file (`ranks`). Nearly all files are byte-level byte pair encoding, which `byte_level`
+//! implements. A scanner (`scan`), or a regular expression for other patterns (`split`), splits the text;
+//! each worker caches words (`words`); other pieces are merged (`pairs`). `docs/decisions.md` compares this
+//! with the libraries.
 //!
 //! Source: own.
 
@@ -38,24 +37,25 @@ use fingerprint::Fingerprint;
 
 use crate::{Error, ErrorKind, Result, locks};
 
-/// Special tokens that begin a document, the first that there is.
+/// Special tokens that begin a document; the first of these that the file has is used.
 const BOS: [&str; 2] = ["<|bos|>", "<|endoftext|>"];
 
-/// The longest text that is encoded at once: places in it are 32-bit numbers.
+/// The longest text that is encoded at once, bytes: offsets in it are 32-bit numbers.
 const MAX_TEXT: usize = u32::MAX as usize - 1;
 
-/// What a tokenizer's file does not say.
+/// Options for what a tokenizer's file does not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenizerOptions {
-    /// The regular expression whose matches are the pieces; for rank files.
+    /// The regular expression whose matches are the pieces; for rank files only.
     pub pattern: Option<String>,
-    /// Special tokens and their ids; for rank files. Empty for those that the file's name implies.
+    /// Special tokens and their ids; for rank files only. If empty, those of the published encoding that the
+    /// file is named after.
     pub special_tokens: BTreeMap<String, u32>,
-    /// The id that begins each document; without it `<|bos|>` or else `<|endoftext|>` is taken.
+    /// The id that begins each document; None for `<|bos|>` or else `<|endoftext|>`.
     pub bos_id: Option<u32>,
 }
 
-/// Turns text into token ids. Immutable; a clone is the same tokenizer.
+/// Encodes text to token ids. Immutable; clones share it.
 #[derive(Clone)]
 pub struct Tokenizer(Arc<Inner>);
 
@@ -65,7 +65,7 @@ struct Inner {
     bos_id: u32,
     n_vocab: usize,
     fingerprint: u64,
-    /// For [`Tokenizer::encode_ordinary`]; as many as threads were in it at once.
+    /// Unused buffers for [`Tokenizer::encode_ordinary`]; as many as threads have called it at the same time.
     idle: Mutex<Vec<Scratch>>,
 }
 
@@ -75,7 +75,7 @@ enum Backend {
 }
 
 impl Tokenizer {
-    /// Reads the file `path`: a `tokenizer.json` or a rank file, told apart by content.
+    /// Reads the file `path`, a `tokenizer.json` or a rank file, recognised by its content.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] and [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Format`] if it
@@ -96,7 +96,7 @@ impl Tokenizer {
             if options.pattern.is_some() || !options.special_tokens.is_empty() {
                 return Err(Error::new(
                     ErrorKind::Config,
-                    "a tokenizer.json has its pattern and its special tokens; pass neither pattern= nor special_tokens=",
+                    "a tokenizer.json contains its pattern and special tokens; pass neither pattern= nor special_tokens=",
                 ));
             }
             match hugging_face::open(text)? {
@@ -141,13 +141,12 @@ impl Tokenizer {
 
     /// Appends the ids of `text` to `ids`.
     ///
-    /// Whoever encodes many texts on a thread of its own takes an [`Encoder`], whose memory of words stays
-    /// with it.
+    /// To encode many texts on one thread, use an [`Encoder`], which keeps its own word cache.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the pattern or the
-    /// library gives up on the text (never with the patterns known here), [`ErrorKind::Memory`] if an
-    /// allocation failed. What was appended until then is taken back.
+    /// [`ErrorKind::TooLarge`] for a text of 4 GiB or more, [`ErrorKind::Corrupt`] if the regular expression
+    /// or the library fails on the text (never with the patterns that have a scanner), [`ErrorKind::Memory`]
+    /// if an allocation failed. After an error `ids` is as before.
     pub fn encode_ordinary(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let mut scratch = locks::lock(&self.0.idle)?.pop().unwrap_or_default();
         let result = self.0.encode(&mut scratch, text, ids);
@@ -155,12 +154,11 @@ impl Tokenizer {
         result
     }
 
-    /// The ids of each text, by up to `n_threads` threads, the caller's among them. Until `stop` is set: then
-    /// the rest is left out.
+    /// Encodes each text, on up to `n_threads` threads, including the caller's. Once `stop` is set the
+    /// remaining texts are skipped, and their ids are empty.
     ///
     /// # Errors
-    /// As [`Self::encode_ordinary`], of the first text that cannot be encoded, with its index as the place's
-    /// row.
+    /// As [`Self::encode_ordinary`], for the first text that cannot be encoded, with its index as the row.
     pub fn encode_batch<T: AsRef<str> + Sync>(
         &self,
         texts: &[T],
@@ -175,7 +173,7 @@ impl Tokenizer {
         Encoder { tokenizer: self.clone(), scratch: Scratch::default() }
     }
 
-    /// The largest id and one.
+    /// The largest id plus one.
     pub fn n_vocab(&self) -> usize {
         self.0.n_vocab
     }
@@ -190,8 +188,8 @@ impl Tokenizer {
         &self.0.name
     }
 
-    /// A hash of vocabulary, merges, pattern, special tokens and `bos_id`: tokenizers that differ in any of
-    /// them have another.
+    /// A hash of vocabulary, merges, pattern, special tokens and `bos_id`; of the whole file where the
+    /// `tokenizers` crate encodes.
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }
@@ -204,7 +202,7 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
-/// A tokenizer with the memory of one thread, about 1 MiB.
+/// A tokenizer with the word cache of one thread, about 1 MiB.
 #[derive(Debug)]
 pub struct Encoder {
     tokenizer: Tokenizer,

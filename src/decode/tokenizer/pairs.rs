@@ -1,11 +1,12 @@
-//! Byte pair encoding of one piece: neighbours are merged, the lowest rank first, the leftmost of equals.
+//! Byte pair encoding of one piece: merges neighbouring parts, lowest rank first, leftmost first at equal
+//! rank.
 //!
-//! In goes a piece of text as bytes; out come ids. What may be merged is a table from pairs of ids to rank
-//! and id of the merged token, which serves both worlds: a Hugging Face file lists the pairs, a rank file
-//! means every pair whose bytes together are a token.
+//! Input: the bytes of a piece. Output: ids. The merges are a table from pairs of ids to rank and id of the
+//! merged token. A Hugging Face file lists the pairs; a rank file implies every pair whose concatenated bytes
+//! are a token.
 //!
-//! A short piece is searched for its lowest rank again after each merge: quadratic, and the quickest up to
-//! some dozens of bytes. A longer one takes a heap, so that a megabyte without a space costs n log n.
+//! A short piece is searched for its lowest rank after each merge, which is quadratic but fastest up to some
+//! dozens of bytes. A longer piece uses a heap, so that a megabyte without a space costs n log n.
 //!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
 //! algorithm 1.
@@ -15,13 +16,13 @@ use std::{cmp::Reverse, collections::BinaryHeap, mem};
 use super::table::PairTable;
 use crate::{Result, fallible_alloc};
 
-/// No pair, no part.
+/// Marks a pair that cannot be merged, and the end of a merged part.
 const NONE: u32 = u32::MAX;
 
-/// Pieces of more bytes than this take the heap.
+/// Pieces of more bytes than this use the heap.
 const SHORT: usize = 96;
 
-/// What may be merged, and the ids of single bytes.
+/// The merges, and the ids of single bytes.
 #[derive(Debug)]
 pub struct Pairs {
     bytes: [u32; 256],
@@ -32,27 +33,26 @@ pub struct Pairs {
 #[derive(Debug, Default)]
 pub struct Parts {
     ids: Vec<u32>,
-    /// The rank of each part and its right neighbour together, in a short piece.
+    /// The rank of merging each part with its right neighbour, in a short piece.
     ranks: Vec<u32>,
-    /// Where the next part begins, in a long piece.
+    /// The start of the next part, in a long piece.
     next: Vec<u32>,
     heap: Heap,
 }
 
-/// Rank and place of the pairs that may be merged.
+/// Rank and offset of the pairs that can be merged, lowest first.
 type Heap = BinaryHeap<Reverse<(u32, u32)>>;
 
-/// Buffers of a longer piece are freed: they take some 18 bytes for each of its bytes, 8 of them if nothing
-/// can be merged.
+/// Buffers of a longer piece are freed: they take some 18 bytes per byte of it, 8 if nothing can be merged.
 const KEPT_PARTS: usize = 1 << 16;
 
 impl Pairs {
-    /// The ids of the 256 bytes, and of each pair the rank and the id of the token that it becomes.
+    /// `bytes` are the ids of the 256 bytes, `merges` the rank and id of the merged token for each pair.
     pub fn new(bytes: [u32; 256], merges: impl Iterator<Item = ((u32, u32), (u32, u32))>) -> Self {
         Self { bytes, merges: PairTable::new(merges) }
     }
 
-    /// Appends the ids of `piece`, which is not longer than 4 GiB.
+    /// Appends the ids of `piece`, which must be shorter than 4 GiB.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
@@ -65,7 +65,7 @@ impl Pairs {
             self.queue(piece, parts)
         };
         if is_long {
-            // Before `ids` grows.
+            // Freed before `ids` grows.
             *parts = Parts { ids: mem::take(&mut parts.ids), ..Parts::default() };
         }
         let result = result.and_then(|()| fallible_alloc::grow(ids, parts.ids.len()));
@@ -90,7 +90,7 @@ impl Pairs {
         piece.iter().map(|&byte| self.bytes[usize::from(byte)])
     }
 
-    /// Leaves the ids of a short piece in `parts.ids`.
+    /// Computes the ids of a short piece into `parts.ids`.
     fn search(&self, piece: &[u8], parts: &mut Parts) {
         let Parts { ids, ranks, .. } = parts;
         ids.clear();
@@ -120,10 +120,11 @@ impl Pairs {
         }
     }
 
-    /// Leaves the ids of a piece of any length in `parts.ids`.
+    /// Computes the ids of a piece of any length into `parts.ids`, with a heap.
     ///
-    /// A part is named by the place of its first byte. Its last place, if it has several, leads back to the
-    /// first, so `next` serves both directions. A heap entry whose pair has since changed rank is stale.
+    /// A part is identified by the offset of its first byte. In `next`, the first byte has the start of the
+    /// next part, and the last byte, if it is another, the start of its own part. So `next` serves both
+    /// directions. A heap entry is stale if its pair has another rank by now.
     fn queue(&self, piece: &[u8], parts: &mut Parts) -> Result<()> {
         let Parts { ids, next, heap, .. } = parts;
         let n = piece.len() as u32;
@@ -173,7 +174,7 @@ impl Pairs {
                 }
             }
         }
-        // The remaining parts, moved together.
+        // Move the remaining parts together.
         let (mut at, mut to) = (0, 0);
         while at < n {
             ids[to] = ids[at as usize];
@@ -185,7 +186,7 @@ impl Pairs {
     }
 }
 
-/// The capacity after `len` entries. Doubling would take twice the memory of a long piece.
+/// The capacity to grow to after `len` entries. Doubling could take twice the memory for a long piece.
 fn more(len: usize) -> usize {
     len + len / 4 + 64
 }
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Any merges of three letters, ranks lower than those of their parts included.
+        /// Any merges over three letters, also with ranks below those of their parts.
         #[test]
         fn the_heap_merges_as_the_search_does(
             merges in proptest::collection::vec(((0u32..8, 0u32..8), (0u32..6, 3u32..8)), 0..30),

@@ -1,7 +1,7 @@
-//! Rank files, as tiktoken reads them: a line per token, its bytes in base64 and its rank.
+//! Reads rank files, as tiktoken does: a line per token, with its bytes in base64 and its rank.
 //!
-//! The file holds neither pattern nor special tokens. Those of the published encodings are known by the
-//! file's name.
+//! The file has neither pattern nor special tokens. For the published encodings they follow from the file's
+//! name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -53,13 +53,13 @@ const KNOWN: [Known; 4] = [
     },
 ];
 
-/// Whether a file that begins so is a rank file.
+/// Whether a file that begins with `bytes` is a rank file.
 pub fn is_ranks(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     line.is_some_and(|line| read_line(line).is_some())
 }
 
-/// Reads a rank file called `name`.
+/// Reads a rank file named `name`.
 pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<ByteLevel> {
     let ranks = read(bytes)?;
     let known = KNOWN.iter().find(|known| known.names.contains(&name));
@@ -69,7 +69,7 @@ pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<Byte
         && (options.pattern.is_none() || options.special_tokens.is_empty())
     {
         return format(format!(
-            "the file is called {name} but holds {} ranks, that encoding has {}; pass pattern= and special_tokens=",
+            "the file is named {name} and holds {} ranks, but that encoding has {}; pass pattern= and special_tokens=",
             ranks.len(),
             known.n_ranks
         ));
@@ -82,8 +82,8 @@ pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<Byte
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "a rank file does not say how text is cut, and {name:?} is none of the encodings known by name ({}); pass \
-                     pattern= and special_tokens=",
+                    "a rank file has no pattern, and its name {name:?} is none of the known encodings ({}); pass pattern= and \
+                     special_tokens=",
                     names.join(", ")
                 ),
             ));
@@ -95,12 +95,12 @@ pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<Byte
         }
         _ => options.special_tokens.clone(),
     };
-    // bounded: by what was parsed of the file.
+    // bounded: by the parsed file.
     let mut bytes_of: HashMap<u32, &[u8]> = HashMap::with_capacity(ranks.len());
     for (bytes, rank) in &ranks {
         if let Some(other) = bytes_of.insert(*rank, bytes) {
             let (other, bytes) = (String::from_utf8_lossy(other), String::from_utf8_lossy(bytes));
-            return format(format!("rank {rank} is that of {other:?} and of {bytes:?}"));
+            return format(format!("rank {rank} is given to both {other:?} and {bytes:?}"));
         }
     }
     if let Some((text, id)) = special_tokens.iter().find(|(_, id)| bytes_of.contains_key(id)) {
@@ -131,7 +131,7 @@ fn read(bytes: &[u8]) -> Result<Vec<(Vec<u8>, u32)>> {
             Error::new(
                 ErrorKind::Format,
                 format!(
-                    "line {} of the rank file is {line:?}, must be a token in base64 and its rank",
+                    "line {} of the rank file is {line:?}, expected a token in base64 and its rank",
                     i + 1
                 ),
             )
@@ -149,7 +149,7 @@ fn read_line(line: &[u8]) -> Option<(Vec<u8>, u32)> {
     words.next().is_none().then_some((token, u32::try_from(rank).ok()?))
 }
 
-/// Every way in which two tokens together are a third, with its rank.
+/// All pairs of tokens whose concatenation is a token, with its rank.
 fn merges(ranks: &[(Vec<u8>, u32)]) -> Vec<Merge> {
     let rank_of: HashMap<&[u8], u32> = ranks.iter().map(|(bytes, rank)| (&bytes[..], *rank)).collect();
     let mut merges = Vec::new();

@@ -1,19 +1,19 @@
-//! Scanners: where the pieces of a text end, for the patterns that nearly every byte-level tokenizer uses.
+//! Scanners that split text into pieces, for the patterns that nearly every byte-level tokenizer uses.
 //!
-//! A tokenizer first cuts its text by a regular expression, and a general matcher is the larger part of its
-//! time. The patterns in use are few, so each has a scanner that looks at a piece once, from left to right.
-//! Pieces tile the text: a scanner tells where the piece that begins at `at` ends.
+//! A tokenizer first splits its text by a regular expression, and a general matcher takes most of its time.
+//! Few patterns are in use, so each has a scanner that reads a piece once, from left to right. Pieces tile
+//! the text: a scanner returns the end of the piece that begins at `at`.
 //!
-//! Every scanner agrees with its pattern as a regular expression on every text; tests compare them on random
+//! Every scanner gives the same pieces as its pattern as a regular expression; tests compare them on random
 //! text of many scripts.
 //!
-//! Source: the patterns as published with the vocabularies; each is quoted at its scanner.
+//! Source: the patterns published with the vocabularies, quoted at each scanner.
 
 use super::classes::{Classes, HEAD, LETTER, NEWLINE, NUMBER, SPACE, TAIL};
 
-/// Cuts a text into pieces.
+/// Splits a text into pieces.
 pub trait Scanner {
-    /// Where the piece that begins at `at` ends; `at` is before the end of the text.
+    /// The end of the piece that begins at `at`; `at` must be before the end of the text.
     fn end(&self, text: &str, at: usize) -> usize;
 }
 
@@ -24,8 +24,7 @@ pub struct Gpt2(&'static Classes);
 /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,DIGITS}|
 /// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
 ///
-/// `WHOLE`: white space at the end of the text is one piece, whatever it consists of (`\s++$` before the last
-/// three).
+/// `WHOLE`: all white space at the end of the text is one piece (`\s++$` before the last three).
 #[derive(Clone, Copy)]
 pub struct Cl100k<const DIGITS: usize, const WHOLE: bool>(&'static Classes);
 
@@ -88,7 +87,7 @@ impl<const DIGITS: usize, const WHOLE: bool> Scanner for Cl100k<DIGITS, WHOLE> {
         {
             return end;
         }
-        // The commonest first: a space or nothing, then letters.
+        // The most frequent case first: letters, with or without a space before them.
         let start = at + usize::from(bytes[at] == b' ');
         let end = letters(classes, text, start);
         if end > start {
@@ -127,7 +126,7 @@ impl Scanner for O200k {
         let bytes = text.as_bytes();
         let Some((class, n)) = classes.at(text, at) else { return text.len() };
         let inner = if class & (LETTER | NUMBER | NEWLINE) == 0 { at + n } else { at };
-        // Each form of a word is tried with the character in front of it, then without.
+        // Each form of a word is tried with the character before it, then without.
         let words = [
             self.with_tail(text, inner),
             if inner > at { self.with_tail(text, at) } else { None },
@@ -161,7 +160,7 @@ impl O200k {
     /// The end of `[HEAD]*[TAIL]+` at `at`.
     fn with_tail(&self, text: &str, at: usize) -> Option<usize> {
         let Self(classes) = self;
-        // The end of the last character of the run of heads that is a tail as well.
+        // The end of the last head character that is also a tail.
         let mut both = None;
         let mut end = at;
         while let Some((class, n)) = classes.at(text, end)
@@ -188,7 +187,7 @@ fn is_other(class: u8) -> bool {
     class & (LETTER | NUMBER | SPACE) == 0
 }
 
-/// The end of the characters from `at` on that are of a class.
+/// The end of the run of characters of a class that begins at `at`.
 #[inline]
 fn run(classes: &Classes, text: &str, mut at: usize, is: impl Fn(u8) -> bool) -> usize {
     while let Some((class, n)) = classes.at(text, at)
@@ -199,7 +198,7 @@ fn run(classes: &Classes, text: &str, mut at: usize, is: impl Fn(u8) -> bool) ->
     at
 }
 
-/// The end of the letters from `at` on.
+/// The end of the run of letters that begins at `at`.
 #[inline]
 fn letters(classes: &Classes, text: &str, mut at: usize) -> usize {
     let bytes = text.as_bytes();
@@ -213,20 +212,20 @@ fn letters(classes: &Classes, text: &str, mut at: usize) -> usize {
     run(classes, text, at, |class| class & LETTER != 0)
 }
 
-/// How many of eight bytes, from the lowest on, are ASCII letters.
+/// The number of leading ASCII letters of eight bytes, from the lowest on.
 #[inline]
 fn leading_letters(bytes: u64) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const TOP: u64 = 0x80 * EACH;
     let small = (bytes | (0x20 * EACH)) & !TOP;
-    // The top bit of a byte says: at least `a`; at least the one after `z`.
+    // The top bits of each byte: at least `a`; more than `z`.
     let from_a = small + (0x80 - b'a' as u64) * EACH;
     let after_z = small + (0x80 - b'z' as u64 - 1) * EACH;
     let letters = from_a & !after_z & !bytes & TOP;
     ((!letters & TOP).trailing_zeros() / 8) as usize
 }
 
-/// The end of at most `most` numbers; `at` is one.
+/// The end of the numbers from `at` on, at most `most` of them.
 fn digits(classes: &Classes, text: &str, mut at: usize, most: usize) -> usize {
     for _ in 0..most {
         match classes.at(text, at) {
@@ -237,7 +236,7 @@ fn digits(classes: &Classes, text: &str, mut at: usize, most: usize) -> usize {
     at
 }
 
-/// The end of `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` or `'d` at `at`, where an apostrophe is.
+/// The end of `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` or `'d` at `at`, which must be an apostrophe.
 #[inline]
 fn contraction(bytes: &[u8], at: usize, any_case: bool) -> Option<usize> {
     let fold = |byte: u8| if any_case { byte.to_ascii_lowercase() } else { byte };
@@ -246,7 +245,7 @@ fn contraction(bytes: &[u8], at: usize, any_case: bool) -> Option<usize> {
     match (fold(first), fold(second)) {
         (b's' | b'd' | b'm' | b't', _) => Some(at + 2),
         (b'l', b'l') | (b'v' | b'r', b'e') => Some(at + 3),
-        // Folds to an s as well: the long s, U+017F.
+        // The long s, U+017F, folds to an s, too.
         _ if any_case && (first, second) == (0xC5, 0xBF) => Some(at + 3),
         _ => None,
     }
@@ -255,7 +254,7 @@ fn contraction(bytes: &[u8], at: usize, any_case: bool) -> Option<usize> {
 /// A run of white space.
 struct Spaces {
     end: usize,
-    /// Where its last character begins.
+    /// The start of its last character.
     last: usize,
     /// The end of its last line break.
     newline: Option<usize>,
@@ -276,7 +275,8 @@ fn spaces(classes: &Classes, text: &str, at: usize) -> Spaces {
 }
 
 impl Spaces {
-    /// `\s+(?!\S)|\s+`: all but the last character, unless that leaves nothing or the text ends.
+    /// The end of `\s+(?!\S)|\s+`: of all but the last character; of all, if there is only one or the text
+    /// ends.
     fn before_last(&self, at: usize, len: usize) -> usize {
         if self.last > at && self.end < len { self.last } else { self.end }
     }

@@ -1,5 +1,4 @@
-//! Which scanner cuts for a pattern; a pattern that none knows is matched as the regular expression that it
-//! is.
+//! Selects the scanner for a pattern; other patterns are matched as regular expressions.
 //!
 //! Source of the patterns: published with the vocabularies of GPT-2, GPT-4, GPT-4o, Llama 3, Qwen 2 and
 //! nanochat, in the spellings in use.
@@ -19,15 +18,15 @@ pub const O200K: &str = concat!(
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
-/// The pattern of GPT-2 as first published: byte-level files without a pattern of their own mean it.
+/// The pattern of GPT-2 as first published; the default of byte-level files without a pattern.
 pub const GPT2_FIRST: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// GPT-2 with classes of one, as in tiktoken's comment.
+/// The pattern of GPT-2 with single classes in brackets, as in tiktoken's comment.
 const GPT2_CLASSES: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const NANOCHAT: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 
-/// What cuts a text into pieces.
+/// Splits a text into pieces.
 pub enum Splitter {
     Gpt2(Gpt2),
     Cl100k(Cl100k<3, true>),
@@ -52,28 +51,31 @@ impl Splitter {
         })
     }
 
-    /// What cuts by `pattern`.
+    /// The splitter for `pattern`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if it is no regular expression.
+    /// [`ErrorKind::Config`] if it is not a valid regular expression.
     pub fn new(pattern: &str) -> Result<Self> {
         match Self::known(pattern) {
             Some(splitter) => Ok(splitter),
             None => Regex::new(pattern).map(|regex| Self::Regex(Box::new(regex))).map_err(|cause| {
-                Error::new(ErrorKind::Config, format!("pattern {pattern:?} is not a regular expression"))
-                    .because(cause)
+                Error::new(
+                    ErrorKind::Config,
+                    format!("pattern {pattern:?} is not a valid regular expression"),
+                )
+                .because(cause)
             }),
         }
     }
 }
 
-/// Scanners against the regular expressions that they stand for.
+/// Compares scanners with their patterns as regular expressions.
 #[cfg(any(test, fuzzing))]
 #[allow(clippy::unwrap_used, reason = "used in tests and fuzzing alone, which fail by panicking")]
 pub(super) mod oracle {
     use super::{super::scan::Scanner, *};
 
-    /// Where the pieces of `text` end, by the pattern as a regular expression.
+    /// The ends of the pieces of `text`, by the pattern as a regular expression.
     fn by_regex(regex: &Regex, text: &str) -> Vec<usize> {
         let mut at = 0;
         regex
@@ -100,7 +102,7 @@ pub(super) mod oracle {
         .collect()
     }
 
-    /// Each scanner cuts `text` as its pattern does.
+    /// Asserts that each scanner splits `text` as its pattern does.
     pub fn agree(regexes: &[(&str, Regex)], text: &str) {
         for (pattern, regex) in regexes {
             let scanned = match Splitter::known(pattern).unwrap() {
@@ -132,7 +134,7 @@ mod tests {
         *,
     };
 
-    /// Every character, each in a neighbourhood that lets it join what is before and behind.
+    /// Every character, next to characters that it may join with, before and after it.
     #[test]
     fn every_character_is_cut_as_by_the_pattern() {
         let regexes = regexes();
@@ -144,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Every text of four characters out of one of each kind.
+    /// Every text of four characters, with one character of each kind.
     #[test]
     fn every_short_text_is_cut_as_by_the_pattern() {
         let regexes = regexes();

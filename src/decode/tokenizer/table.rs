@@ -1,18 +1,17 @@
-//! Two hash tables that are built once and asked millions of times a second.
+//! Two hash tables that are built once and read millions of times a second.
 //!
-//! Open addressing, at most half full, keys beside their values. Why not `HashMap`: keys here are one or two
-//! machine words and are never hostile in number (a file of n entries has n of them), so a multiplication is
-//! hash enough.
+//! They use open addressing and are at most half full. `HashMap` is slower: keys here are one or two machine
+//! words, and their number is bounded by the file, so a hash by multiplication is enough.
 
 use std::collections::HashMap;
 
-/// A multiplier with bits all over: 2^64 over the golden ratio, odd.
+/// A multiplier with well distributed bits: 2^64 over the golden ratio, odd.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The longest bytes that make a [`Word`].
+/// The most bytes of a [`Word`].
 pub const WORD: usize = 15;
 
-/// Up to 15 bytes and their number in one value, so that equal values are equal bytes.
+/// Up to 15 bytes and their number in one value: values are equal if and only if the bytes are.
 pub type Word = u128;
 
 /// The word of `text[start..end]`, `None` if it is longer than [`WORD`].
@@ -33,7 +32,7 @@ pub fn word(text: &[u8], start: usize, end: usize) -> Option<Word> {
     Some(bytes | (n as u128) << 120)
 }
 
-/// The hash of a word: its upper bits are the good ones.
+/// The hash of a word; its upper bits are well distributed.
 #[inline]
 pub fn hash(word: Word) -> u64 {
     let (low, high) = (word as u64, (word >> 64) as u64);
@@ -41,8 +40,7 @@ pub fn hash(word: Word) -> u64 {
     (low ^ (low >> 32) ^ high.wrapping_mul(SPREAD)).wrapping_mul(SPREAD)
 }
 
-/// A power of two of slots for `n` entries, at most half of which are taken, as the shift that leaves an
-/// index of a hash.
+/// The shift from a hash to the index of a slot. There is a power of two of slots, at least twice `n`.
 fn shift(n: usize) -> u32 {
     63 - (n.max(1) as u64).next_power_of_two().trailing_zeros()
 }
@@ -51,15 +49,15 @@ fn shift(n: usize) -> u32 {
 #[derive(Debug)]
 pub struct TokenTable {
     shift: u32,
-    /// No word is 0 but that of no bytes, which is no token.
+    /// 0 for an empty slot: only the word of no bytes is 0, and that is no token.
     words: Vec<Word>,
     ids: Vec<u32>,
-    /// Tokens of more bytes than a word has.
+    /// Tokens of more than [`WORD`] bytes.
     long: HashMap<Box<[u8]>, u32>,
 }
 
 impl TokenTable {
-    /// Of tokens with equal bytes, the last counts. Empty tokens are left out.
+    /// Builds the table. Of tokens with equal bytes the last is used; empty tokens are left out.
     pub fn new<'a>(tokens: impl ExactSizeIterator<Item = (&'a [u8], u32)>) -> Self {
         let shift = shift(tokens.len());
         let slots = 1 << (64 - shift);
@@ -80,7 +78,7 @@ impl TokenTable {
         table
     }
 
-    /// Where `word` is, or would be.
+    /// The slot of `word`, or an empty one.
     #[inline]
     fn slot(&self, word: Word) -> usize {
         let mut at = (hash(word) >> self.shift) as usize;
@@ -106,10 +104,10 @@ impl TokenTable {
     }
 }
 
-/// No pair of ids: ids are below 2^32 - 1.
+/// Marks an empty entry: ids are below 2^32 - 1.
 const EMPTY: u64 = u64::MAX;
 
-/// Rank and id of the token that two tokens become.
+/// Rank and id of the merged token, by pairs of ids.
 #[derive(Debug)]
 pub struct PairTable {
     shift: u32,
@@ -117,7 +115,7 @@ pub struct PairTable {
 }
 
 impl PairTable {
-    /// Of equal pairs, the lowest rank counts.
+    /// Builds the table. Of equal pairs the lowest rank is used.
     pub fn new(pairs: impl Iterator<Item = ((u32, u32), (u32, u32))>) -> Self {
         let pairs: Vec<_> = pairs.collect();
         let shift = shift(pairs.len());
@@ -142,7 +140,7 @@ impl PairTable {
         at
     }
 
-    /// Rank and id of the token that `left` and `right` become.
+    /// Rank and id of the token that `left` and `right` are merged to.
     #[inline]
     pub fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
         let entry = self.entries[self.slot(key(left, right))];

@@ -1,28 +1,28 @@
-//! A worker's memory of words: which ids a piece became, so that a word of everyday use costs one look-up.
+//! A worker's cache from pieces to their ids, so that a frequent word costs one look-up.
 //!
-//! A fixed number of slots, each with one word of at most 15 bytes and its ids; a word takes the place of
-//! whichever was there. What it keeps changes no id. Bounded by construction: [`SLOTS`] entries of 32 bytes.
+//! It has [`SLOTS`] slots of 32 bytes, each with one word of at most 15 bytes and its ids. A new word
+//! replaces the one in its slot. The cache changes no id.
 //!
 //! Source: own (direct-mapped cache).
 
 use super::table::{Word, hash};
 
-/// Words kept: 1 MiB, about the second cache of a core.
+/// The number of words: 1 MiB, about the second-level cache of a core.
 const SLOTS: usize = 1 << 15;
 const SHIFT: u32 = 64 - SLOTS.trailing_zeros();
 
-/// The most ids of a word that is kept.
+/// The most ids of a cached word.
 pub const IDS: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// 0 if empty: no piece is.
+    /// 0 if the slot is empty: no piece is empty.
     word: Word,
     n: u32,
     ids: [u32; IDS],
 }
 
-/// The words that a worker met last.
+/// The word cache of a worker.
 #[derive(Debug)]
 pub struct Words {
     slots: Box<[Slot]>,
@@ -35,7 +35,7 @@ impl Default for Words {
 }
 
 impl Words {
-    /// Appends the ids of `word` if they are known.
+    /// Appends the ids of `word` if they are cached; returns whether they are.
     #[inline]
     pub fn append(&self, word: Word, ids: &mut Vec<u32>) -> bool {
         let slot = &self.slots[(hash(word) >> SHIFT) as usize];
@@ -50,7 +50,7 @@ impl Words {
         true
     }
 
-    /// Remembers the ids of `word`, unless they are too many.
+    /// Caches the ids of `word` if they are at most [`IDS`].
     pub fn keep(&mut self, word: Word, found: &[u32]) {
         if found.len() <= IDS {
             let mut ids = [0; IDS];

@@ -1,7 +1,7 @@
-//! One column of one batch, value by value.
+//! Reads single values of one column of one batch.
 //!
-//! An [`Array`] owns its buffers and, for a dictionary, the parts of it that its indices pointed into so far.
-//! A value is an integer, or the place of its bytes; nulls are `None`.
+//! An [`Array`] owns its buffers and, for a dictionary, the parts that its indices have referred to so far. A
+//! value is an integer, or the range of its bytes; nulls are `None`.
 //!
 //! Source: Arrow columnar format, "Physical memory layout": validity bitmaps, variable-size binary, views,
 //! dictionaries.
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, source::columns::Layout};
 
-/// How many buffers an array has that is not one of views.
+/// The most buffers of an array that is not one of views.
 const FIRST: usize = 3;
 
 /// A column of a batch, or the values of a dictionary.
@@ -27,13 +27,13 @@ pub(crate) struct Array {
     layout: Layout,
     spans: Arc<[Span]>,
     codec: Option<Codec>,
-    /// The first buffers: all but of an array of views.
+    /// The first [`FIRST`] buffers: all of them, except for an array of views.
     buffers: Vec<Buffer>,
-    /// Further ones that values lay in, by their numbers. A batch may name a million.
+    /// The further ones used so far, by their numbers. A batch may have a million.
     further: BTreeMap<usize, Buffer>,
-    /// The batch whose dictionaries hold for it; None for the values of a dictionary.
+    /// The batch whose dictionaries apply; None for the values of a dictionary.
     batch: Option<usize>,
-    /// Parts of its dictionary, by their numbers.
+    /// The parts of its dictionary used so far, by their numbers.
     parts: BTreeMap<usize, Array>,
 }
 
@@ -57,7 +57,7 @@ impl Array {
         }
     }
 
-    /// Whether any of its memory was granted by a permit, and whether for one row only.
+    /// Whether any of its memory was granted by a permit, and whether any was granted for one row only.
     pub(crate) fn grants(&self) -> (bool, bool) {
         let own = self
             .buffers
@@ -69,7 +69,7 @@ impl Array {
         own.chain(parts).fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
     }
 
-    /// Whether the value is there.
+    /// Whether the value is not null.
     pub(crate) fn is_valid(&mut self, shard: &OpenShard, row: u64) -> Result<bool> {
         match self.buffers.first_mut() {
             None => Ok(false),
@@ -78,7 +78,7 @@ impl Array {
         }
     }
 
-    /// The integer at `row`.
+    /// The integer at `row`; None if it is null.
     pub(crate) fn int(&mut self, shard: &OpenShard, row: u64) -> Result<Option<i128>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);
@@ -95,7 +95,7 @@ impl Array {
         }
     }
 
-    /// Where the bytes at `row` are.
+    /// The range of the bytes at `row`, or the bytes; None if they are null.
     pub(crate) fn bytes(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Part>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Array {
                 let len = end.checked_sub(start).ok_or_else(|| {
                     Error::new(
                         ErrorKind::Corrupt,
-                        format!("the offsets of a value run backwards, {start} to {end}"),
+                        format!("the offsets of a value decrease, from {start} to {end}"),
                     )
                 })?;
                 self.buffer(2)?.part(shard, start, len).map(Some)
@@ -132,17 +132,24 @@ impl Array {
             (start, i64::from_le_bytes(offsets.get(shard, at.saturating_add(8))?))
         };
         u64::try_from(start).ok().zip(u64::try_from(end).ok()).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("the offsets of a value are negative, {start} to {end}"))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("the offsets of a value are negative, from {start} to {end}"),
+            )
         })
     }
 
-    /// A view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer and an
-    /// offset.
+    /// Reads a view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer
+    /// and an offset.
     fn view(&mut self, shard: &OpenShard, row: u64) -> Result<Part> {
         let view: [u8; 16] = self.buffer(1)?.get(shard, place(row, 16)?)?;
         let word = |at: usize| i32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]);
-        let wrong =
-            || Error::new(ErrorKind::Corrupt, format!("a view holds impossible numbers: {view:02x?}"));
+        let wrong = || {
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("a view has an impossible length, buffer or offset: {view:02x?}"),
+            )
+        };
         let len = usize::try_from(word(0)).map_err(|_| wrong())?;
         if len <= 12 {
             return Ok(Part::Memory(Bytes::copy_from_slice(&view[4..4 + len])));
@@ -167,10 +174,10 @@ impl Array {
         })
     }
 
-    /// The dictionary's part that holds value `index`, and its place there.
+    /// The part of the dictionary that holds value `index`, and the value's index in it.
     fn look_up(&mut self, shard: &OpenShard, index: i128) -> Result<(&mut Self, u64)> {
         let (Layout::Dictionary { id, values, .. }, Some(batch)) = (&self.layout, self.batch) else {
-            return Err(Error::new(ErrorKind::Schema, "the values of a dictionary are a dictionary"));
+            return Err(Error::new(ErrorKind::Schema, "a dictionary of dictionaries is not supported"));
         };
         let (number, part, row) = shard.index.dictionaries.find(*id, batch, index)?;
         let part =

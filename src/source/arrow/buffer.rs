@@ -1,9 +1,9 @@
-//! One buffer of a batch: a range of the shard, read by windows, or bytes in memory, decompressed.
+//! One buffer of a batch: a range of the shard, read in windows, or decompressed bytes in memory.
 //!
-//! Offsets, validity and labels are read in windows of 64 KiB, which all readers share (`shard`), so that
-//! rows in order cost one read in some ten thousand, and a row at random a small read the first time. The
-//! data behind the offsets is not read here: [`Buffer::part`] says where it lies. A compressed buffer is
-//! decompressed as a whole at first use.
+//! Offsets, validity and labels are read in windows of 64 KiB, which all readers share (`shard`). So rows in
+//! order cost one read per some ten thousand, and a random row costs a small read the first time. The data to
+//! which the offsets refer are not read here: [`Buffer::part`] returns their range. A compressed buffer is
+//! decompressed as a whole at its first use.
 //!
 //! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not
 //! compressed).
@@ -25,15 +25,15 @@ use crate::{
     },
 };
 
-/// How much is read at once around a value.
+/// The size of a window, bytes.
 const WINDOW: u64 = 64 << 10;
 
-/// Where bytes can be had.
+/// The location of a value's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// In the shard.
+    /// A range of the shard.
     File(Span),
-    /// Here.
+    /// Bytes in memory.
     Memory(Bytes),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Buffer {
     codec: Option<Codec>,
     /// The whole buffer, once decompressed.
     memory: Option<Bytes>,
-    /// The permit of that memory, and whether it serves later rows as well.
+    /// The permit of that memory, and whether it is kept for later rows.
     permit: Option<(Permit, bool)>,
     window: Bytes,
     /// Where the window starts within the buffer.
@@ -56,12 +56,12 @@ impl Buffer {
         Self { span, codec, memory: None, permit: None, window: Bytes::new(), window_at: 0 }
     }
 
-    /// Whether it has no bytes, which for a validity buffer means that all values are valid.
+    /// Whether the buffer has no bytes. For a validity buffer this means that all values are valid.
     pub(crate) fn is_absent(&self) -> bool {
         self.span.len == 0
     }
 
-    /// The `N` bytes at `at`.
+    /// Reads the `N` bytes at `at`.
     pub(crate) fn get<const N: usize>(&mut self, shard: &OpenShard, at: u64) -> Result<[u8; N]> {
         self.get_slice(shard, at, N)?.try_into().map_err(|_| outside(at, N as u64, self.span))
     }
@@ -88,18 +88,18 @@ impl Buffer {
             .ok_or_else(|| past_the_end(self.span.at.saturating_add(end), shard.file.size()))
     }
 
-    /// Reads the window that `at..end` starts in, as far as the file goes.
+    /// Reads the window in which `at..end` starts, up to the end of the file.
     fn read_window(&mut self, shard: &OpenShard, at: u64, end: u64) -> Result<()> {
         let start = at / WINDOW * WINDOW;
         let stop = end.max(start + WINDOW).min(self.span.len);
         let in_file = shard.file.size().saturating_sub(self.span.at + start).min(stop - start);
-        // The file's size backs the allocation.
+        // The file's size bounds the allocation.
         self.window = shard.window(self.span.at + start, in_file as usize)?;
         self.window_at = start;
         Ok(())
     }
 
-    /// The bytes `at..at + len`, where they lie.
+    /// The location of the bytes `at..at + len`.
     pub(crate) fn part(&mut self, shard: &OpenShard, at: u64, len: u64) -> Result<Part> {
         let span = self.span;
         let end = at.checked_add(len).ok_or_else(|| outside(at, len, span))?;
@@ -127,13 +127,13 @@ impl Buffer {
             self.permit = permit.clone().map(|permit| (permit, shard.is_kept));
             self.memory = Some(covered(bytes, permit));
         }
-        // It was just filled; an empty buffer is the only other thing that it could be.
+        // It is always filled here; the default is never used.
         Ok(self.memory.get_or_insert_default())
     }
 }
 
 impl Buffer {
-    /// Whether the memory was granted by a permit, for later rows or for one only.
+    /// None if no permit granted the memory, else whether it is kept for later rows.
     pub(crate) fn grant(&self) -> Option<bool> {
         self.permit.as_ref().map(|&(_, is_kept)| is_kept)
     }
@@ -141,14 +141,14 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // From now on only its records hold it.
+        // From now on only records hold the memory.
         if let Some((permit, _)) = &self.permit {
             permit.let_go();
         }
     }
 }
 
-/// Requests the memory of a buffer and of its decompressed bytes, by its claims.
+/// Requests the memory of a compressed buffer and of its decompressed bytes, by the claimed length.
 fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
     let mut prefix = [0; 8];
     if span.len < prefix.len() as u64 || span.at.saturating_add(span.len) > shard.file.size() {
@@ -166,13 +166,13 @@ fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
     Ok(permit)
 }
 
-/// How many times as large a buffer above the limit of a record may be decompressed.
+/// The size of a decompressed buffer that is always allowed, as a multiple of its compressed size.
 pub(crate) const USUAL_RATIO: u64 = 64;
 
-/// How much is decompressed between two looks at whether the run goes on.
+/// The bytes decompressed between two checks for a stopped run.
 const SLICE: u64 = 8 << 20;
 
-/// Reads and decompresses a whole buffer, as long as `leave` says that it may go on.
+/// Reads and decompresses a whole buffer. `leave` is checked in between for a stopped run.
 pub(crate) fn decompress(
     file: &StoredFile,
     span: Span,
@@ -188,7 +188,7 @@ pub(crate) fn decompress(
         return Err(past_the_end(end, file.size()));
     }
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).at_byte(span.at);
-    // The file's size backs the allocation.
+    // The file's size bounds the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
     let mut compressed = fallible_alloc::zero_bytes(len)?;
     file.read_long(&mut compressed, span.at, leave)?;
@@ -199,8 +199,8 @@ pub(crate) fn decompress(
         -1 => return Ok(Bytes::from(compressed).slice(8..)),
         n => u64::try_from(n).map_err(|_| corrupt(format!("a compressed buffer claims a length of {n}")))?,
     };
-    // A few kilobytes may hold gigabytes of zeros. What holds the records of a batch is larger than any of
-    // them, and compressed less.
+    // A few kilobytes may decompress to gigabytes of zeros. A buffer of recordings may exceed the limit of a
+    // single record, but compresses less.
     let allowed = max_record_bytes.max(span.len.saturating_mul(USUAL_RATIO));
     if expected > allowed {
         let message = format!(
@@ -208,14 +208,14 @@ pub(crate) fn decompress(
         );
         return Err(Error::new(ErrorKind::TooLarge, message).at_byte(span.at));
     }
-    // The output grows as the decoder yields it: the claimed length bounds it and allocates nothing. One byte
-    // more than claimed is asked for, to notice a lie.
+    // The output grows as it is decoded: the claimed length is its bound and allocates nothing. One byte more
+    // than claimed is read, to detect a false length.
     let mut out = Vec::new();
     let limit = expected.saturating_add(1);
     let failed = |error: io::Error| {
         match error.kind() {
             io::ErrorKind::OutOfMemory => {
-                Error::new(ErrorKind::Memory, "the system has no memory to decompress a buffer")
+                Error::new(ErrorKind::Memory, "the allocation to decompress a buffer failed")
             }
             _ => corrupt("a compressed buffer cannot be decompressed".into()),
         }
@@ -230,7 +230,7 @@ pub(crate) fn decompress(
     loop {
         let slice = SLICE.min(limit - out.len() as u64);
         let n = decoder.by_ref().take(slice).read_to_end(&mut out).map_err(failed)?;
-        // The last slice has a byte less than was asked for, unless the length is a lie.
+        // The last slice has a byte less than requested, unless the claimed length is false.
         if (n as u64) < slice || out.len() as u64 == limit {
             break;
         }
@@ -244,7 +244,7 @@ pub(crate) fn decompress(
 }
 
 fn outside(at: u64, len: u64, span: Span) -> Error {
-    let message = format!("a value claims {len} bytes at {at} of a buffer of {}", span.len);
+    let message = format!("a value claims {len} bytes at offset {at} of a buffer of {} bytes", span.len);
     Error::new(ErrorKind::Corrupt, message).at_byte(span.at)
 }
 
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// A run that is stopped.
+    /// The gate of a stopped run.
     struct Stopped;
 
     impl Gate for Stopped {
@@ -321,7 +321,7 @@ mod tests {
     fn a_buffer_is_left_between_slices() {
         let stopped = Leave::of(Arc::new(Stopped));
         for slices in [1, 2, 3] {
-            // Noise in parts, so that it is larger than a 64th.
+            // Partly noise, so that it compresses to more than a 64th.
             let content: Vec<u8> =
                 (0..slices * SLICE).map(|at| (crate::seed::mix(at) >> (at % 8 * 8)) as u8 & 15).collect();
             let n = content.len() as i64;

@@ -1,8 +1,8 @@
-//! The dictionaries of a shard, part by part: which one holds a value that a batch points at.
+//! Finds the part of a dictionary that holds the value to which an index of a batch refers.
 //!
-//! A dictionary arrives in messages: the first, deltas that add values to it, and replacements, each valid
-//! from the next batch on. A shard may have as many of these as it has batches, so a value is found by binary
-//! search, and no batch has a list of its own.
+//! A dictionary is stored in messages, the parts: the first, deltas that add values to it, and replacements,
+//! each valid from the next batch on. A shard may have as many parts as batches, so a value is found by
+//! binary search, and batches store no lists of parts.
 //!
 //! Source: Arrow columnar format, "Dictionary messages".
 
@@ -14,23 +14,23 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 pub(crate) struct Part {
     pub values: ArraySpans,
     pub codec: Option<Codec>,
-    /// It holds for the batches from this one on.
+    /// The first batch for which it is valid.
     from_batch: usize,
     /// The number of the part that the dictionary began with when this one was added.
     first: usize,
-    /// The values before it in the dictionary.
+    /// The number of values before it in the dictionary.
     start: u64,
 }
 
-/// All dictionaries that wanted columns use.
+/// All dictionaries that requested columns use.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionaries {
-    /// Each id with its parts, in the order of the file. The columns are few, and so are the ids.
+    /// The parts of each id, in the order of the file. There are few columns, so few ids.
     by_id: Vec<(i64, Vec<Part>)>,
 }
 
 impl Dictionaries {
-    /// Takes in a message: a delta, or else a dictionary that replaces what is known under its id.
+    /// Adds a message: a delta, or a dictionary that replaces an earlier one of its id.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`].
@@ -57,8 +57,8 @@ impl Dictionaries {
         self.by_id.clear();
     }
 
-    /// The part of dictionary `id` that has the value at `index` for batch `batch`: its number, itself, and
-    /// the value's place in it.
+    /// Finds the part of dictionary `id` that has value `index` for batch `batch`. Returns its number, the
+    /// part, and the value's index in it.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if there is no such value.
@@ -74,7 +74,7 @@ impl Dictionaries {
         });
         found.ok_or_else(|| {
             let n_known = parts.last().map_or(0, |last| last.start.saturating_add(last.values.n_values));
-            let message = format!("a value points at entry {index} of a dictionary of {n_known}");
+            let message = format!("a value refers to entry {index} of a dictionary of {n_known}");
             Error::new(ErrorKind::Corrupt, message)
         })
     }
@@ -84,7 +84,7 @@ impl Dictionaries {
 mod tests {
     use super::*;
 
-    /// Adds a part of so many values.
+    /// Adds a part of `n_values` values.
     fn add(dictionaries: &mut Dictionaries, is_delta: bool, from_batch: usize, n_values: u64) {
         let values = ArraySpans { n_values, buffers: [].into() };
         dictionaries.add(7, is_delta, from_batch, None, values).unwrap();
@@ -97,7 +97,7 @@ mod tests {
             dictionaries.find(7, batch, index).map(|(number, _, row)| (number, row)).ok()
         };
         assert_eq!(of(&dictionaries, 0, 0), None);
-        // A delta without a beginning begins; empty parts hold nothing.
+        // A delta without an earlier part begins a dictionary; empty parts have no values.
         add(&mut dictionaries, true, 0, 3);
         add(&mut dictionaries, true, 0, 0);
         add(&mut dictionaries, true, 1, 2);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(seen(2), some(&[(3, 0)]));
         assert_eq!(seen(3), some(&[(3, 0), (5, 0), (5, 1), (5, 2), (5, 3)]));
         let error = dictionaries.find(7, 1, 5).unwrap_err();
-        assert_eq!(error.message, "a value points at entry 5 of a dictionary of 5");
+        assert_eq!(error.message, "a value refers to entry 5 of a dictionary of 5");
         assert!(dictionaries.find(8, 1, 0).is_err());
     }
 }

@@ -1,11 +1,10 @@
-//! The index of a shard: its batches, dictionaries and the places of the wanted arrays, from message headers
-//! alone.
+//! The index of a shard, built from message headers only: its batches, dictionaries, and the byte ranges of
+//! the requested arrays.
 //!
-//! A stream is walked header by header; a file's footer names its blocks, and where the footer is unusable
-//! the file is walked like the stream that it contains. Whatever a header claims is checked against its
-//! body's length before it is believed. A body may reach past the end of the file: its rows count, and
-//! reading them says that they are cut off. At anything that is not a message the shard ends, with the damage
-//! noted.
+//! A stream is walked header by header. A file's footer lists its blocks; if the footer is unusable, the file
+//! is walked like the stream that it contains. The claims of a header are checked against its body's length.
+//! A body may reach past the end of the file: its rows count, and reading them returns
+//! [`ErrorKind::Truncated`]. At bytes that are no message the index ends, and stores the damage.
 //!
 //! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic
 //! buffers".
@@ -40,11 +39,11 @@ pub(crate) struct Batch {
     pub first_row: u64,
     pub n_rows: u64,
     pub codec: Option<Codec>,
-    /// As many as the shard's wanted arrays, in their order.
+    /// One for each requested array of the shard, in their order.
     pub arrays: Box<[ArraySpans]>,
 }
 
-/// All that is known about a shard.
+/// The index of a shard.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub version: Version,
@@ -66,8 +65,8 @@ impl Index {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit,
-    /// [`ErrorKind::Closed`] if `stop` was set, and what the system says. Damage is not an error but a part
-    /// of the index.
+    /// [`ErrorKind::Closed`] if `stop` was set, [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage is not an
+    /// error but a part of the index.
     pub(crate) fn build(
         file: &StoredFile,
         options: &ArrowOptions,
@@ -92,7 +91,7 @@ impl Index {
         let path = file.path().clone();
         match indexer.run(file) {
             Ok(()) => {}
-            // What the bytes contradict ends the shard there; what the caller must mend ends the opening.
+            // Damage ends the shard there; any other error fails the opening.
             Err(Stop::Damage(error)) => indexer.index.damage = Some(error.in_shard(path)),
             Err(Stop::Error(error)) => return Err(error.in_shard(path)),
         }
@@ -101,7 +100,7 @@ impl Index {
     }
 }
 
-/// Where the messages of a stream end, and whether a marker says so.
+/// The end of a stream's messages, and whether it has an end marker.
 struct StreamEnd {
     after: u64,
     marked: bool,
@@ -130,7 +129,7 @@ impl Indexer<'_> {
                     self.index.batches.clear();
                     self.index.dictionaries.clear();
                     self.index.n_rows = 0;
-                    // The file without its footer is a stream behind the magic and its padding.
+                    // Without its footer the file is a stream, after the magic and its padding.
                     let at = skip_padding(file)?;
                     let at = self.read_schema(file, at)?;
                     self.walk_stream(file, at)?;
@@ -151,7 +150,7 @@ impl Indexer<'_> {
             0 if end.marked => Ok(()),
             0 => Err(damage(
                 ErrorKind::Truncated,
-                "the stream has no end marker: what its writer put behind the last whole message, if anything, is lost",
+                "the stream has no end marker: messages after the last whole one, if there were any, are lost",
                 end.after,
             )),
             n => Err(damage(
@@ -162,7 +161,7 @@ impl Indexer<'_> {
         }
     }
 
-    /// Whether the file starts as streams did before Arrow 0.15: with the length of a schema's metadata.
+    /// Whether the file starts like a stream from before Arrow 0.15: with the length of a schema's metadata.
     fn is_legacy_stream(&mut self, file: &StoredFile) -> Result<bool> {
         match self.scanner.step(file, 0)? {
             Step::Message(_) => Ok(self.scanner.message()?.header_type() == MessageHeader::Schema),
@@ -187,7 +186,7 @@ impl Indexer<'_> {
         Ok(next)
     }
 
-    /// Takes in message after message from `at` on.
+    /// Adds all messages from `at` on.
     fn walk_stream(&mut self, file: &StoredFile, mut at: u64) -> Result<StreamEnd, Stop> {
         loop {
             self.poll()?;
@@ -199,7 +198,7 @@ impl Indexer<'_> {
         }
     }
 
-    /// Follows the footer of an Arrow file.
+    /// Adds the blocks that the footer of an Arrow file lists.
     fn walk_footer(&mut self, file: &StoredFile) -> Result<(), Stop> {
         let found = read_footer(file)?;
         self.schema = schema_of_footer(&found)?;
@@ -220,7 +219,7 @@ impl Indexer<'_> {
         Ok(())
     }
 
-    /// Takes in the message that a block of the footer names; returns where its body ends.
+    /// Adds the message of a block of the footer; returns where its body ends.
     fn add_block(&mut self, file: &StoredFile, block: &Block, header: MessageHeader) -> Result<u64, Stop> {
         let wrong = || names_no_message(u64::try_from(block.offset()).unwrap_or_default());
         let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
@@ -231,7 +230,7 @@ impl Indexer<'_> {
         self.add(file, head)
     }
 
-    /// Takes the message that the scanner stands on into the index; returns where the next one starts.
+    /// Adds the scanner's current message; returns where the next one starts.
     fn add(&mut self, file: &StoredFile, head: Head) -> Result<u64, Stop> {
         let message = self.scanner.message()?;
         let end = end_of_body(&message, head).map_err(Stop::Damage)?;
@@ -283,7 +282,7 @@ impl Indexer<'_> {
         Ok(end)
     }
 
-    /// The type and layout of the values of a dictionary, if a wanted column uses it.
+    /// The type and layout of the values of a dictionary, if a requested column uses it.
     fn dictionary_of(&self, wanted_id: i64) -> Option<(DataType, Layout)> {
         let arrays = self.index.columns.iter().flat_map(|columns| &columns.arrays);
         arrays.into_iter().find_map(|wanted| match &wanted.layout {
@@ -307,7 +306,8 @@ fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> R
     Columns::choose(schema, &payload, options.label_column.as_deref(), features)
 }
 
-/// Where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64 bytes.
+/// Returns where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64
+/// bytes.
 fn skip_padding(file: &StoredFile) -> Result<u64> {
     let mut padding = [0; 64];
     let n = file.read(&mut padding, 8)?;
@@ -319,8 +319,8 @@ fn skip_padding(file: &StoredFile) -> Result<u64> {
 fn not_arrow(start: &[u8]) -> Error {
     let found = magic::name(start);
     let message = format!(
-        "the file is not Arrow: it starts with {start:02x?}, {found}; Arrow IPC streams and files are read, as \
-         Hugging Face `datasets` writes them with save_to_disk, and Parquet files if their names end in .parquet"
+        "the file is not Arrow: it starts with {start:02x?}, {found}; expected an Arrow IPC stream or file, as \
+         Hugging Face `datasets` writes with save_to_disk, or a Parquet file with a name that ends in .parquet"
     );
     Error::new(ErrorKind::Format, message).at_byte(0)
 }

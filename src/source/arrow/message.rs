@@ -1,8 +1,8 @@
-//! Encapsulated messages: the framing that every Arrow stream and file consists of.
+//! Reads encapsulated messages, the framing of every Arrow stream and file.
 //!
 //! A message is a continuation marker, the length of the metadata, the metadata (a flatbuffer) and a body.
 //! Streams written before Arrow 0.15 lack the marker. Only the framing and the metadata are read here; the
-//! body is stepped over.
+//! body is skipped.
 //!
 //! Source: Arrow columnar format, "Encapsulated message format". Deviation: none.
 
@@ -10,16 +10,16 @@ use arrow_ipc::{CompressionType, Message, RecordBatch, root_as_message};
 
 use crate::{Error, ErrorKind, Result, fallible_alloc, source::storage::StoredFile};
 
-/// What an Arrow file starts and ends with.
+/// The magic at the start and the end of an Arrow file.
 pub(crate) use crate::magic::ARROW as MAGIC;
-/// What a message starts with since Arrow 0.15.
+/// The marker at the start of a message since Arrow 0.15.
 pub(crate) use crate::magic::ARROW_MESSAGE as CONTINUATION;
 
-/// Metadata beyond this is taken for garbage. The largest seen is the schema of 10 000 class names: half a
-/// megabyte.
+/// The longest metadata of a message, bytes; a larger length is damage. The largest seen is the schema of 10
+/// 000 class names: half a megabyte.
 const METADATA_LIMIT: u64 = 64 << 20;
 
-/// How the body of a batch is compressed, buffer by buffer.
+/// The codec of a batch's body, whose buffers are compressed one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     Lz4Frame,
@@ -27,7 +27,7 @@ pub(crate) enum Codec {
 }
 
 impl Codec {
-    /// The most bytes that a buffer of `len` can hold.
+    /// The most bytes that a buffer of `len` bytes can hold when decompressed.
     pub(crate) fn most_held(self, len: u64) -> u64 {
         let ratio = match self {
             Self::Lz4Frame => 256,
@@ -45,14 +45,14 @@ impl Codec {
             Some(CompressionType::ZSTD) => Ok(Some(Self::Zstd)),
             Some(other) => {
                 let message =
-                    format!("the body is compressed with codec {}; LZ4_FRAME and ZSTD are read", other.0);
+                    format!("the body is compressed with codec {}; expected LZ4_FRAME or ZSTD", other.0);
                 Err(Error::new(ErrorKind::Format, message))
             }
         }
     }
 }
 
-/// Where a message's parts lie. Its metadata is in the scanner.
+/// The offsets of a message in its shard. Its metadata is in the scanner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     /// The first byte of the framing.
@@ -61,10 +61,10 @@ pub(crate) struct Head {
     pub body_at: u64,
 }
 
-/// Where the body of a message ends.
+/// Returns where the body of a message ends.
 ///
 /// # Errors
-/// [`ErrorKind::Format`] for a length that cannot be.
+/// [`ErrorKind::Format`] for an impossible length.
 pub(crate) fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
     let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
     end.ok_or_else(|| {
@@ -73,14 +73,14 @@ pub(crate) fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
     })
 }
 
-/// What stands at a place of a stream.
+/// The result of reading a message header at an offset of a stream.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A message.
     Message(Head),
-    /// The end marker, or the end of the file; and where what follows it starts.
+    /// The end marker or the end of the file; `after` is the offset after it.
     End { after: u64 },
-    /// Neither: the file is cut off or overwritten.
+    /// Neither: the file is cut off or damaged.
     Damaged(Error),
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum Step {
 pub(crate) struct Scanner {
     bytes: Vec<u8>,
     metadata: std::ops::Range<usize>,
-    /// How long the last header was: the next one of a shard is nearly always as long.
+    /// The length of the last header: the next one of a shard nearly always has the same.
     guess: usize,
 }
 
@@ -100,18 +100,19 @@ impl Scanner {
     /// Reads the framing and metadata at `at`.
     ///
     /// # Errors
-    /// What the system says. What the bytes say is in the [`Step`].
+    /// [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage of the file is in the [`Step`].
     pub(crate) fn step(&mut self, file: &StoredFile, at: u64) -> Result<Step> {
         let left = file.size().saturating_sub(at);
         if left == 0 {
             return Ok(Step::End { after: at });
         }
         let cut = |what: &str| {
-            let message = format!("the shard is cut off within {what}; it is read up to the message before");
+            let message =
+                format!("the shard is cut off within {what}; it is read up to the previous message");
             Ok(Step::Damaged(Error::new(ErrorKind::Truncated, message).at_byte(at)))
         };
         let garbage = |what: String| {
-            let message = format!("{what}; the shard is read up to the message before");
+            let message = format!("{what}; the shard is read up to the previous message");
             Ok(Step::Damaged(Error::new(ErrorKind::Format, message).at_byte(at)))
         };
 
@@ -127,7 +128,7 @@ impl Scanner {
             return Ok(Step::End { after: at + framing });
         }
         let Some(len) = u64::try_from(len).ok().filter(|&len| len <= METADATA_LIMIT) else {
-            return garbage(format!("no message, but the bytes {first:02x?}, where one should start"));
+            return garbage(format!("a message is expected, found the bytes {first:02x?}"));
         };
         let whole = framing + len;
         if whole > left {
@@ -149,7 +150,7 @@ impl Scanner {
         }
     }
 
-    /// The message that the last step found.
+    /// The message of the last step.
     pub(crate) fn message(&self) -> Result<Message<'_>> {
         root_as_message(&self.bytes[self.metadata.clone()]).map_err(|error| {
             Error::new(ErrorKind::Format, format!("a message's metadata is not valid ({error})"))

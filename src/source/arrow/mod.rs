@@ -1,20 +1,21 @@
-//! Arrow IPC streams and files, as Hugging Face `datasets` writes them.
+//! Arrow source: recordings in Arrow IPC streams and files, as Hugging Face `datasets` writes them.
 //!
-//! In go paths and the names of columns, out come records by row number. Opening reads the headers of the
-//! messages and nothing else; reading a row reads its bytes and nothing else, unless its batch is compressed.
+//! Input: paths and the names of columns. Output: records by row number. Opening reads only the headers of
+//! the messages. Reading a row alone reads only its offsets, validity, label and bytes, unless its batch is
+//! compressed.
 //!
 //! ```text
-//! message ──▶ schema ──▶ index ◀── walk   headers: what lies where
-//!                          │     columns  which columns, beside this module
-//!           buffer ──▶ array ──▶ reader   values of a batch, with their dictionaries; rows, in blocks
+//! message ──▶ schema ──▶ index ◀── walk   headers: positions of all arrays
+//!                          │     columns  the columns to read (in `source`)
+//!           buffer ──▶ array ──▶ reader   values of a batch and its dictionaries; rows, in blocks
 //! ```
 //!
-//! Why not `arrow-ipc`'s readers: they load a batch whole (a gigabyte, where a batch holds 1000 recordings),
-//! allocate what a header claims, and give up on a shard that is cut off. Its verified flatbuffers are used
-//! for all metadata, and its readers are the oracle in the tests.
+//! The readers of `arrow-ipc` are not used: they load a whole batch (a gigabyte, if it holds 1000
+//! recordings), allocate sizes that a header claims, and fail on a shard that is cut off. Its verified
+//! flatbuffers are used for all metadata, and its readers are the oracle in the tests.
 //!
-//! Invariant: nothing is allocated by a number in a header unless the file's bytes back it, and everything
-//! that a shard is found to lack is an error of the row or in [`Shard::damage`].
+//! Invariant: an allocation by a number in a header is at most what the file's bytes can justify, and every
+//! damage found is an error of the row or in [`Shard::damage`].
 
 mod array;
 mod buffer;
@@ -58,7 +59,7 @@ use crate::{
     seed::mix,
 };
 
-/// Which columns to read, and how to open.
+/// The columns to read, and how to open the files.
 #[derive(Debug, Clone)]
 pub struct ArrowOptions {
     /// The column of recordings; None for `audio` or the only Audio feature.
@@ -67,10 +68,11 @@ pub struct ArrowOptions {
     pub label_column: Option<String>,
     /// How many threads read headers.
     pub threads: usize,
-    /// Whether local files are mapped: records without a copy, but see [`MappedFiles`] for what a file that
-    /// shrinks does.
+    /// Whether local files are mapped. Records are then not copied; see [`MappedFiles`] for the risk if a
+    /// file shrinks.
     pub mmap: bool,
-    /// The most bytes of a record; of a compressed buffer too, unless it is compressed to less than a 64th.
+    /// The most bytes of a record, and of a decompressed buffer; 64 times a buffer's compressed size are
+    /// always allowed.
     pub max_record_bytes: u64,
     /// Which files rows may name.
     pub allow_paths: AllowPaths,
@@ -93,7 +95,7 @@ impl Default for ArrowOptions {
 }
 
 impl ArrowOptions {
-    /// Local files, mapped or read.
+    /// Storage of local files, mapped or read.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
         if self.mmap { Arc::new(Rooted::here(MappedFiles)) } else { Arc::new(Rooted::here(LocalFiles)) }
     }
@@ -110,7 +112,7 @@ pub struct ArrowSource {
     max_record_bytes: u64,
     linked: Linked,
     open: Arc<OpenShards>,
-    /// Whether a part of the last large recording was enough.
+    /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
     n_rows: u64,
     class_names: Option<Arc<Vec<String>>>,
@@ -118,15 +120,14 @@ pub struct ArrowSource {
     beside: Vec<Beside>,
 }
 
-/// Larger compressed batches may not be read for the sake of one row, bytes.
+/// The largest compressed batch that may be read for a single row, bytes.
 const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 
 impl ArrowSource {
-    /// Opens local files: reads schema and message headers of all, on several threads, and nothing else.
+    /// Opens local files: reads only their schemas and message headers, on several threads.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is looked at between
-    /// reads. Relative paths, those in rows too, keep the meaning that they have now if the process changes
-    /// its current folder.
+    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is checked between
+    /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
@@ -210,13 +211,13 @@ impl ArrowSource {
         self.beside.iter().map(|value| value.field()).collect()
     }
 
-    /// Whether a row can be read alone. False if a body is compressed: one row then costs its whole batch.
+    /// Whether a row can be read alone. False if any body is compressed: one row then costs its whole batch.
     pub fn random_access(&self) -> bool {
         self.indexes.iter().flat_map(|index| &index.batches).all(|batch| batch.codec.is_none())
     }
 
-    /// A number that two sources share only if their shards have the same rows and sizes, in the same order;
-    /// paths and times don't count, since a dataset may be copied to another place.
+    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
+    /// dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
         let sizes = self.indexes.iter().flat_map(|index| [index.n_rows, index.version.size]);
         sizes.fold(mix(self.indexes.len() as u64), |state, word| mix(state ^ mix(word)))
@@ -268,7 +269,7 @@ impl Source for ArrowSource {
             Some((shard, bytes)) if bytes > SCATTERED_BATCH_BYTES => Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "{} has compressed record batches of up to {} MiB, and each row would cost a whole one in this order (at most \
+                    "{} has compressed record batches of up to {} MiB, and in this order each row would cost a whole batch (at most \
                      {} MiB are allowed); use order=\"window\", or write the shards without compression or in smaller batches",
                     shard.path.display(),
                     bytes >> 20,

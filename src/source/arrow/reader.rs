@@ -1,14 +1,14 @@
-//! Reads rows: finds the batch, the value, and the block that it comes in.
+//! Reads rows: finds the batch and the value, and reads its block.
 //!
-//! A row that is wanted alone costs one read of its range. Rows that will be wanted in order are read
-//! together, in blocks of some MiB, and handed out as slices of the block. A reader keeps open the files and
-//! batches that it used last, and the current block; rows read alone leave that block in place, so both ways
-//! may be mixed. Several readers, each at a block of its own, read ahead: [`ArrowSource::block_rows`] says
-//! how many rows make one.
+//! A row that is requested alone costs one read of its range. Rows that will be requested in order are read
+//! together, in blocks of some MiB, and returned as slices of the block. A reader keeps the files and batches
+//! that it used last, and the current block. Rows read alone leave that block in place, so both kinds of
+//! reads may be mixed. Several readers, each with its own block, read ahead: [`ArrowSource::block_rows`] is
+//! the number of rows of a block.
 //!
-//! For a large recording a part may be enough, which its head shows: one more read, but of fewer bytes. So
-//! heads are read first only if the last recording was of that kind, or the recording is larger than a block;
-//! other recordings are read in one read.
+//! Of a large recording a part may be enough, which its head shows: one more read, but fewer bytes. So the
+//! head is read first only if a part of the last large recording was enough, or if the recording is larger
+//! than a block. Other recordings are read in one read.
 
 use std::{
     ops::Range,
@@ -31,33 +31,33 @@ use crate::{
     },
 };
 
-/// How many bytes are read together at most; a longer record is read alone.
+/// The most bytes of a block; a longer record is read alone.
 pub(super) const BLOCK: u64 = SMALL_READ;
-/// How many bytes a block's rows have on average, so that most blocks are below the most.
+/// The mean bytes of a block, so that most blocks are smaller than [`BLOCK`].
 const USUAL_BLOCK: u64 = 3 << 20;
-/// How far after a block's start the next reads are announced to the system.
+/// The distance from a block's start, bytes, at which the system is advised of the next reads.
 const ANNOUNCED: u64 = 4 * BLOCK;
-/// How many rows are looked at to fill a block; a guard where rows are empty.
+/// The most rows of a block; a bound for empty rows.
 const BLOCK_ROWS: u64 = 1 << 16;
-/// How many files stay open for a reader; readers share those that they have in common.
+/// The most open files of a reader; readers share open files.
 const OPEN_FILES: usize = 4;
-/// Records of at least so many bytes may be read in parts; below, one read of all is as quick.
+/// The smallest record that may be read in parts, bytes; below, one read of all is as quick.
 const SMALLEST_IN_PARTS: u64 = 256 << 10;
-/// How many batches stay open, and how many of them where bodies are decompressed.
+/// The most open batches, and the most if bodies are decompressed.
 const OPEN_BATCHES: usize = 8;
 const OPEN_COMPRESSED_BATCHES: usize = 2;
 
 /// Reads rows of an [`ArrowSource`]; one per thread.
 pub struct ArrowReader {
     source: Arc<ArrowSource>,
-    /// The last used in front.
+    /// The last used is first.
     shards: Vec<OpenShard>,
-    /// The last used in front.
+    /// The last used is first.
     batches: Vec<OpenBatch>,
     block: Option<HeldBlock>,
     leave: Leave,
-    /// A shard and the end of a block of it that could not be read: up to there rows are read alone, so that
-    /// each fails for itself.
+    /// A shard, and the end of a block in it that could not be read. Rows up to there are read alone, so that
+    /// each fails on its own.
     alone: Option<(usize, u64)>,
 }
 
@@ -72,7 +72,7 @@ struct OpenBatch {
     label: Option<Array>,
 }
 
-/// Bytes of a shard that were read together.
+/// A block of a shard's bytes, read at once.
 struct HeldBlock {
     shard: usize,
     at: u64,
@@ -109,22 +109,24 @@ impl ArrowReader {
         }
     }
 
-    /// From now on requests memory for large reads.
+    /// Sets the gate from which the memory of large reads is requested.
     pub(super) fn ask(&mut self, leave: Leave) {
         self.leave = leave;
     }
 
-    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more
-    /// than one lets the reader fetch a block of several MiB at once; one reads just this record's range.
+    /// Reads one row. `run` is the number of rows from this one on that will be requested next, in storage
+    /// order. If it is above 1, the reader reads a block of several MiB at once; 1 reads only this record's
+    /// range.
     ///
-    /// The bytes are a slice of a block that is used again when all of its slices are dropped.
+    /// The bytes are a slice of a block, which is reused when all of its slices are dropped, of a map, or of
+    /// a decompressed buffer.
     ///
     /// # Errors
-    /// Of the record: [`ErrorKind::Truncated`] if its bytes or its label lie past the end of the shard,
-    /// [`ErrorKind::Unreadable`] if bytes and path are null or the path leads nowhere, [`ErrorKind::Empty`],
-    /// [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`] if the shard contradicts itself. Of the run:
-    /// [`ErrorKind::Io`] after retries or if the shard was replaced, [`ErrorKind::NotFound`] if it was
-    /// removed, [`ErrorKind::Schema`] for a label beyond int64.
+    /// Of the record: [`ErrorKind::Truncated`] if its bytes or its label are past the end of the shard,
+    /// [`ErrorKind::Unreadable`] if bytes and path are null, or the path cannot be opened or is not allowed,
+    /// [`ErrorKind::Empty`], [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`] if the shard contradicts itself.
+    /// Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced, [`ErrorKind::NotFound`] if
+    /// it was removed, [`ErrorKind::Schema`] for a label beyond int64.
     ///
     /// # Panics
     /// If there is no such row.
@@ -132,7 +134,8 @@ impl ArrowReader {
         self.read_excerpt(row, run, &|_, _| None)
     }
 
-    /// The same, but of a large record that is not part of a block only its head and `excerpt` are read.
+    /// As [`Self::read`]; of a large record that is not part of a block only its head and `excerpt` may be
+    /// read.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -190,7 +193,7 @@ impl ArrowReader {
                 check_record_bytes(span.len, max_record_bytes).map_err(|error| error.at_byte(span.at))?;
                 match self.block.take().map(|block| (block.slice(shard, span), block)) {
                     Some((Some(bytes), block)) => {
-                        // A block of which nothing is left is held by its records alone.
+                        // After the last record of a block only its records hold it.
                         self.block = (!block.ends_with(span)).then_some(block);
                         bytes
                     }
@@ -211,7 +214,7 @@ impl ArrowReader {
         Ok(RawRecord { bytes, values })
     }
 
-    /// Reads `span`, which is row `row` of the first open batch: a part of it, all of it, or a block.
+    /// Reads `span`, row `row` of the first open batch: a part of it, all of it, or a block.
     fn read_span(
         &mut self,
         shard: usize,
@@ -227,8 +230,7 @@ impl ArrowReader {
         let source = Arc::clone(&self.source);
         let in_parts = &source.in_parts;
         let were_parts = in_parts.load(Ordering::Relaxed);
-        // A recording too large for a block is read alone anyway, and a head costs little compared with all
-        // of it.
+        // A recording larger than a block is read alone anyway, and its head costs little in comparison.
         if is_large && (were_parts || span.len > BLOCK) {
             let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt, &self.leave)?;
             if was_part != were_parts {
@@ -241,7 +243,7 @@ impl ArrowReader {
             self.read_block(shard, row, span, 1)?
         } else {
             match self.read_block(shard, row, span, run) {
-                // It may be another row's bytes that cannot be read.
+                // The unreadable bytes may be those of another row.
                 Err(_) if is_alone(self) => self.read_block(shard, row, span, 1)?,
                 bytes => bytes?,
             }
@@ -252,7 +254,8 @@ impl ArrowReader {
         Ok(bytes)
     }
 
-    /// Reads `span`, which is row `row` of the first open batch, and with it what follows of the run.
+    /// Reads `span`, row `row` of the first open batch, and with it the following rows of the run, up to a
+    /// block.
     fn read_block(&mut self, shard: usize, row: u64, span: Span, run: u64) -> Result<Bytes> {
         let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
@@ -264,7 +267,7 @@ impl ArrowReader {
         }
         let rows = batch.n_rows.min(row.saturating_add(run.min(BLOCK_ROWS)));
         for next in row + 1..rows {
-            // What is wrong with a later row is said when its turn comes.
+            // An error of a later row is reported when that row is read.
             match batch.part(open, next) {
                 Ok(Some(Part::File(part))) if part.at == end && part.len > 0 => {
                     let longer = end + part.len;
@@ -279,15 +282,15 @@ impl ArrowReader {
             }
         }
         if run > 1 {
-            // What the last block held may be used again at once.
+            // The memory of the last block can be reused at once.
             self.block = None;
         }
         if run > 1 && end < size {
-            // What comes after the blocks that are usually under way.
+            // The range after the blocks that are usually being read.
             let ahead = span.at + ANNOUNCED;
             open.file.will_need(ahead.min(size), (end - span.at).min(size.saturating_sub(ahead)));
         }
-        // The range lies within the file, so its bytes back the allocation.
+        // The range is within the file, whose size bounds the allocation.
         let len = (end - span.at) as usize;
         let leave = &self.leave;
         let permit = leave.admit(BlockPool::size_of(len) as u64)?;
@@ -311,7 +314,7 @@ impl ArrowReader {
         Ok(record)
     }
 
-    /// Reads the file that the row's path names.
+    /// Reads the file at the row's path.
     fn read_other_file(&mut self, shard: usize, row: u64) -> Result<Bytes> {
         let Some(name) = self.first_path(shard, row)? else {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
@@ -326,7 +329,7 @@ impl ArrowReader {
         self.first_path(shard, row)
     }
 
-    /// The path field of a row of the first open batch.
+    /// Reads the path field of a row of the first open batch.
     fn first_path(&mut self, shard: usize, row: u64) -> Result<Option<String>> {
         let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
             return Ok(None);
@@ -351,7 +354,7 @@ impl ArrowReader {
         linked::name(&bytes)
     }
 
-    /// Brings the file and the batch of a row to the front.
+    /// Opens the file and the batch of a row if they are not open, and moves them to the front.
     fn open_batch(&mut self, shard: usize, local: u64) -> Result<()> {
         let source = &self.source;
         let index = &source.indexes[shard];
@@ -398,15 +401,15 @@ impl ArrowReader {
     }
 }
 
-/// The part of a record that will be looked at, if that is enough to read.
+/// The part of a record to read, if the excerpt is at most half of it.
 fn part_of(head: &[u8], len: u64, excerpt: Excerpt<'_>) -> Option<Range<usize>> {
     let part = excerpt(head, len)
         .filter(|part| part.start <= part.end && part.end <= len && part.end - part.start <= len / 2)?;
     Some(part.start as usize..part.end as usize)
 }
 
-/// Reads head and excerpt of a record at `span`, into a block of the record's size; or all of it. Says
-/// whether it was a part.
+/// Reads head and excerpt of the record at `span` into a block of the record's size, or all of it. Returns
+/// whether it read a part.
 fn read_in_parts(
     file: &StoredFile,
     blocks: &Arc<BlockPool>,
@@ -429,7 +432,7 @@ fn read_in_parts(
         block.is_sparse();
     }
     let bytes = block.as_mut_slice();
-    // Where assertions are on, a stage that looks outside of its excerpt is found out.
+    // With assertions on, the pattern makes a stage that reads outside of its excerpt fail its tests.
     if cfg!(debug_assertions) {
         bytes.fill(0xA5);
     }
@@ -439,7 +442,7 @@ fn read_in_parts(
 }
 
 impl ArrowSource {
-    /// How many of the `run` rows from `row` on make a block, by the mean of their record batch.
+    /// The number of the `run` rows from `row` on that make a block, by the mean of their record batch.
     pub(super) fn rows_of_block(&self, row: u64, run: u64) -> u64 {
         let (shard, local) = self.locate(row);
         let index = &self.indexes[shard];
@@ -461,7 +464,7 @@ impl ArrowSource {
 }
 
 impl OpenBatch {
-    /// Whether any of its memory was granted by a permit, and whether for one row only.
+    /// Whether any of its memory was granted by a permit, and whether any was granted for one row only.
     fn grants(&self) -> (bool, bool) {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
         let grants = arrays.into_iter().flatten().map(Array::grants);
@@ -480,12 +483,13 @@ impl OpenBatch {
         }
     }
 
-    /// Whether the audio struct is there, if the column is one; the fields of a null are not to be looked at.
+    /// Whether the audio struct is not null, if the column is a struct; the fields of a null struct have no
+    /// meaning.
     fn is_valid(&mut self, shard: &OpenShard, row: u64) -> Result<bool> {
         self.audio_struct.as_mut().map_or(Ok(true), |audio| audio.is_valid(shard, row))
     }
 
-    /// Where the recording's bytes are; None if they are null.
+    /// The range of the recording's bytes, or the bytes; None if they are null.
     fn part(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Part>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);

@@ -1,7 +1,7 @@
-//! The schema of a shard and the footer of an Arrow file, within limits.
+//! Reads the schema of a shard and the footer of an Arrow file, within limits.
 //!
-//! Both are flatbuffers, verified by `arrow-ipc`. The verifier counts a name or a child that many fields
-//! point at once; the schema that `arrow-ipc` makes of it has a copy for each. So the copies are counted
+//! Both are flatbuffers, verified by `arrow-ipc`. The verifier counts a name or a child once, however many
+//! fields refer to it, but the schema that `arrow-ipc` builds has a copy for each. So the copies are counted
 //! before they are made. Source: Arrow columnar format, "IPC file format", "Schema message".
 
 use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
@@ -10,19 +10,19 @@ use arrow_schema::Schema;
 use super::message::{Head, MAGIC};
 use crate::{Error, ErrorKind, Result, fallible_alloc, guard::guarded, source::storage::StoredFile};
 
-/// The longest footer that is read: some million record batches.
+/// The longest footer that is read, bytes: some million record batches.
 const LONGEST_FOOTER: u64 = 256 << 20;
-/// How many times the size of its metadata a schema may have once shared fields are copied.
+/// The most bytes of a schema with all shared parts copied, as a multiple of its metadata's size.
 const MOST_SHARED: u64 = 16;
-/// The size that any schema may have, in bytes.
+/// The size that is allowed for any schema, bytes.
 const USUAL_SCHEMA: u64 = 1 << 20;
-/// The size of a field without its name and metadata: less than it has in the file.
+/// The size of a field without its name and metadata, bytes: less than in the file.
 const FIELD_BYTES: u64 = 24;
 
-/// Why the indexing of a shard ends early.
+/// The reason why the indexing of a shard ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The bytes contradict themselves: the shard ends there.
+    /// The shard is damaged, and ends there.
     Damage(Error),
     /// The shard cannot be opened.
     Error(Error),
@@ -57,7 +57,8 @@ pub(crate) struct Footer {
 /// Reads the footer of an Arrow file.
 ///
 /// # Errors
-/// Damage if it is missing, has an impossible length or more than 256 MiB; what the system says.
+/// Damage if the footer is missing, or has an impossible length or more than 256 MiB; [`ErrorKind::Io`],
+/// [`ErrorKind::Memory`].
 pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
     let size = file.size();
     let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
@@ -75,7 +76,7 @@ pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
         return Err(unusable("has an impossible length", size));
     };
     if len > LONGEST_FOOTER {
-        return Err(unusable("is longer than is read, 256 MiB", size));
+        return Err(unusable("is longer than the limit, 256 MiB", size));
     }
     let mut bytes = fallible_alloc::zero_bytes(len as usize)?;
     file.read_exact(&mut bytes, at)?;
@@ -85,7 +86,7 @@ pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
 /// The footer's flatbuffer.
 ///
 /// # Errors
-/// Damage if it is not valid.
+/// Damage if it is invalid.
 pub(crate) fn footer_of(footer: &Footer) -> Result<arrow_ipc::Footer<'_>, Stop> {
     root_as_footer(&footer.bytes).map_err(|_| unusable("cannot be read", footer.at))
 }
@@ -99,15 +100,15 @@ pub(crate) fn schema_of_footer(footer: &Footer) -> Result<Schema, Stop> {
     convert(schema, footer.bytes.len(), footer.at)
 }
 
-/// The error for a footer whose blocks overlap. Since they do not, they are together no longer than the file,
-/// which bounds the work.
+/// The error for a footer whose blocks overlap. Blocks that do not overlap are together no longer than the
+/// file, which bounds the work.
 pub(crate) fn names_twice(at: u64) -> Stop {
-    unusable("names bytes twice", at)
+    unusable("lists overlapping blocks", at)
 }
 
 /// The error for a block of a footer that is not a message.
 pub(crate) fn names_no_message(at: u64) -> Stop {
-    unusable("names a block that is not a message", at)
+    unusable("lists a block that is not a message", at)
 }
 
 fn unusable(what: &str, at: u64) -> Stop {
@@ -117,7 +118,7 @@ fn unusable(what: &str, at: u64) -> Stop {
 /// The schema in the first message of a shard.
 ///
 /// # Errors
-/// Damage if the message is another; as [`convert`].
+/// Damage if it is another message; as [`convert`].
 pub(crate) fn schema_of(message: &Message<'_>, head: Head) -> Result<Schema, Stop> {
     let schema = message.header_as_schema();
     let schema =
@@ -134,11 +135,11 @@ fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema,
     let own = size_of_pairs(schema.custom_metadata().into_iter().flatten());
     let size = own.saturating_add(size_of_fields(schema.fields().into_iter().flatten()));
     if size > (len as u64).saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
-        let message = format!("the schema has fields of {size} bytes in all in metadata of {len} bytes");
+        let message = format!("the schema expands to {size} bytes from metadata of {len} bytes");
         return Err(damage(ErrorKind::Format, message, at));
     }
     if schema.endianness() != Endianness::Little {
-        let message = "the shard is big-endian; write it on a little-endian machine";
+        let message = "the shard is big-endian, which is not supported; write it on a little-endian machine";
         return Err(Stop::Error(Error::new(ErrorKind::Format, message)));
     }
     let schema = guarded(|| try_fb_to_schema(schema)).map_err(Stop::Damage)?;
@@ -147,9 +148,8 @@ fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema,
     })
 }
 
-/// The bytes of fields once each has its own name, metadata, type and children: a name, or a struct, that a
-/// thousand fields point at is counted a thousand times. The verifier holds them to 64 levels and a million
-/// fields.
+/// The bytes of fields with all shared parts copied: a name or a struct to which a thousand fields refer is
+/// counted a thousand times. The verifier limits them to 64 levels and a million fields.
 fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64 {
     fields.fold(0u64, |sum, field| {
         let name = field.name().map_or(0, str::len);
@@ -162,7 +162,7 @@ fn size_of_fields<'a>(fields: impl Iterator<Item = arrow_ipc::Field<'a>>) -> u64
     })
 }
 
-/// The bytes of metadata once each pair has its own key and value.
+/// The bytes of metadata with all shared keys and values copied.
 fn size_of_pairs<'a>(pairs: impl Iterator<Item = arrow_ipc::KeyValue<'a>>) -> u64 {
     let text = |text: Option<&str>| text.map_or(0, str::len) as u64;
     pairs.map(|pair| FIELD_BYTES + text(pair.key()) + text(pair.value())).fold(0, u64::saturating_add)
@@ -174,14 +174,14 @@ mod tests {
 
     use super::*;
 
-    /// Levels of structs that each name the one below several times, all under one name; what becomes of the
-    /// schema.
+    /// Converts a schema of `levels` levels of structs, each with the one below `times` times as a child, all
+    /// sharing a name of `name` bytes.
     fn shared(levels: usize, times: usize, name: usize) -> Result<(), ErrorKind> {
         shared_with(levels, times, name, 0, 0)
     }
 
-    /// The same, where each field has a time zone of `zone` bytes instead of a struct, and the schema `pairs`
-    /// pairs of metadata that are one.
+    /// The same; if `zone` is above 0, each field is a timestamp with a time zone of that many bytes, not a
+    /// struct. The schema has one pair of metadata `pairs` times.
     fn shared_with(
         levels: usize,
         times: usize,

@@ -1,8 +1,8 @@
-//! The shards that are open, and what finding their rows took: shared by all readers of a source.
+//! The open shards and cached windows of small buffers, shared by all readers of a source.
 //!
-//! A file is opened once for all readers, and closed when the last one that used it lately is gone. The
-//! windows of offsets, validity and labels that were read once are kept, some 12 bytes a row, so that a row
-//! at random soon costs one read and no more.
+//! A file is opened once for all readers, and closed when the last reader drops it. Windows of offsets,
+//! validity and labels are cached, some 12 bytes a row, so that reading a random row soon costs a single
+//! read.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,19 +21,19 @@ use crate::{
     },
 };
 
-/// Bytes of windows that are kept.
+/// The most bytes of cached windows.
 const KEPT: usize = 32 << 20;
-/// What a window costs beside its bytes.
+/// The bytes of a window's entry without its content.
 const OVERHEAD: usize = 128;
 
-/// A shard's number and a place in it.
+/// A shard's number and an offset in it.
 type Place = (usize, u64);
 
-/// Windows of small buffers, by where they start.
+/// Windows of small buffers, by their start.
 #[derive(Debug, Default)]
 struct Windows {
     by_place: HashMap<Place, Bytes>,
-    /// The oldest in front.
+    /// The oldest is first.
     places: VecDeque<Place>,
     bytes: usize,
 }
@@ -53,10 +53,10 @@ impl Windows {
     }
 }
 
-/// What the readers of a source share.
+/// The open files and windows that the readers of a source share.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
-    /// One for each shard. Locked while the file is opened: other threads that need it wait.
+    /// One for each shard. Locked while the file is opened, so that other threads that need it wait.
     files: Box<[Mutex<Weak<StoredFile>>]>,
     windows: Mutex<Windows>,
     max_record_bytes: u64,
@@ -68,7 +68,7 @@ impl OpenShards {
         Arc::new(Self { files, windows: Mutex::default(), max_record_bytes })
     }
 
-    /// Shard `number`, which is at `path` and has this index.
+    /// Opens shard `number` at `path`, or shares its open file.
     pub(crate) fn open(
         self: &Arc<Self>,
         number: usize,
@@ -107,11 +107,11 @@ pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
     pub index: Arc<Index>,
-    /// The gate of its reader for the memory of decompressed buffers, and whether they serve later rows as
-    /// well.
+    /// The gate of its reader for the memory of decompressed buffers, and whether these are kept for later
+    /// rows.
     pub leave: Leave,
     pub is_kept: bool,
-    /// Whether any was granted yet: most shards never need a permit.
+    /// Whether any memory was granted yet: most shards never need a permit.
     pub has_granted: AtomicBool,
     all: Arc<OpenShards>,
 }
@@ -122,13 +122,13 @@ impl OpenShard {
         self.all.max_record_bytes
     }
 
-    /// `len` bytes at `at`, which others may want again.
+    /// Reads `len` bytes at `at` through the cache of windows.
     pub(crate) fn window(&self, at: u64, len: usize) -> Result<Bytes> {
         let known = self.all.windows().by_place.get(&(self.number, at)).cloned();
         if let Some(window) = known.filter(|window| window.len() >= len) {
             return Ok(window);
         }
-        // Not locked meanwhile: others may read elsewhere, or, once in a while, the same.
+        // The cache is not locked during the read. Now and then two threads read the same window.
         let mut bytes = fallible_alloc::zero_bytes(len)?;
         self.file.read_exact(&mut bytes, at)?;
         let window = Bytes::from(bytes);

@@ -1,4 +1,4 @@
-//! Where the bytes of an array lie in its shard.
+//! Byte ranges of an array in its shard.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ pub(crate) struct Span {
     pub len: u64,
 }
 
-/// Where one array of a batch lies.
+/// The byte ranges of one array of a batch, one for each buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct ArraySpans {
     pub n_values: u64,

@@ -1,13 +1,13 @@
-//! The batches of a shard with all their columns, or some, as `arrow-ipc` decodes them: for what is no
-//! recording.
+//! Reads the batches of a shard with all or some of their columns, decoded by `arrow-ipc`: for data other
+//! than recordings.
 //!
-//! `arrow-ipc` makes room for whatever a header claims. So it sees no header as it is in the file: messages
-//! are found as those of recordings are, the buffers of the wanted columns are read or decompressed here,
-//! within limits, and one after the other put into a body of ours; the header is then mended to name these.
-//! What it may still claim is the number of values of arrays, which is looked at too.
+//! `arrow-ipc` allocates whatever a header claims, so it gets no header as it is in the file. Messages are
+//! found as for recordings. The buffers of the requested columns are read or decompressed here, within
+//! limits, one after the other into a new body. Then the header is rewritten to refer to these buffers. The
+//! numbers of values, which it still claims, are checked too.
 //!
-//! Invariant: what is held for a batch is at most what its buffers have in the file, or, if they are
-//! compressed, the larger of `max_record_bytes` and 64 times that.
+//! Invariant: the bytes held for a batch are at most those of its body in the file, or, if it is compressed,
+//! the larger of `max_record_bytes` and 64 times that.
 //!
 //! Source: Arrow columnar format, "Buffer flattening", "Compression", "IPC file format", "IPC streaming
 //! format".
@@ -39,13 +39,13 @@ use crate::{
     },
 };
 
-/// Values that an array may have although it has no byte for them: nulls, or lists of none.
+/// The values that an array may have without any bytes for them: nulls, or empty lists.
 const FREE_VALUES: u64 = 1 << 16;
-/// Additions to dictionaries that are read: each costs all that was there before.
+/// The most deltas of dictionaries: each copies all earlier values.
 const MOST_DELTAS: u32 = 1 << 12;
-/// Where buffers begin in a body, a multiple of this.
+/// The alignment of buffers in a body.
 const ALIGNMENT: usize = 64;
-/// The length in front of a compressed buffer, and the one that says that it is not.
+/// The bytes of the length before a compressed buffer, and the length that marks an uncompressed one.
 const PREFIX: usize = 8;
 const NOT_COMPRESSED: i64 = -1;
 
@@ -54,7 +54,7 @@ pub(crate) struct ArrowTable {
     file: StoredFile,
     scanner: Scanner,
     schema: SchemaRef,
-    /// The places of the columns that are read, ascending.
+    /// The indices of the columns that are read, ascending.
     columns: Vec<usize>,
     dictionaries: HashMap<i64, ArrayRef>,
     /// Whether a column that is read has a dictionary.
@@ -64,20 +64,21 @@ pub(crate) struct ArrowTable {
     max_record_bytes: u64,
 }
 
-/// Where the messages are that are still to come.
+/// The offsets of the remaining messages.
 enum Rest {
-    /// One behind the other from there.
+    /// A sequence of messages from this offset on.
     Stream(u64),
-    /// At these places, which a footer names, and what of the file they may still take: blocks do not
+    /// The offsets that a footer lists, and the bytes that these messages may still have: blocks do not
     /// overlap.
     Blocks(std::vec::IntoIter<u64>, u64),
 }
 
 impl ArrowTable {
-    /// Opens a shard; reads its schema, and of a file the footer.
+    /// Opens a shard: reads its schema, or the footer of a file.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] if it is not Arrow, [`ErrorKind::Io`].
+    /// [`ErrorKind::Format`] or [`ErrorKind::Truncated`] if it is not Arrow or damaged, [`ErrorKind::Io`],
+    /// [`ErrorKind::Memory`].
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let file = StoredFile::open(storage, &Arc::from(path))?;
         let mut start = [0; MAGIC.len()];
@@ -113,12 +114,12 @@ impl ArrowTable {
         Ok(table)
     }
 
-    /// All columns, whether they are read or not.
+    /// The schema of all columns, selected or not.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Says which columns are read, by their places; None for all.
+    /// Selects the columns to read, by their indices; None for all.
     pub(crate) fn select(&mut self, columns: Option<Vec<usize>>) {
         if let Some(columns) = columns {
             self.columns = columns;
@@ -130,7 +131,7 @@ impl ArrowTable {
             self.columns.iter().filter_map(field).any(|field| has_dictionary(field.data_type()));
     }
 
-    /// The next batch; None behind the last.
+    /// The next batch; None after the last.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`], [`ErrorKind::Format`] and [`ErrorKind::Truncated`] for damage,
@@ -167,21 +168,21 @@ impl ArrowTable {
         }
     }
 
-    /// The batch of the message that the scanner stands on; None for a dictionary, which is kept.
+    /// Decodes the scanner's current message; None for a dictionary, which is kept.
     fn take(&mut self, head: Head, end: u64) -> Result<Option<RecordBatch>> {
         let message = self.scanner.message()?;
         let body = Span { at: head.body_at, len: end - head.body_at };
         let version = message.version();
         let schema = Arc::clone(&self.schema);
         if let Some(dictionary) = message.header_as_dictionary_batch() {
-            // Of one that no column uses there is nothing to be had.
+            // Dictionaries that no column uses are skipped.
             let Some(field) = self.user_of(dictionary.id()) else { return Ok(None) };
             let data = dictionary.data().ok_or_else(|| contradicts("a dictionary without values"))?;
             let wanted = Wanted { fields: &[field], columns: &[0] };
             let (metadata, body) = self.mended(data, version, body, &wanted)?;
             self.deltas += u32::from(dictionary.isDelta());
             if self.deltas > MOST_DELTAS {
-                let message = format!("more than {MOST_DELTAS} messages add to dictionaries");
+                let message = format!("more than {MOST_DELTAS} messages are deltas of dictionaries");
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
             let decoded = guarded(|| {
@@ -207,7 +208,8 @@ impl ArrowTable {
         decoded.map(Some).map_err(damaged)
     }
 
-    /// The values of a dictionary as a field, if a column that is read has one and any column this one.
+    /// The values of dictionary `id` as a field, if a column uses it and the selected columns have
+    /// dictionaries.
     fn user_of(&self, id: i64) -> Option<Arc<Field>> {
         if !self.has_dictionaries {
             return None;
@@ -218,8 +220,8 @@ impl ArrowTable {
         Some(Arc::new(Field::new("values", (**values).clone(), true)))
     }
 
-    /// The metadata of the message that the scanner stands on, whose part `batch` names a body of its own:
-    /// the wanted buffers, read and decompressed.
+    /// Rewrites the scanner's current message. Returns its metadata, in which `batch` refers to a new body,
+    /// and that body: the requested buffers, read and decompressed.
     fn mended(
         &self,
         batch: arrow_ipc::RecordBatch<'_>,
@@ -260,14 +262,14 @@ impl ArrowTable {
                 mended.push((0, 0));
                 continue;
             }
-            // Shared buffers would make much of little.
+            // Buffers that share bytes could add up to much more than the body.
             let mut hold = |len: u64| {
                 held = held.saturating_add(len);
                 if held <= most {
                     return Ok(());
                 }
                 let message = format!(
-                    "the buffers of a batch of {} bytes come to {held}; with max_record_bytes={} at most {most} are allowed",
+                    "the buffers of a batch of {} bytes add up to {held}; with max_record_bytes={} at most {most} are allowed",
                     body.len, self.max_record_bytes
                 );
                 Err(Error::new(ErrorKind::TooLarge, message))
@@ -296,7 +298,7 @@ impl ArrowTable {
         let mut mended_metadata = fallible_alloc::with_room(metadata.len())?;
         mended_metadata.extend_from_slice(metadata);
         if let Some(places) = places {
-            // The buffers are structs of two words in the metadata: they are written where they were read.
+            // The buffers are structs of two words in the metadata, which are overwritten in place.
             let at = (places.bytes().as_ptr() as usize).checked_sub(metadata.as_ptr() as usize);
             let words = at.and_then(|at| mended_metadata.get_mut(at..at + places.bytes().len()));
             let words = words.ok_or_else(|| contradicts("buffers outside of the metadata"))?;
@@ -309,18 +311,18 @@ impl ArrowTable {
     }
 }
 
-/// The fields of a batch, and which are wanted.
+/// The fields of a batch, and the indices of the requested ones.
 struct Wanted<'a> {
     fields: &'a [Arc<Field>],
     columns: &'a [usize],
 }
 
-/// Finds which buffers are those of wanted columns, and how many values these claim.
+/// Finds the buffers of the requested columns, and the most values that these claim.
 struct Walk {
     nodes: std::vec::IntoIter<i64>,
     variadic: std::vec::IntoIter<i64>,
     version: MetadataVersion,
-    /// The buffer that comes next.
+    /// The index of the next buffer.
     next: usize,
     is_wanted: Vec<bool>,
     most_values: u64,
@@ -342,23 +344,23 @@ impl Walk {
     }
 }
 
-/// Makes bytes `len` long with zeros, and room for some more.
+/// Lengthens `bytes` to `len` with zeros.
 fn lengthen(bytes: &mut Vec<u8>, len: usize) -> Result<()> {
     let more = len.saturating_sub(bytes.len());
     fallible_alloc::grow(bytes, more)?;
-    // bounded: within the room that was made.
+    // bounded: within the room allocated above.
     bytes.resize(len, 0);
     Ok(())
 }
 
-/// Looks whether `bytes` can hold so many values: a bit each, or few that need none.
+/// Checks that `bytes` bytes can hold `values` values: at least a bit each, beyond the first [`FREE_VALUES`].
 fn check_values(values: u64, bytes: u64) -> Result<()> {
     let most = bytes.saturating_mul(8).max(FREE_VALUES);
     if values <= most {
         return Ok(());
     }
     let message =
-        format!("a batch of {bytes} bytes claims to have {values} values, at most {most} are believed");
+        format!("a batch of {bytes} bytes claims to have {values} values; at most {most} are possible");
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
@@ -367,7 +369,7 @@ fn has_dictionary(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Dictionary(..)) || try_children(data_type, in_child).is_err()
 }
 
-/// The schema of an Arrow file, and where its messages are: dictionaries first.
+/// The schema of an Arrow file, and the offsets of its messages: dictionaries first.
 fn read_file(file: &StoredFile) -> Result<(Schema, Rest), Stop> {
     let footer = read_footer(file)?;
     let schema = schema_of_footer(&footer)?;
@@ -388,7 +390,7 @@ fn wrong(what: impl ToString) -> ArrowError {
     ArrowError::IpcError(what.to_string())
 }
 
-/// What `arrow-ipc` has to say.
+/// The error for bytes that `arrow-ipc` cannot decode.
 fn damaged(error: ArrowError) -> Error {
     Error::new(ErrorKind::Corrupt, "the shard is damaged").because(error)
 }

@@ -1,9 +1,9 @@
-//! Finds the wanted arrays among the flattened nodes and buffers of a batch.
+//! Finds the requested arrays among the flattened nodes and buffers of a batch.
 //!
 //! A batch's header lists one node per array, children after their parents, and all buffers in the same
-//! order; how many buffers an array has follows from its type. So the place of an array is found by walking
-//! over all those before it. What is found is checked: it lies within the body and is long enough for the
-//! number of values that its node claims.
+//! order; how many buffers an array has follows from its type. So an array is found by walking over all those
+//! before it. Its buffers are checked: they are within the body, and long enough for the number of values
+//! that its node claims.
 //!
 //! Source: Arrow columnar format, "Buffer flattening", "Variadic buffers"; `Schema.fbs` for the validity of
 //! unions before V5.
@@ -14,14 +14,14 @@ use arrow_schema::{DataType, Fields, UnionMode};
 use super::spans::{ArraySpans, Span};
 use crate::source::columns::{Layout, Wanted};
 
-/// What is wrong with a header, in words.
+/// The contradiction in a header, for a message.
 pub(crate) type Contradiction = &'static str;
 
 /// The most buffers that an array of views may have.
 const MOST_BUFFERS: usize = 1 << 20;
 
-/// The spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. `most_held` gives the most
-/// decompressed bytes for a buffer's bytes.
+/// Returns the spans of the `wanted` arrays of a batch of `fields`, whose body is `body`. `most_held` returns
+/// the most decompressed bytes for a buffer's length.
 pub(crate) fn locate(
     batch: &RecordBatch<'_>,
     version: MetadataVersion,
@@ -67,7 +67,7 @@ where
     B: Iterator<Item = (i64, i64)>,
     V: Iterator<Item = i64>,
 {
-    /// Walks over the array at place `at` of its parent, with all that is in it.
+    /// Walks over the array with index `at` in its parent, and its children.
     fn array(&mut self, at: usize, data_type: &DataType) -> Result<(), Contradiction> {
         self.path.push(at);
         let length = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
@@ -81,14 +81,14 @@ where
         Ok(())
     }
 
-    /// Takes the next `n` buffers as those of a wanted array, checked.
+    /// Checks the next `n` buffers and returns them as those of a requested array.
     fn take(&mut self, length: i64, n: usize, layout: &Layout) -> Result<ArraySpans, Contradiction> {
         let n_values = u64::try_from(length).map_err(|_| "a negative number of values")?;
         if n_values != self.n_rows {
             return Err("a column with another number of values than the batch has rows");
         }
         if n > MOST_BUFFERS {
-            return Err("an array with more buffers than are read, 1048576");
+            return Err("an array with more buffers than the limit, 1048576");
         }
         let mut buffers = Vec::new();
         for _ in 0..n {
@@ -105,10 +105,10 @@ where
     }
 }
 
-/// How many buffers an array has, without those of its children.
+/// The number of buffers of an array, without those of its children.
 ///
 /// # Errors
-/// If the batch has no number of buffers for an array of views.
+/// If the batch has no valid number of buffers for an array of views.
 pub(crate) fn own_buffers(
     data_type: &DataType,
     version: MetadataVersion,
@@ -134,10 +134,10 @@ pub(crate) fn own_buffers(
     })
 }
 
-/// Calls `each` with the place and the type of each child of an array, in the order of a batch.
+/// Calls `each` with the index and the type of each child of an array, in the order of a batch.
 ///
 /// # Errors
-/// The first that `each` returns.
+/// The first error that `each` returns.
 pub(crate) fn try_children<'t, E>(
     data_type: &'t DataType,
     mut each: impl FnMut(usize, &'t DataType) -> Result<(), E>,
@@ -164,7 +164,7 @@ pub(crate) fn try_children<'t, E>(
 
 pub(crate) const TOO_FEW: Contradiction = "fewer buffers than the schema needs";
 
-/// Whether the buffers may hold as many values as the node claims; None if not.
+/// Some if the buffers can hold as many values as the node claims, else None.
 fn is_long_enough(
     buffers: &[Span],
     n_values: u64,
@@ -182,7 +182,7 @@ fn is_long_enough(
         Layout::Null | Layout::Struct => return Some(()),
         Layout::Bool => bits,
         Layout::Int { width, .. } | Layout::Dictionary { width, .. } => n_values.checked_mul(width as u64)?,
-        // No offsets at all are allowed for no values.
+        // An array without values may have no offsets.
         Layout::Offsets { .. } if n_values == 0 => 0,
         Layout::Offsets { width } => n_values.checked_add(1)?.checked_mul(width as u64)?,
         Layout::Views => n_values.checked_mul(16)?,

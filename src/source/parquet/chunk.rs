@@ -1,4 +1,4 @@
-//! One column chunk, and what the headers of its pages may claim.
+//! One column chunk, and the check of its page headers.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 use super::thrift::{PageClaims, Wrong, page_claims};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// Pages up to this size are believed whatever the footer says.
+/// Pages may have up to this size, bytes, whatever the footer claims.
 const USUAL_PAGE: u64 = 8 << 20;
-/// How many times as large a page above the limit of a record may be decompressed.
+/// The size of a decompressed page that is always allowed, as a multiple of its compressed size.
 pub(super) const USUAL_RATIO: u64 = 64;
 /// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
 
-/// Where a column chunk lies, and how large its pages may be.
+/// The byte range of a column chunk, and the limits of its pages.
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
     pub range: Range<u64>,
-    /// What the footer says of all of it, decompressed.
+    /// The decompressed size of the chunk by the footer, bytes.
     pub size: u64,
-    /// How many times as large a page can be decompressed; None for any number of times.
+    /// The codec's highest ratio of decompression; None if it has no bound.
     pub ratio: Option<u64>,
-    /// The largest page, unless it is compressed to less than a 64th.
+    /// The most bytes of a decompressed page; 64 times its compressed size are always allowed.
     pub max_bytes: u64,
     /// Whether each value is a row.
     pub is_flat: bool,
@@ -41,7 +41,7 @@ impl Chunk {
         Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes, is_flat }
     }
 
-    /// Checks the header of a page, with which `bytes` begin; false if they end within it.
+    /// Checks the page header at the start of `bytes`; false if they end within it.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] for an invalid header or an impossible claim, [`ErrorKind::TooLarge`] for one
@@ -66,7 +66,7 @@ impl Chunk {
         let most = by_bytes.min(self.size.max(USUAL_PAGE));
         if size > most {
             let message = format!(
-                "a page of {compressed} bytes claims to have {size} when decompressed, at most {most} can be"
+                "a page of {compressed} bytes claims to have {size} when decompressed; at most {most} are possible"
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
@@ -86,14 +86,14 @@ impl Chunk {
         let held = size.max(compressed) / SMALLEST_VALUE;
         if n_values > held {
             let message =
-                format!("a dictionary claims to have {n_values} values, and its page holds at most {held}");
+                format!("a dictionary claims to have {n_values} values; its page can hold at most {held}");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(true)
     }
 }
 
-/// Checks a header on any bytes.
+/// Checks any bytes as a header, for fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(super) fn look_at(bytes: &[u8]) {
     let chunk = Chunk { range: 0..100, size: 1 << 30, ratio: Some(1), max_bytes: 1 << 20, is_flat: true };
@@ -120,7 +120,7 @@ mod tests {
         assert!(!page(&header, 0, Some(1)));
         let many = [0x15, 4, 0x15, 0xd8, 4, 0x15, 0x90, 3, 0x4c, 0x15, 0x98, 1, 0, 0];
         assert!(!page(&many, 0, None));
-        // 1 GiB, as the footer says, or not.
+        // 1 GiB; only the first footer allows it.
         let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3, 0];
         assert!(page(&large, 1 << 30, None));
         assert!(!page(&large, 1 << 29, None) && !page(&large, 1 << 30, Some(255)));

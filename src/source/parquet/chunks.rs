@@ -1,10 +1,11 @@
-//! The bytes of a row group's columns, read in large pieces.
+//! Reads the bytes of a row group's columns in large blocks.
 //!
-//! The decoder asks for a page's header byte by byte and then for the page. Both are served from a window
-//! that moves over the column chunk: one read per some MiB, whatever the size of the pages. Chunks that lie
-//! side by side and are small are one extent, read at once.
+//! The decoder reads a page's header byte by byte and then the page. Both come from a window that moves over
+//! the column chunk: one read per some MiB, whatever the size of the pages. Small adjacent chunks form one
+//! extent, read at once.
 //!
-//! Nothing is read but the wanted chunks; a footer that points elsewhere gets an error.
+//! Only the requested chunks, and small gaps between them, are read; a footer or page header that refers to
+//! other bytes is an error.
 
 use std::{
     io::{self, Read},
@@ -29,19 +30,18 @@ use crate::{
     },
 };
 
-/// How much of an extent is read at once where rows are read in order; extents up to twice as long are read
-/// whole.
+/// The bytes of a read where rows are read in order; extents up to twice as long are read at once.
 pub(super) const BLOCK: u64 = 4 << 20;
 /// The same for one row alone.
 pub(super) const SMALL_BLOCK: u64 = 128 << 10;
-/// Chunks so close to each other may be read as one.
+/// The largest gap between chunks that are read as one, bytes.
 const GAP: u64 = 64 << 10;
-/// How much of a page's header is looked at first.
+/// The bytes in which a page's header is searched first.
 const HEADER: u64 = 1 << 10;
-/// The longest header of a page: the smallest and the largest value may be part of it.
+/// The longest header of a page, bytes: the page's smallest and largest value may be part of it.
 const LONGEST_HEADER: u64 = 16 << 20;
 
-/// The column chunks of a row group; a handle.
+/// A shared handle of the column chunks of a row group.
 #[derive(Clone)]
 pub(super) struct Chunks(Arc<Inner>);
 
@@ -58,29 +58,29 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// What was read last of each extent: from where, the bytes.
+    /// The last window of each extent: its offset in the file, and its bytes.
     windows: Vec<(u64, Bytes)>,
     /// The largest page of each column since the batch began, and of each dictionary: column, whether a
     /// dictionary, bytes.
     largest: Vec<((usize, bool), u64)>,
-    /// Bytes that the batch holds beyond these.
+    /// Bytes that the batch holds in addition to these.
     beyond: u64,
-    /// What kept the decoder from its bytes.
+    /// The error for which the decoder got no bytes.
     error: Option<Error>,
-    /// The large pages of the batch, and those that the decoder still holds: column, and whether a
-    /// dictionary.
+    /// The permits of the batch's large pages, and of those that the decoder still holds: column, and whether
+    /// a dictionary.
     pages: Vec<((usize, bool), Permit)>,
 }
 
 impl Drop for State {
     fn drop(&mut self) {
-        // From now on only their records hold them.
+        // From now on only records hold these pages.
         self.pages.iter().for_each(|(_, permit)| permit.let_go());
     }
 }
 
 impl Chunks {
-    /// Serves `chunks` of `file`, some `block` bytes at a time.
+    /// Reads `chunks` of `file`, about `block` bytes at a time.
     pub(super) fn new(
         file: &Arc<Mutex<StoredFile>>,
         blocks: &Arc<BlockPool>,
@@ -105,22 +105,22 @@ impl Chunks {
         }))
     }
 
-    /// Why the last bytes could not be had, if that was it.
+    /// Takes the error for which the decoder got no bytes, if there was one.
     pub(super) fn take_error(&self) -> Option<Error> {
         self.0.state().error.take()
     }
 
-    /// Whether bytes could not be had.
+    /// Whether the decoder got no bytes because of an error.
     pub(super) fn has_error(&self) -> bool {
         self.0.state().error.is_some()
     }
 
-    /// A batch begins, for which no page was read yet.
+    /// Begins a batch: resets its counts, and lets go of pages that the decoder no longer holds.
     pub(super) fn begin_batch(&self) {
         let mut state = self.0.state();
         state.largest.clear();
         state.beyond = 0;
-        // The decoder still has the last page of each column.
+        // The decoder still holds the last page of each column.
         for at in (0..state.pages.len()).rev() {
             let of = state.pages[at].0;
             if state.pages[at + 1..].iter().any(|(other, _)| *other == of) {
@@ -130,12 +130,12 @@ impl Chunks {
         }
     }
 
-    /// Waits until there is room for a large page, or until further waiting is useless.
+    /// Waits until the run's gate has room for a large page.
     pub(super) fn room(&self) -> Result<Option<Permit>, ParquetError> {
         self.0.leave.keep(SMALL_READ + 1).map_err(|error| self.refuse(error))
     }
 
-    /// Counts a large page: its column, whether it is a dictionary, and its bytes.
+    /// Counts a large page of `bytes` bytes; `of` is its column, and whether it is a dictionary.
     pub(super) fn keep(&self, of: (usize, bool), bytes: u64) {
         if let Some(permit) = self.0.leave.kept(bytes) {
             self.0.state().pages.push((of, permit));
@@ -147,11 +147,11 @@ impl Chunks {
         self.0.state().pages.iter().map(|(_, permit)| permit.clone()).collect()
     }
 
-    /// Counts a page of `size` bytes, and `expanded` bytes of its values; what the batch then holds beyond
-    /// the largest pages.
+    /// Counts a page of `size` bytes, and `expanded` bytes of its values. Returns the bytes that the batch
+    /// now holds beyond the largest pages.
     pub(super) fn hold(&self, of: (usize, bool), size: u64, expanded: u64) -> u64 {
         let state = &mut *self.0.state();
-        // Of two pages the smaller one is what a row alone would not hold.
+        // A row alone needs one page of a column at a time, so the smaller of two pages is extra.
         let smaller = match state.largest.iter_mut().find(|(other, _)| *other == of) {
             Some((_, largest)) => {
                 let smaller = size.min(*largest);
@@ -167,13 +167,13 @@ impl Chunks {
         state.beyond
     }
 
-    /// Keeps the decoder from its bytes.
+    /// Stores `error` and returns it for the decoder, which then fails.
     pub(super) fn refuse(&self, error: Error) -> ParquetError {
         ParquetError::External(Box::new(self.0.state().error.insert(error).clone()))
     }
 }
 
-/// The chunks in order; those that are close to each other as one, up to `longest` bytes.
+/// Sorts the chunks and merges those that are close to each other, up to `longest` bytes.
 fn merged(mut chunks: Vec<Range<u64>>, longest: u64) -> Vec<Range<u64>> {
     chunks.sort_unstable_by_key(|chunk| (chunk.start, chunk.end));
     // bounded: by the existing chunks.
@@ -197,14 +197,14 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At least `min` bytes from `start` on, or an error; at most what the window holds.
+    /// At least `min` bytes from `start` on, and up to the end of the window.
     fn at_least(&self, start: u64, min: u64) -> Result<Bytes> {
         let mut state = self.state();
         self.move_window(&mut state.windows, start, min)
             .inspect_err(|error| state.error = Some(error.clone()))
     }
 
-    /// The bytes from `start` on, where the header of a page begins.
+    /// The bytes from `start` on, with a complete and valid page header.
     fn header(&self, start: u64) -> Result<Bytes> {
         let holding = self.chunks.iter().find(|chunk| chunk.range.contains(&start));
         let left = holding.map_or(0, |chunk| chunk.range.end - start);
@@ -229,7 +229,7 @@ impl Inner {
 
     fn move_window(&self, windows: &mut [(u64, Bytes)], start: u64, min: u64) -> Result<Bytes> {
         let outside = || {
-            let message = "the footer or a page header names bytes outside of the column";
+            let message = "the footer or a page header refers to bytes outside of the column";
             Error::new(ErrorKind::Corrupt, message).at_byte(start)
         };
         let end = start.checked_add(min).ok_or_else(outside)?;
@@ -247,9 +247,9 @@ impl Inner {
         let from = if whole { extent.start } else { start };
         let to =
             if whole { extent.end } else { end.max((start + self.block).min(extent.end)) }.min(self.size);
-        // The range lies within the file, so its bytes back the allocation.
+        // The range is within the file, whose size bounds the allocation.
         let mut block = self.blocks.take((to - from) as usize, None)?;
-        // What the last window has of it is not read again.
+        // The part that the last window has is not read again.
         let known = match window.contains(&from) {
             true => {
                 let known = &bytes[(from - *at) as usize..];
@@ -290,7 +290,7 @@ impl ChunkReader for Chunks {
     }
 }
 
-/// The bytes from somewhere on, for the header of a page.
+/// Bytes from an offset on, for the decoder to read a page header.
 pub(super) struct HeaderBytes {
     chunks: Chunks,
     start: u64,
@@ -301,7 +301,7 @@ pub(super) struct HeaderBytes {
 impl Read for HeaderBytes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.part.is_empty() {
-            // The reader is also made where a page begins whose header is known, and then not used.
+            // Bytes are read at the first use: the decoder also makes readers that it does not use.
             let inner = &self.chunks.0;
             let part = if self.at == self.start { inner.header(self.at) } else { inner.at_least(self.at, 1) };
             self.part = part.map_err(io::Error::other)?;

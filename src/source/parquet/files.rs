@@ -1,8 +1,7 @@
-//! Which files a dataset has, and which of them are for validation.
+//! Lists the files of a dataset, and splits them into training and validation.
 //!
-//! Files are taken in the order of their names, so that a dataset is the same on every machine. By convention
-//! the last one is for validation; but which one is last depends on what has been downloaded, so it can also
-//! be pinned by name.
+//! Files are sorted by path, so that a dataset is the same on every machine. By convention the last file is
+//! for validation. Which file is last depends on the files downloaded, so validation files can also be named.
 
 use std::{
     fs,
@@ -17,20 +16,20 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 /// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// What is trained on.
+    /// Training.
     Train,
-    /// What is held out.
+    /// Validation.
     Val,
 }
 
-/// The files that `paths` stand for, each once, in the order of their paths.
+/// Lists the files that `paths` stand for, each once, sorted by path.
 ///
-/// Each may be a folder, whose files ending in `.parquet` are taken, a pattern with `*`, `?`, `[...]` or
-/// `**`, or a file. What ends in `.tmp` is left out: it is still being written.
+/// Each path is a folder (its files ending in `.parquet` are listed), a pattern with `*`, `?`, `[...]` or
+/// `**`, or a file. Files ending in `.tmp` are left out: they are still being written.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] for a folder without such files or a pattern that matches none;
-/// [`ErrorKind::Config`] for no paths, or a pattern that cannot be read; [`ErrorKind::Io`].
+/// [`ErrorKind::NotFound`] for a folder without such files, a pattern that matches none, or a single path
+/// that does not exist; [`ErrorKind::Config`] for no paths, or an invalid pattern; [`ErrorKind::Io`].
 pub fn list_files(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
@@ -80,8 +79,8 @@ pub fn list_files(paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The files of one part of a dataset. `val` are names, paths or patterns of those for validation; None for
-/// the last file.
+/// Selects the files of one part of a dataset. `val` has names, paths or patterns of the validation files;
+/// None for the last file.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the part has no files, or one of `val` matches none.
@@ -113,19 +112,19 @@ pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<V
     }
     let message = match (part, files) {
         (Split::Train, [file]) if val.is_none() => format!(
-            "nothing is left to train on: {} is the only file, and the last one is for validation; add files, or pin the \
-             ones for validation with val=",
+            "no files are left to train on: {} is the only file, and the last one is for validation; add files, or name \
+             the validation files with val=",
             file.display()
         ),
         (Split::Train, _) => {
-            format!("nothing is left to train on: val= takes all of the {} files", files.len())
+            format!("no files are left to train on: val= matches all of the {} files", files.len())
         }
-        (Split::Val, _) => "there is nothing for validation: val= names no file".into(),
+        (Split::Val, _) => "there are no files for validation: val= names none".into(),
     };
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// Whether each file is `pattern`, by its name, or by its path if the pattern has several parts.
+/// Whether each file matches `pattern`, by its name, or by its path if the pattern has several components.
 fn matching(files: &[PathBuf], pattern: &str) -> Result<Vec<bool>> {
     let compiled = Pattern::new(pattern).map_err(|error| unreadable(pattern, error))?;
     let is_path = Path::new(pattern).components().nth(1).is_some();
@@ -144,7 +143,7 @@ fn ends_with(file: &Path, end: &str) -> bool {
 }
 
 fn unreadable(pattern: &str, error: glob::PatternError) -> Error {
-    Error::new(ErrorKind::Config, format!("{pattern:?} is not a pattern")).because(error)
+    Error::new(ErrorKind::Config, format!("{pattern:?} is not a valid pattern")).because(error)
 }
 
 #[cfg(test)]

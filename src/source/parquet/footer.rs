@@ -1,7 +1,7 @@
-//! The footer of a Parquet file: which row groups it has, and where their columns lie.
+//! Reads the footer of a Parquet file: its row groups, and the positions of their columns.
 //!
-//! A file ends with its metadata, the length of that, and `PAR1`. One read of the end brings most footers
-//! whole. Statistics, which can be most of a footer, are passed over.
+//! A file ends with its metadata, their length, and `PAR1`. For most files one read of the end has the whole
+//! footer. Statistics, which can be most of a footer, are skipped.
 //!
 //! Source: Parquet format, "File format" and `parquet.thrift`; `PARE` from "Parquet modular encryption".
 
@@ -19,28 +19,28 @@ use crate::{
     source::{shard::check_rows, storage::StoredFile},
 };
 
-/// How much of the end is read at once.
+/// The bytes of the first read, from the end of the file.
 const TAIL: u64 = 64 << 10;
-/// The length of the metadata, and the magic.
+/// The bytes of the metadata's length and the magic.
 const ENDING: usize = 8;
-/// The longest metadata that are read: some hundred thousand column chunks.
+/// The longest metadata that are read, bytes: some hundred thousand column chunks.
 const LONGEST: u64 = 256 << 20;
 
-/// Longer metadata are parsed one at a time: in memory they take some 30 times their length.
+/// Longer metadata, in bytes, are parsed one file at a time: parsed they take some 30 times their length.
 const LONG: u64 = 1 << 20;
 
-/// The metadata of a file, to be dropped soon.
+/// The metadata of a file. Drop it soon: it may hold a lock.
 pub(super) struct Footer<'a> {
     pub metadata: Arc<ParquetMetaData>,
-    /// Held until these are gone.
+    /// Held until the metadata are dropped.
     _turn: Option<MutexGuard<'a, ()>>,
 }
 
-/// Reads the metadata of `file`, checked as far as rows are counted by them. Who shares `turns` reads long
-/// ones one at a time.
+/// Reads the metadata of `file` and checks their numbers of rows. Threads that share `turns` read long
+/// metadata one at a time.
 ///
 /// # Errors
-/// [`ErrorKind::Format`] for what is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
+/// [`ErrorKind::Format`] for a file that is not Parquet, cut off, encrypted or damaged; [`ErrorKind::Io`].
 pub(super) fn read<'a>(file: &mut StoredFile, turns: &'a Mutex<()>) -> Result<Footer<'a>> {
     let size = file.size();
     let mut tail = fallible_alloc::zero_bytes(size.min(TAIL) as usize)?;
@@ -84,8 +84,8 @@ fn parse(bytes: &[u8]) -> Result<ParquetMetaData> {
     parsed.map_err(|error| Error::new(ErrorKind::Format, "the footer cannot be read").because(error))
 }
 
-/// The metadata of a file of `size` bytes, if no row group claims a negative number of rows, their sum equals
-/// the file's number, and a file of this size can have as many.
+/// Checks the metadata of a file of `size` bytes: no row group claims a negative number of rows, their sum
+/// equals the file's number, and a file of this size can have as many.
 fn checked(metadata: ParquetMetaData, size: u64) -> Result<ParquetMetaData> {
     let claimed = metadata.file_metadata().num_rows();
     let counts = metadata.row_groups().iter().map(|group| group.num_rows());
@@ -97,7 +97,7 @@ fn checked(metadata: ParquetMetaData, size: u64) -> Result<ParquetMetaData> {
         },
         _ => {
             let message = format!(
-                "the footer contradicts itself: it counts {claimed} rows, and its {} row groups have {}",
+                "the footer contradicts itself: it claims {claimed} rows, and its {} row groups have {}",
                 metadata.num_row_groups(),
                 sum.map_or("an impossible number".into(), |sum| format!("{sum}")),
             );
@@ -106,7 +106,7 @@ fn checked(metadata: ParquetMetaData, size: u64) -> Result<ParquetMetaData> {
     }
 }
 
-/// The error for what is encrypted.
+/// The error for an encrypted file or column.
 pub(super) fn encrypted(what: &str) -> Error {
     let message = format!("{what} is encrypted, which is not supported; write the file without encryption");
     Error::new(ErrorKind::Format, message)
@@ -123,7 +123,7 @@ fn not_parquet(file: &mut StoredFile) -> Error {
     let message = match start {
         [] => "the file is empty, so it is not Parquet".into(),
         _ if is_parquet => format!(
-            "the file is cut off: it starts as Parquet does and ends, after {} bytes, without the footer; fetch or write it again",
+            "the file is cut off: it starts like Parquet and ends after {} bytes without a footer; download or write it again",
             file.size()
         ),
         _ => format!(

@@ -1,8 +1,8 @@
-//! Our own look at page headers and delta encodings as a function of bytes; see [`crate::fuzz`].
+//! Fuzz target of our checks of page headers and delta encodings; see [`crate::fuzz`].
 
 use super::pages;
 
-/// Headers of pages, and lengths of delta encodings.
+/// Checks page headers and the lengths of delta encodings.
 pub(crate) fn pages(bytes: &[u8]) {
     pages::look_at(bytes);
 }

@@ -1,9 +1,9 @@
-//! Decodes the rows of one row group, some at a time.
+//! Decodes the rows of one row group in batches.
 //!
-//! Rows that are wanted in order come out of one decoder that runs along the pages; each page is decompressed
-//! once. Where a batch comes to too much, a decoder of one row at a time runs along in its place. Where one
-//! fails, the rows of the failed batch are decoded one by one, each by a decoder of its own that skips to it.
-//! So the verdict on a row depends on the file alone, and not on which rows were read before it.
+//! One decoder reads the rows that are requested in order, and decompresses each page once. If a batch
+//! exceeds the limit, a decoder of one row at a time replaces it. If a batch fails, its rows are decoded one
+//! by one, each by a separate decoder that skips to it. So the verdict on a row depends on the file alone,
+//! and not on the rows read before it.
 
 use std::{
     iter,
@@ -38,21 +38,21 @@ use crate::{
     source::{block::BlockPool, leave::Leave, storage::StoredFile},
 };
 
-/// How many bytes a batch should have, and how many rows at most.
+/// The target size of a batch in bytes, and its most rows.
 const BATCH: u64 = 1 << 20;
 const BATCH_ROWS: u64 = 4096;
 
-/// An open file: its bytes, and the columns of its row groups.
+/// An open file, and the columns of its row groups.
 pub(super) struct OpenFile {
     pub file: Arc<Mutex<StoredFile>>,
-    /// Those of the columns of `plan`, in its order.
+    /// The positions of the columns of `plan`, in its order.
     pub places: Arc<Places>,
     pub plan: Arc<Plan>,
     /// The most bytes that a record may have.
     pub max_record_bytes: u64,
 }
 
-/// What a decoder reads.
+/// The input of a decoder.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     pub open: &'a OpenFile,
@@ -63,7 +63,7 @@ pub(super) struct Input<'a> {
     pub group: usize,
 }
 
-/// A decoder that runs along a row group.
+/// Decodes a row group in order.
 pub(super) struct Decoder {
     reader: ParquetRecordBatchReader,
     chunks: Chunks,
@@ -71,7 +71,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of the rows from `first` on, all of which are wanted.
+    /// A decoder of all rows from `first` on.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -79,7 +79,7 @@ impl Decoder {
         Self::new(input, first..rows_of(input.open, input.group), batch_rows(input.open, input.group), BLOCK)
     }
 
-    /// The same, one row at a time: where a batch exceeds the limit.
+    /// The same, one row at a time, for rows whose batch exceeds the limit.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -87,7 +87,7 @@ impl Decoder {
         Self::new(input, first..rows_of(input.open, input.group), 1, BLOCK)
     }
 
-    /// The values of one row. Its memory is the caller's to ask for.
+    /// The values of one row. The caller must request the permit for its memory.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -129,7 +129,7 @@ impl Decoder {
         }
     }
 
-    /// How many rows a batch has, but the last.
+    /// The number of rows of each batch but the last.
     pub(super) fn batch_rows(&self) -> u64 {
         self.batch_rows
     }
@@ -137,15 +137,15 @@ impl Decoder {
     /// The next batch. After an error the decoder must be dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before the
-    /// footer says; [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
+    /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before a
+    /// column that its footer lists; [`ErrorKind::TooLarge`]; [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
     pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
         let batch = self.next_batch(group)?;
         let permits = self.chunks.permits();
         Values::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
     }
 
-    /// The same in the decoder's form.
+    /// The same as a record batch of the decoder.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -155,20 +155,20 @@ impl Decoder {
             Some(Ok(batch)) => Ok(batch),
             Some(Err(error)) => Err(failed(&self.chunks, error, group)),
             None => {
-                let error = Error::new(ErrorKind::Corrupt, "it has fewer rows than the footer says");
+                let error = Error::new(ErrorKind::Corrupt, "it has fewer rows than the footer claims");
                 Err(named(error, group))
             }
         }
     }
 }
 
-/// The error of a row group.
+/// Adds the row group to an error.
 fn named(error: Error, group: usize) -> Error {
     let message = format!("row group {group} cannot be read: {}", error.message);
     Error { message, ..error }
 }
 
-/// What the decoder reports: the reason why it lacks bytes, or what is wrong with those it has.
+/// The error of a decoder: the failure to read its bytes, if there was one, else its own.
 fn failed(chunks: &Chunks, error: impl std::error::Error + Send + Sync + 'static, group: usize) -> Error {
     if let Some(error) = chunks.take_error() {
         return match error.kind.is_record() {
@@ -192,36 +192,36 @@ fn rows_of(open: &OpenFile, group: usize) -> u64 {
     open.places.rows().get(group).copied().unwrap_or(0)
 }
 
-/// Where the wanted columns lie.
+/// The byte ranges of the requested columns.
 fn chunks_of(row_group: &RowGroupMetaData, open: &OpenFile) -> Result<Vec<Chunk>> {
     let range = |column: &ColumnChunkMetaData| {
         let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
         let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
         let end = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
         let range = end.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "the footer names an impossible place for a column")
+            Error::new(ErrorKind::Corrupt, "the footer has an impossible byte range for a column")
         })?;
         Ok(Chunk::new(range, column, open.max_record_bytes))
     };
     row_group.columns().iter().map(range).collect()
 }
 
-/// So many rows that a batch has about [`BATCH`] bytes, going by the sizes in the footer.
+/// The number of rows for batches of about [`BATCH`] bytes, by the sizes in the footer.
 fn batch_rows(open: &OpenFile, group: usize) -> u64 {
     let columns = open.plan.schema.columns().iter();
-    // Values of one length are copied out of a dictionary, each for itself.
+    // Values of fixed length are not shared: each is copied out of the dictionary.
     let lengths = columns.filter_map(|column| length_of(column)).fold(0, u64::saturating_add);
     let per_row = open.places.bytes(group) / rows_of(open, group).max(1);
     (BATCH / per_row.max(lengths).max(1)).clamp(1, BATCH_ROWS)
 }
 
-/// The length of the column's values, if all have the same by their type.
+/// The length of the column's values, if its type fixes it.
 fn length_of(column: &ColumnDescriptor) -> Option<u64> {
     let length = u64::try_from(column.type_length()).unwrap_or(0);
     (column.physical_type() == Type::FIXED_LEN_BYTE_ARRAY).then_some(length)
 }
 
-/// What the decoder asks for: the pages of each column.
+/// Gives the decoder the pages of each column.
 struct GroupChunks<'a> {
     metadata: &'a ParquetMetaData,
     row_group: &'a RowGroupMetaData,

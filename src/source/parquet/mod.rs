@@ -1,21 +1,21 @@
-//! Parquet: recordings as Hugging Face `datasets` writes them, and documents for language models.
+//! Parquet source: recordings as Hugging Face `datasets` writes them, and documents for language models.
 //!
-//! In go paths and the names of columns, out come records by row number. Opening reads the footers and
-//! nothing else; reading reads the pages of the wanted columns and nothing else.
+//! Input: paths and the names of columns. Output: records by row number. Opening reads only the footers;
+//! reading reads only pages of the requested columns.
 //!
 //! ```text
-//! files ──▶ footer ──▶ plan            which files; which row groups; which columns
+//! files ──▶ footer ──▶ plan            row groups and columns to read
 //!             │          │
-//! chunks ──▶ pages ──▶ group ──▶ values ──▶ reader    bytes; what is too good to be true; batches; rows
+//! chunks ──▶ pages ──▶ group ──▶ values ──▶ reader    bytes; checks; batches; rows
 //! ```
 //!
-//! Row groups are Parquet's own units, written and compressed by themselves, so they are what ranks share
-//! out: [`ParquetSource::row_groups`] lists them over all files. The `parquet` crate decodes pages. It is
-//! given our own reads, the wanted columns alone, and a guard against its panics.
+//! Row groups are written and compressed independently, so they are divided among ranks:
+//! [`ParquetSource::row_groups`] lists them over all files. The `parquet` crate decodes pages. It gets the
+//! bytes from our own reads, decodes only the requested columns, and its panics are caught.
 //!
-//! Invariant: what a row gives depends on the file alone, not on the rows that were read before it. Memory is
-//! a window of some MiB on each column, the pages of a batch of about a MiB, and one page more; a page is as
-//! large as its writer made it.
+//! Invariant: the result of reading a row depends on the file alone, not on the rows read before it. Memory
+//! is a window of some MiB per column, the pages of a batch of about a MiB, and one page more, of the size
+//! that its writer chose.
 
 mod chunk;
 mod chunks;
@@ -67,16 +67,17 @@ use crate::{
     seed::mix,
 };
 
-/// Which columns to read, and how to open.
+/// The columns to read, and how to open the files.
 #[derive(Debug, Clone)]
 pub struct ParquetOptions {
-    /// What the records are.
+    /// The kind of records, and their column.
     pub payload: Payload,
     /// The column of labels; None for `label`, `labels` or the only ClassLabel feature; empty for no labels.
     pub label_column: Option<String>,
     /// How many threads read footers.
     pub threads: usize,
-    /// The most bytes of a record; of a page too, unless it is compressed to less than a 64th.
+    /// The most bytes of a record, and of a decompressed page; 64 times a page's compressed size are always
+    /// allowed.
     pub max_record_bytes: u64,
     /// Which files rows may name.
     pub allow_paths: AllowPaths,
@@ -95,7 +96,7 @@ impl ParquetOptions {
         Self::of(Payload::Audio(None))
     }
 
-    /// As Arrow shards are opened.
+    /// The options with which Arrow shards are opened, for Parquet.
     pub(super) fn recordings(options: &ArrowOptions) -> Self {
         let ArrowOptions {
             audio_column,
@@ -145,7 +146,7 @@ pub struct ParquetSource {
     linked: Linked,
     shards: Vec<Shard>,
     versions: Vec<Version>,
-    /// The wanted columns of each shard, and how to decode them.
+    /// The requested columns of each shard, and how to decode them.
     columns: Vec<(Arc<Places>, Arc<Plan>)>,
     row_groups: Vec<RowGroup>,
     /// The first row group of each shard, and the number of all.
@@ -155,14 +156,14 @@ pub struct ParquetSource {
     class_names: Option<Arc<Vec<String>>>,
     /// The values of a record.
     beside: Vec<Beside>,
-    /// The shard with the row group of the most bytes in the wanted columns, and these bytes.
+    /// The shard whose row group has the most bytes in the requested columns, and these bytes.
     largest: (usize, u64),
 }
 
-/// Larger row groups may not be read for the sake of one row, bytes.
+/// The largest row group that may be read for a single row, bytes.
 const SCATTERED_GROUP_BYTES: u64 = 16 << 20;
 
-/// What is kept of a footer.
+/// The part of a footer that is kept.
 struct Index {
     version: Version,
     columns: (Arc<Places>, Arc<Plan>),
@@ -172,10 +173,10 @@ struct Index {
 }
 
 impl ParquetSource {
-    /// Opens local files: reads the footers of all, on several threads, and nothing else.
+    /// Opens local files: reads only their footers, on several threads.
     ///
-    /// `stop` is looked at between files. Relative paths, those in rows too, keep the meaning that they have
-    /// now if the process changes its current folder.
+    /// `stop` is checked between files. Relative paths, those in rows too, are resolved against the folder
+    /// that is current now.
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
@@ -267,13 +268,14 @@ impl ParquetSource {
         &self.row_groups[self.group_starts[shard]..self.group_starts[shard + 1]]
     }
 
-    /// The place in [`Self::row_groups`] of the one that holds `row`.
+    /// The index in [`Self::row_groups`] of the row group that holds `row`.
     ///
     /// # Panics
     /// If there is no such row.
     pub fn row_group_of(&self, row: u64) -> usize {
         assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
-        // Empty row groups start where the next one does: the last that starts at or before the row holds it.
+        // An empty row group starts at the same row as the next one, so the last that starts at or before
+        // `row` holds it.
         self.row_groups.partition_point(|group| group.first_row <= row) - 1
     }
 
@@ -293,8 +295,8 @@ impl ParquetSource {
         self.beside.iter().map(|value| value.field()).collect()
     }
 
-    /// A number that two sources share only if their shards have the same rows and sizes, in the same order;
-    /// paths and times don't count, since a dataset may be copied to another place.
+    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
+    /// dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
         let shards = self.shards.iter().zip(&self.versions);
         let sizes = shards.flat_map(|(shard, version)| [shard.n_rows, version.size]);
@@ -354,7 +356,7 @@ impl Source for ParquetSource {
         (self.shards[shard].path.clone(), row)
     }
 
-    /// A row costs the pages that it is in.
+    /// False: reading one row costs the whole pages that hold it.
     fn random_access(&self) -> bool {
         false
     }
@@ -367,8 +369,8 @@ impl Source for ParquetSource {
         Err(Error::new(
             ErrorKind::Config,
             format!(
-                "{} has row groups of up to {} MiB, and each row may cost a whole one in this order (at most {} MiB are \
-                 allowed); use order=\"window\", or write the shards in smaller row groups",
+                "{} has row groups of up to {} MiB, and in this order each row may cost a whole row group (at most {} MiB \
+                 are allowed); use order=\"window\", or write the shards with smaller row groups",
                 self.shards[shard].path.display(),
                 bytes >> 20,
                 SCATTERED_GROUP_BYTES >> 20

@@ -1,14 +1,14 @@
-//! Looks at pages before the decoder does, where it would allocate by a number that nothing backs.
+//! Checks pages before they are decoded, where the decoder would allocate by an unchecked number.
 //!
-//! Three numbers are of that kind: the size of a page when decompressed, the number of values of a
-//! dictionary, and the number of lengths of a delta encoding. A page that claims more than its bytes can hold
-//! is refused, and so is an invalid header (`thrift`); the decoder checks all else.
+//! There are three such numbers: the size of a decompressed page, the number of values of a dictionary, and
+//! the number of lengths of a delta encoding. A page that claims more than its bytes can hold is refused, and
+//! so is an invalid header (`thrift`). The decoder checks all else.
 //!
-//! Rows that are decoded together may still come to much more than the footer says: pages of other sizes than
-//! their average, or values of which each begins with all of the one before (`DELTA_BYTE_ARRAY`), a byte of
-//! the page for a MiB. So a batch of several rows may hold at most [`MAX_BATCH`] beyond what its costliest
-//! row needs alone: the largest page of each column, and a dictionary. Of a larger batch the rows are decoded
-//! one by one, by a decoder that runs along the pages: each is decompressed once.
+//! Rows that are decoded together may still take much more memory than the footer claims. Pages may be larger
+//! than their average, or each value may begin with all of the one before (`DELTA_BYTE_ARRAY`), a byte of the
+//! page for a MiB. So a batch of several rows may hold at most [`MAX_BATCH`] in addition to the largest page
+//! and the dictionary of each column, which a row alone may need. The rows of a larger batch are decoded one
+//! by one, by a decoder that decompresses each page once.
 //!
 //! Source: Parquet format, `parquet.thrift` (`PageHeader`), "Thrift compact protocol", "Delta encoding"; the
 //! largest ratios follow from the formats: Snappy copies at most 64 bytes by 3, LZ4 adds 255 by 1, Deflate
@@ -28,13 +28,13 @@ use ::parquet::{
 use super::{chunk::USUAL_RATIO, chunks::Chunks};
 use crate::{Error, ErrorKind, Result, record::SMALL_READ};
 
-/// What a batch of several rows may hold beyond the largest page and the dictionary of each column: bytes.
+/// The most bytes that a batch of several rows holds beyond the largest page and the dictionary of each
+/// column.
 const MAX_BATCH: u64 = 64 << 20;
-/// The most bytes of a decoded value, unless the column has values of one length: a number, or a view of
-/// bytes.
+/// The most bytes of a decoded value of a column without fixed length: a number, or a view of bytes.
 pub(super) const VALUE: u64 = 16;
 
-/// Numbers of variable length: seven bits a byte, the lowest first.
+/// Reads numbers of variable length: seven bits per byte, the lowest first.
 struct Varints<'a>(&'a [u8]);
 
 impl Varints<'_> {
@@ -61,7 +61,7 @@ impl Varints<'_> {
         self.unsigned().map(|value| (value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The number of values of a delta encoding; the input then stands behind it, if it is whole.
+    /// Skips a delta encoding and returns its number of values; None if it is incomplete.
     fn skip_deltas(&mut self) -> Option<u64> {
         let (block, n_mini, n_values) = (self.unsigned()?, self.unsigned()?, self.unsigned()?);
         self.unsigned()?;
@@ -84,20 +84,20 @@ impl Varints<'_> {
     }
 }
 
-/// The values of a delta encoding of int32, one after the other, as far as it is whole.
+/// Iterates over the values of a delta encoding of int32, up to its end or where it is cut off.
 struct Deltas<'a> {
     input: Varints<'a>,
     per_mini: u64,
     n_mini: usize,
-    /// Values that are to come.
+    /// The number of remaining values.
     left: u64,
     value: i32,
-    /// Whether `value` is still to be given: the first one stands in the header.
+    /// Whether the next value is `value`: the first one is in the header.
     is_first: bool,
     min_delta: i32,
-    /// Bits of the differences in each miniblock of the block that are to come.
+    /// The widths, in bits per difference, of the block's remaining miniblocks.
     widths: &'a [u8],
-    /// The bits of the miniblock, those of each difference, and differences that were taken.
+    /// The current miniblock: its bits, the bits per difference, and the number of differences taken.
     mini: (&'a [u8], u64, u64),
 }
 
@@ -120,7 +120,7 @@ impl<'a> Deltas<'a> {
         })
     }
 
-    /// Takes up the next miniblock, of this block or the next one.
+    /// Begins the next miniblock, of this block or the next one.
     fn next_mini(&mut self) -> Option<()> {
         if self.widths.is_empty() {
             self.min_delta = self.input.signed()? as i32;
@@ -159,14 +159,14 @@ impl Iterator for Deltas<'_> {
     }
 }
 
-/// What the values of a `DELTA_BYTE_ARRAY` come to: `prefixes` and `suffixes` are the lengths of what each
-/// has of the one before and of what is its own. At most `together` are put together at a time.
+/// The decoded bytes of a `DELTA_BYTE_ARRAY`. `prefixes` and `suffixes` hold, per value, the length of the
+/// part shared with the value before and of the rest. At most `together` values are decoded at a time.
 fn expanded(prefixes: &[u8], suffixes: &[u8], together: u64) -> u64 {
     let lengths =
         Deltas::new(prefixes).into_iter().flatten().zip(Deltas::new(suffixes).into_iter().flatten());
     let (mut last, mut longest, mut sum) = (0u64, 0u64, 0u64);
     for (prefix, suffix) in lengths {
-        // Negative lengths are the decoder's to refuse.
+        // The decoder refuses negative lengths.
         let (Ok(prefix), Ok(suffix)) = (u64::try_from(prefix), u64::try_from(suffix)) else { break };
         last = prefix.min(last).saturating_add(suffix);
         longest = longest.max(last);
@@ -175,57 +175,58 @@ fn expanded(prefixes: &[u8], suffixes: &[u8], together: u64) -> u64 {
     sum.min(longest.saturating_mul(together))
 }
 
-/// Everything here that reads bytes, on any bytes.
+/// Runs the parsers of this module on any bytes, for fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(super) fn look_at(bytes: &[u8]) {
     super::chunk::look_at(bytes);
     let mut input = Varints(bytes);
     let n_values = input.skip_deltas();
     assert!(input.0.len() <= bytes.len());
-    // Without bits, a few bytes say how many values there are; as many as these are looked at.
+    // At width 0 a few bytes can claim any number of values, so the number is bounded here.
     if let Some(deltas) = Deltas::new(bytes).filter(|deltas| deltas.left < 1 << 20) {
         assert!(deltas.count() as u64 <= n_values.unwrap_or(u64::MAX));
         expanded(bytes, bytes, 7);
     }
 }
 
-/// Pages whose delta encodings have no more lengths than values, and that hold no more for a batch than it
-/// may.
+/// Reads pages and checks them: delta encodings have no more lengths than values, and a batch stays within
+/// its limit of memory.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
-    /// Whether each page has levels that tell nulls.
+    /// Whether each page has definition levels, which mark nulls.
     pub is_nullable: bool,
-    /// Whether rows are lists, so that each page has levels with their starts.
+    /// Whether rows are lists, so that each page has repetition levels, which mark their starts.
     pub is_repeated: bool,
-    /// The most bytes of the values of a page of lists, unless they are at most 64 times the encoded bytes.
+    /// The most bytes of the values of a page of lists; 64 MiB, and 64 times the encoded bytes, are always
+    /// allowed.
     pub max_bytes: u64,
-    /// How many rows are decoded at a time.
+    /// The number of rows decoded at a time.
     pub batch_rows: u64,
     /// The most bytes of a decoded value.
     pub value_bytes: u64,
     pub chunks: Chunks,
-    /// Which of the chunks.
+    /// The index of the chunk in `chunks`.
     pub column: usize,
-    /// How many copies of a page's bytes are in memory.
+    /// The number of copies of a page's bytes in memory.
     pub copies: u64,
-    /// Whether the next page may be a large one, judging by the last.
+    /// Whether to request room before the next page: the last one was large, or there was none.
     pub asks: bool,
-    /// The pages that the last decoder of the row group had.
+    /// The pages that the last decoder of the row group read.
     pub recent: Recent,
-    /// How many pages were read or skipped.
+    /// The number of pages read or skipped.
     pub passed: u64,
-    /// Whether the next page is a dictionary, where that is known.
+    /// Whether the next page is known to be a dictionary.
     pub is_dictionary: bool,
-    /// The number of the dictionary that was skipped, and not read since.
+    /// The number of the dictionary page, if it was skipped and not read since.
     pub deferred: Option<u64>,
 }
 
-/// The page of each column that was decompressed last, and its dictionary: most often the next decoder of the
-/// row group needs them again. Without them a row of a damaged page would cost the whole page, for each row.
+/// Caches the last decompressed page of each column, and its dictionary, for the next decoder of the row
+/// group. Otherwise each row of a damaged page would cost the decompression of the whole page.
 #[derive(Clone, Default)]
 pub(super) struct Recent(Arc<Mutex<Vec<Known>>>);
 
-/// A page, or why there is none.
+/// A page, or the error of reading it.
 struct Known {
     /// Its column, and whether it is a dictionary.
     of: (usize, bool),
@@ -250,7 +251,7 @@ impl Recent {
     }
 
     fn keep(&self, of: (usize, bool), at: u64, page: &Result<Option<Page>, ParquetError>) {
-        // A dictionary that was not skipped comes once, for the first row alone.
+        // A dictionary that was not skipped is read once, for the first row, and is not kept.
         let is_first = matches!(page, Ok(Some(Page::DictionaryPage { .. }))) && !of.1;
         if let Some(page) = again(page).filter(|_| !is_first) {
             self.known().push(Known { of, at, page });
@@ -258,7 +259,7 @@ impl Recent {
     }
 }
 
-/// The same page or error, if it can be had twice.
+/// A copy of the page or error, if it can be copied.
 fn again(page: &Result<Option<Page>, ParquetError>) -> Option<Result<Option<Page>, ParquetError>> {
     Some(match page {
         Ok(page) => Ok(page.clone()),
@@ -279,7 +280,7 @@ impl Checked {
         next: impl FnOnce(&mut dyn PageReader) -> Result<Option<Page>, ParquetError>,
     ) -> Result<Option<Page>, ParquetError> {
         self.recent.forget(of);
-        // The size is not known before: earlier pages must be on their way out.
+        // The size is unknown before the read, so wait for room first.
         let room = if self.asks { self.chunks.room()? } else { None };
         let page = next(&mut *self.pages);
         drop(room);
@@ -289,7 +290,7 @@ impl Checked {
         self.seen(page, Some((of, at)))
     }
 
-    /// Checks a page, counts it, and keeps it in mind as the one that was read at some place.
+    /// Checks and counts a page. If it was `read` just now, caches it in `recent`.
     fn seen(
         &mut self,
         page: Result<Option<Page>, ParquetError>,
@@ -316,14 +317,14 @@ impl Checked {
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
         let mut expanded = self.expanded(page)?;
         if self.is_repeated && !matches!(page, Page::DictionaryPage { .. }) {
-            // A run of equal values takes some bytes for any number of values; if rows are lists, one row may
-            // have all of them.
+            // A run of any number of equal values takes a few bytes. If rows are lists, one row may have all
+            // of them.
             let values = u64::from(page.num_values()).saturating_mul(self.value_bytes);
             let limit =
                 self.max_bytes.max(MAX_BATCH).max((page.buffer().len() as u64).saturating_mul(USUAL_RATIO));
             if values > limit {
                 let message = format!(
-                    "a page of {} bytes has {} values of lists; with max_record_bytes={} at most {limit} bytes are allowed",
+                    "a page of {} bytes has {} values of lists; with max_record_bytes={} at most {limit} bytes of values are allowed",
                     page.buffer().len(),
                     page.num_values(),
                     self.max_bytes
@@ -333,7 +334,7 @@ impl Checked {
             expanded = expanded.max(values.saturating_sub(page.buffer().len() as u64));
         }
         let of = (self.column, matches!(page, Page::DictionaryPage { .. }));
-        // A row alone holds what it must.
+        // A row that is decoded alone has no limit.
         match self.chunks.hold(of, page.buffer().len() as u64, expanded) {
             beyond if beyond > MAX_BATCH && self.batch_rows > 1 => {
                 let message = format!(
@@ -346,11 +347,11 @@ impl Checked {
         }
     }
 
-    /// What a batch holds at most of values that are not in the page as they are.
+    /// The most bytes that a batch holds for values that are not views of the page.
     fn expanded(&self, page: &Page) -> Result<u64, ParquetError> {
         let (values, encoding) = match page {
             Page::DataPage { buf, encoding, .. } => {
-                // The levels come first, each kind after its length.
+                // The levels come first, each kind preceded by its length.
                 let n_levels = usize::from(self.is_repeated) + usize::from(self.is_nullable);
                 let behind = |buf: &'_ [u8]| {
                     let levels = buf.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize);
@@ -383,14 +384,14 @@ impl Checked {
     }
 }
 
-/// Looks at the lengths that `bytes` begins with; what is behind them.
+/// Checks the lengths at the start of `bytes`, and returns the bytes after them.
 ///
 /// # Errors
 /// If there are more of them than the page has values.
 fn lengths<'a>(page: &Page, bytes: &'a [u8]) -> Result<&'a [u8], ParquetError> {
     let mut input = Varints(bytes);
     let n = input.skip_deltas().or_else(|| {
-        // What is not whole still says how many there should be.
+        // An incomplete encoding still has the number in its header.
         let mut input = Varints(bytes);
         input.unsigned().and(input.unsigned()).and_then(|_| input.unsigned())
     });
@@ -472,8 +473,8 @@ mod tests {
 
     #[test]
     fn deltas_are_walked() {
-        // Blocks of 128 in 4; 35 values from 7 on; one block: widths 1 and 2, for the 34 that follow; then
-        // one byte more.
+        // Blocks of 128 values in 4 miniblocks; 35 values, the first is 7; one block with widths 1 and 2 for
+        // the other 34; one byte after it.
         let mut data = vec![0x80, 1, 4, 35, 14, 0, 1, 2, 0, 0];
         data.extend([0; 4 + 8 + 1]);
         let mut input = Varints(&data);
@@ -485,13 +486,14 @@ mod tests {
 
     #[test]
     fn deltas_are_unpacked() {
-        // As above: 7, then differences of -1 plus bits: 32 of width 1, all set, and two of width 2, 3 and 2.
+        // As above: 7, then differences of -1 plus the bits: 32 of width 1, all set, and two of width 2,
+        // which are 3 and 2.
         let mut data = vec![0x80, 1, 4, 35, 14, 1, 1, 2, 0, 0];
         data.extend([0xff, 0xff, 0xff, 0x7f, 0b1011, 0, 0, 0, 0, 0, 0, 0]);
         let values: Vec<i32> = Deltas::new(&data).unwrap().collect();
         assert_eq!(values, [[7; 32].as_slice(), &[6, 8, 9]].concat());
         assert_eq!(Deltas::new(&data[..16]).unwrap().count(), 33, "the second miniblock is not whole");
-        // Of 35 values each has 7 of the one before and 7 of its own: 7, then 14 each.
+        // 35 values, each with 7 bytes of the one before and 7 more: 7, then 14 each.
         data[5..].fill(0);
         assert_eq!(expanded(&data, &data, u64::MAX), 7 + 34 * 14);
         assert_eq!(expanded(&data, &data, 3), 3 * 14);

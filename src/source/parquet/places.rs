@@ -1,8 +1,8 @@
-//! Where the wanted columns of each row group lie: all that is kept of a footer once a file is open.
+//! The positions of the requested columns in each row group: all that is kept of the footer of an open file.
 //!
-//! In goes the decoder's metadata, which take a kilobyte of memory for each column of each row group, wanted
-//! or not. Out comes some 60 bytes for each wanted one, shared by all readers of the file, and from these the
-//! metadata of one row group while it is read.
+//! Input: the decoder's metadata, a kilobyte of memory for each column of each row group, requested or not.
+//! Output: some 60 bytes for each requested column, shared by all readers of the file. From these the
+//! metadata of one row group are rebuilt while it is read.
 
 use ::parquet::{
     basic::Compression,
@@ -13,18 +13,18 @@ use ::parquet::{
 
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// The wanted columns of all row groups of a file.
+/// The requested columns of all row groups of a file.
 #[derive(Debug)]
 pub(super) struct Places {
     /// Rows of each row group.
     rows: Vec<u64>,
-    /// How many columns are wanted.
+    /// The number of requested columns.
     width: usize,
-    /// Those of each row group, one after the other; None if it lacks the column.
+    /// The columns of each row group, one after the other; None if it lacks the column.
     columns: Vec<Option<Place>>,
 }
 
-/// What the footer says of a column of a row group.
+/// The footer's entry for a column of a row group.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     data: i64,
@@ -49,7 +49,7 @@ impl Place {
 }
 
 impl Places {
-    /// The columns `leaves` of the file, in this order.
+    /// The positions of the columns `leaves` of the file, in this order.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`].
@@ -64,7 +64,7 @@ impl Places {
         Ok(Self { rows, width: leaves.len(), columns })
     }
 
-    /// Those of the columns at `chosen`.
+    /// The positions of a subset: the columns at the indices `chosen`.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`].
@@ -95,11 +95,11 @@ impl Places {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// The metadata of one row group, as those of a file of its own; `schema` has the wanted columns and no
-    /// others.
+    /// The metadata of one row group, as of a file that has only this one; `schema` has the requested columns
+    /// only.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the row group lacks a column, [`ErrorKind::Unsupported`] if one lies in
+    /// [`ErrorKind::Corrupt`] if the row group lacks a column, [`ErrorKind::Unsupported`] if one is in
     /// another file.
     pub(super) fn metadata(&self, group: usize, schema: &SchemaDescPtr) -> Result<ParquetMetaData> {
         let Some(&rows) = self.rows.get(group) else {
@@ -114,7 +114,7 @@ impl Places {
         for (column, place) in schema.columns().iter().zip(self.of(group)) {
             let place = place.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the footer lacks a column"))?;
             if place.is_elsewhere {
-                return Err(Error::new(ErrorKind::Unsupported, "its columns lie in another file"));
+                return Err(Error::new(ErrorKind::Unsupported, "its columns are in another file"));
             }
             let column = ColumnChunkMetaData::builder(column.clone())
                 .set_compression(place.compression)

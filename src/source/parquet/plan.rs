@@ -1,8 +1,8 @@
-//! The wanted columns of a file as a schema of their own.
+//! The requested columns of a file as a separate schema.
 //!
-//! Only these are decoded, so a column of a kind that the decoder does not know does no harm beside them.
-//! Bytes and text are decoded as views into the pages, which copies nothing, and text as binary: one document
-//! that is not UTF-8 then does not condemn the page it is in.
+//! Only these are decoded, so other columns may have types that the decoder does not support. Bytes and text
+//! are decoded as views into the pages, without a copy, and text as binary, so that a document that is not
+//! UTF-8 fails alone and not with its page.
 
 use std::{
     collections::HashMap,
@@ -23,24 +23,24 @@ use crate::{
     source::columns::{Columns, FeatureCache, Layout, Payload},
 };
 
-/// What to decode of each row group, and where it is found in a batch.
+/// The columns to decode of each row group, and their positions in a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub levels: FieldLevels,
     /// The columns that are decoded.
     pub schema: SchemaDescPtr,
-    /// The number in the file of each column that is decoded.
+    /// The index in the file of each column that is decoded.
     pub leaves: Vec<usize>,
     /// Whether the bytes and paths are fields of a struct, the first column of a batch.
     pub is_struct: bool,
-    /// Where in a batch, or in the struct: the payload's bytes, its path.
+    /// The indices of the payload's bytes and path, in a batch or in the struct.
     pub bytes: Option<usize>,
     pub path: Option<usize>,
-    /// Where in a batch the label is.
+    /// The index of the label in a batch.
     pub label: Option<usize>,
 }
 
-/// The columns of the payload and of `label`, as [`Columns::choose`] finds them, and how to decode them.
+/// Chooses the columns of the payload and of `label` by [`Columns::choose`], and plans how to decode them.
 pub(super) fn choose(
     metadata: &ParquetMetaData,
     payload: &Payload,
@@ -56,7 +56,7 @@ pub(super) fn choose(
     })?
 }
 
-/// The schema in Arrow's words. A column that has none is `Null`.
+/// The schema in Arrow's types. A column without an Arrow type is `Null`.
 fn schema_of(metadata: &ParquetMetaData) -> Schema {
     let file = metadata.file_metadata();
     let root = file.schema_descr().root_schema();
@@ -84,16 +84,16 @@ pub(super) fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescript
     Ok(SchemaDescriptor::new(Arc::new(root)))
 }
 
-/// Plans of many files, which are most often the same: the last one.
+/// Caches the last plan: most files of a dataset have the same.
 #[derive(Debug, Default)]
 pub(super) struct Plans(Mutex<Option<Arc<Plan>>>);
 
 impl Plans {
-    /// `plan`, or the same one that there was before.
+    /// The cached plan if it equals `plan`, else `plan`.
     pub(super) fn share(&self, plan: Plan) -> Arc<Plan> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            // All else follows from the schema.
+            // The other fields follow from the schema.
             Some(known)
                 if known.schema.root_schema() == plan.schema.root_schema()
                     && known.leaves == plan.leaves
@@ -173,14 +173,14 @@ fn is_at(schema: &SchemaDescriptor, leaf: usize, path: &[usize]) -> bool {
     }
 }
 
-/// A column of bytes without the word that they are text.
+/// The column as plain bytes, without its annotation as text.
 fn bare(column: &TypePtr) -> Result<TypePtr, ParquetError> {
     let info = column.get_basic_info();
     let bare = Type::primitive_type_builder(column.name(), column.get_physical_type());
     Ok(Arc::new(bare.with_repetition(info.repetition()).build()?))
 }
 
-/// The fields with bytes as views.
+/// The fields, with binary as views.
 fn viewed(fields: &Fields) -> Fields {
     let view = |field: &Field| {
         let data_type = match field.data_type() {

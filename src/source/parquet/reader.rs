@@ -1,10 +1,10 @@
-//! Reads rows: finds the row group, and decodes it as far as it is needed.
+//! Reads rows: finds the row group, and decodes only the needed part of it.
 //!
-//! Rows that are read in order are decoded together, a batch at a time, and handed out as slices of the
-//! decoded pages: the reader holds only the current batch; earlier ones are held by their remaining slices. A
-//! row that is read alone costs the pages that it is in, and leaves the current batch in place; it is copied,
-//! so that it keeps no other memory alive. Records are also copied out of a page that no permit counts and
-//! that is much larger than the batch's records in it.
+//! Rows that are read in order are decoded together, a batch at a time, and returned as slices of the decoded
+//! pages. The reader holds only the current batch; earlier ones are held by their remaining slices. A row
+//! that is read alone costs the pages that hold it, and the current batch stays in place. Such a row is
+//! copied, so that it keeps no other memory alive. Records are also copied if their page is counted by no
+//! permit and much larger than the batch's records in it.
 
 use std::{
     ops::Range,
@@ -31,16 +31,16 @@ use crate::{
     },
 };
 
-/// How many batches a decoder runs along to get to a row that is wanted.
+/// The most batches that a decoder decodes to get to a requested row; beyond, a new decoder skips to it.
 const READ_ON: u64 = 4;
 
-/// How many files stay open.
+/// The most files that stay open.
 const OPEN_FILES: usize = 8;
 
 /// Reads rows of a [`ParquetSource`]; one per thread.
 pub struct ParquetReader {
     source: Arc<ParquetSource>,
-    /// The last used in front.
+    /// The last used is first.
     files: Vec<(usize, OpenFile)>,
     current: Option<Current>,
     leave: Leave,
@@ -54,12 +54,12 @@ struct Current {
     group: usize,
     /// Decodes from row `next` of the row group on; None after a failure, or at the end.
     decoder: Option<Decoder>,
-    /// Whether it decodes one row at a time, as within `singles`.
+    /// Whether the decoder decodes one row at a time, as within `singles`.
     is_single: bool,
     next: u64,
     /// The batch decoded last, and its first row.
     batch: Option<(u64, Values)>,
-    /// Rows that exceed the limit of a batch, and are decoded one at a time.
+    /// Rows whose batch exceeds the limit; they are decoded one at a time.
     singles: Range<u64>,
     /// Rows that could not be decoded together.
     torn: Range<u64>,
@@ -78,16 +78,17 @@ impl ParquetReader {
         Self { source, files: Vec::new(), current: None, leave: Leave::default(), permit: None }
     }
 
-    /// Reads one row. `run` says how many rows from this one on will be wanted next, in storage order: more
-    /// than one lets the reader decode a batch of about a MiB at once; one decodes just what this row needs.
+    /// Reads one row. `run` is the number of rows from this one on that will be requested next, in storage
+    /// order. If it is above 1, the reader decodes a batch of about a MiB at once; 1 decodes only what this
+    /// row needs.
     ///
-    /// The bytes are a slice of a decoded page.
+    /// The bytes are a slice of a decoded page, or a copy.
     ///
     /// # Errors
-    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that leads nowhere,
-    /// [`ErrorKind::Empty`], [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot be
-    /// decoded, [`ErrorKind::Truncated`], [`ErrorKind::Unsupported`] for a codec or an encoding that is not
-    /// known. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced,
+    /// Of the record: [`ErrorKind::Unreadable`] for a null, or a path that cannot be opened or is not
+    /// allowed, [`ErrorKind::Empty`], [`ErrorKind::Corrupt`] for text that is not UTF-8 or a page that cannot
+    /// be decoded, [`ErrorKind::Truncated`], [`ErrorKind::TooLarge`], [`ErrorKind::Unsupported`] for an
+    /// unknown codec or encoding. Of the run: [`ErrorKind::Io`] after retries or if the shard was replaced,
     /// [`ErrorKind::NotFound`] if it was removed, [`ErrorKind::Schema`] for a label beyond int64.
     ///
     /// # Panics
@@ -140,7 +141,7 @@ impl ParquetReader {
         let path = if bytes.is_some() { None } else { path? };
         let bytes = match (bytes, path) {
             (Some(bytes), _) if run > 1 && !is_lavish => bytes,
-            // A row that was wanted alone would hold on to all of its page, and few rows to a large one.
+            // A row that was requested alone would keep its whole page alive, and a few rows a large one.
             (Some(bytes), _) => {
                 let copy = fallible_alloc::copy(&bytes)?;
                 drop(bytes);
@@ -168,7 +169,8 @@ impl ParquetReader {
         Ok(RawRecord { bytes, values })
     }
 
-    /// Decodes what holds `row`, and takes from it.
+    /// Decodes the batch that holds `row`, or the row alone, and calls `take` with the values and the row's
+    /// index in them.
     fn with_values<T>(
         &mut self,
         shard: usize,
@@ -195,8 +197,8 @@ impl ParquetReader {
             return Err(Error::new(ErrorKind::Io, "no file is open"));
         };
         if run <= 1 {
-            // Its page, compressed and decompressed, and the copy of the row: the footer has no smaller
-            // bound.
+            // The row's page, compressed and decompressed, and the copy of the row. The footer gives no
+            // smaller bound.
             let bytes = open.places.bytes(group.index).saturating_mul(2);
             self.permit = self.leave.admit(bytes)?;
             let torn = self.current.iter().find(|current| current.group == at && current.torn.contains(&row));
@@ -206,7 +208,7 @@ impl ParquetReader {
         }
         let current = match &mut self.current {
             Some(current) if current.group == at => current,
-            // What is held of the last row group may be used again at once.
+            // Memory held for the last row group can be reused at once.
             current => current.insert(Current {
                 group: at,
                 decoder: None,
@@ -226,7 +228,7 @@ impl ParquetReader {
         }
     }
 
-    /// Brings the file of a shard to the front.
+    /// Opens the file of a shard if it is not open, and moves it to the front of `files`.
     fn open_file(&mut self, shard: usize) -> Result<()> {
         if let Some(at) = self.files.iter().position(|(open, _)| *open == shard) {
             self.files[..=at].rotate_right(1);
@@ -287,7 +289,7 @@ impl Current {
                     self.singles = if rows.contains(&row) { rows } else { row..row + rows.end - rows.start };
                 }
                 Err(error) if error.kind.is_record() => {
-                    // What lies before it says nothing about the row.
+                    // A failure in rows before `row` does not concern it.
                     return Ok(self.tear(if rows.contains(&row) { rows } else { row..row + 1 }));
                 }
                 Err(error) => return Err(error),
@@ -295,8 +297,8 @@ impl Current {
         }
     }
 
-    /// Whether the decoder gets to `row` sooner than a new one, which has the dictionary and all headers
-    /// before the row to read.
+    /// Whether the decoder reaches `row` sooner than a new one, which would read the dictionary and all page
+    /// headers before the row.
     fn reads_on_to(&self, row: u64) -> bool {
         let Some(decoder) = &self.decoder else { return false };
         let ahead = match self.singles.contains(&row) {
@@ -362,7 +364,8 @@ mod tests {
         Arc::new(ParquetSource::open(&paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).unwrap())
     }
 
-    /// Reads rows in order, as a reader and as tables; how often each unpacked what the pages hold, `bytes`.
+    /// Reads all rows in order, by a reader and as tables. Returns how often each decompressed the pages'
+    /// `bytes`.
     fn read_all(path: &Path, bytes: u64, expected: impl Fn(u64) -> usize) -> [u64; 2] {
         let source = open(path);
         let mut reader = source.reader();
@@ -411,15 +414,15 @@ mod tests {
     fn rows_that_exceed_a_batch_share_their_pages() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        // 36 000 rows of a byte, then pages of 40 MiB, each of 80 rows: a batch by the average is of 200 rows
-        // and more.
+        // 36 000 rows of a byte, then pages of 40 MiB, each of 80 rows: by the average size a batch has 200
+        // rows and more.
         let size = |row: u64| if row < 36_000 { 1 } else { 512 << 10 };
         let properties = WriterProperties::builder().set_write_batch_size(80);
         let properties = properties.set_data_page_row_count_limit(80);
         write(&path, properties, (0..36_400).map(|row| "y".repeat(size(row))));
         let times = read_all(&path, 200 << 20, size);
         assert!(times.iter().all(|&times| times <= 4), "{times:?}");
-        // Each text has all of the one before: 512 MiB.
+        // Each text repeats the one before as its prefix: 512 MiB in all.
         let properties = WriterProperties::builder();
         let properties = properties.set_column_encoding("text".into(), Encoding::DELTA_BYTE_ARRAY);
         write(&path, properties, (0..2048).map(|_| "z".repeat(256 << 10)));
@@ -439,7 +442,7 @@ mod tests {
             ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), Some(properties)).unwrap();
         writer.write(&batch).unwrap();
         writer.close().unwrap();
-        // The length of a text in the first half; lengths stand between texts.
+        // Damages the length of a text in the first half; lengths are stored between texts.
         let mut bytes = std::fs::read(&path).unwrap();
         let at = 2 << 20;
         let at = at + bytes[at..].iter().position(|&byte| byte != b'x').unwrap();

@@ -1,9 +1,9 @@
-//! The rows of a file with all their columns, or some, as tables: for data other than recordings and a
+//! Reads the rows of a file as Arrow tables, with all or some columns: for data other than recordings and a
 //! loader's documents.
 //!
 //! Footer, reads, page checks and decoder are those of [`super::ParquetReader`]. Bytes and text are decoded
-//! as views, so that a value shared by many rows is in memory once. Rows that are too large to be decoded
-//! together are decoded one by one.
+//! as views, so that a value shared by many rows is in memory once. Rows that exceed the limit together are
+//! decoded one by one.
 
 use std::{
     path::Path,
@@ -46,24 +46,24 @@ use crate::{
 /// Reads the rows of one file in order.
 pub(crate) struct ParquetTable {
     open: OpenFile,
-    /// The columns of the file, and where all of them lie.
+    /// The columns of the file, and the positions of all of them.
     all: (SchemaDescPtr, Arc<Places>),
     blocks: Arc<BlockPool>,
     schema: SchemaRef,
     /// The next row group, and the next row in it.
     group: usize,
     row: u64,
-    /// Decodes from there on.
+    /// Decodes from there on; None if a new one is needed.
     decoder: Option<Decoder>,
-    /// Rows of the group before this one exceed the limit of a batch, and are decoded one at a time.
+    /// Rows of the group before this one are decoded one at a time, since their batch exceeds the limit.
     single_until: u64,
 }
 
 impl ParquetTable {
-    /// Opens a file; reads its footer.
+    /// Opens a file and reads its footer.
     ///
     /// # Errors
-    /// As those of `footer::read`; [`ErrorKind::Schema`] for columns that cannot be decoded.
+    /// Those of `footer::read`; [`ErrorKind::Schema`] for columns that cannot be decoded.
     pub(crate) fn open(storage: &Arc<dyn Storage>, path: &Path, max_record_bytes: u64) -> Result<Self> {
         let mut file = StoredFile::open(storage, &Arc::from(path))?;
         let turns = Mutex::default();
@@ -92,17 +92,17 @@ impl ParquetTable {
         })
     }
 
-    /// All columns, read or not.
+    /// The schema of all columns, selected or not.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Rows of the file.
+    /// The number of rows of the file.
     pub(crate) fn n_rows(&self) -> u64 {
         self.open.places.rows().iter().sum()
     }
 
-    /// Chooses the columns to read, by their indices; they come in the order of the file.
+    /// Selects the columns to read, by their indices; batches have them in the order of the file.
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if they cannot be decoded.
@@ -115,7 +115,7 @@ impl ParquetTable {
         Ok(())
     }
 
-    /// Skips rows, before any was read.
+    /// Skips rows. Call it before the first [`Self::next`].
     pub(crate) fn skip(&mut self, mut rows: u64) {
         while let Some(n) = self.rows_of(self.group) {
             if rows < n {
@@ -147,7 +147,7 @@ impl ParquetTable {
         Ok(None)
     }
 
-    /// Rows of the group from `self.row` on, of `n`.
+    /// Decodes rows of the group from `self.row` on; the group has `n`.
     fn decode(&mut self, n: u64) -> Result<RecordBatch> {
         loop {
             let (group, row) = (self.group, self.row);
@@ -179,7 +179,7 @@ impl ParquetTable {
     }
 }
 
-/// A field with bytes and text as views, at any depth.
+/// The field, with bytes and text as views at any depth.
 fn viewed(field: &Arc<Field>) -> Arc<Field> {
     let data_type = match field.data_type() {
         DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
@@ -193,7 +193,7 @@ fn viewed(field: &Arc<Field>) -> Arc<Field> {
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
-/// The same values in memory of about their size: a page that is much larger is not kept for them.
+/// The same values in memory of about their size: values are copied out of pages that are much larger.
 fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(compact_array).collect::<Result<_, _>>();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -226,7 +226,7 @@ fn compact_array(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     })
 }
 
-/// Whether the pages that the values lie in are much larger than they.
+/// Whether the pages of the values are much larger than the values.
 fn is_lavish<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> bool {
     let pages = array.data_buffers().iter().map(|page| page.len() as u64).sum();
     let used = array.views().iter().map(|&view| u64::from(view as u32)).sum();
@@ -234,10 +234,10 @@ fn is_lavish<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> bool 
 }
 
 fn wrong_rows(n: usize) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the pages hold {n} rows where the footer says others"))
+    Error::new(ErrorKind::Corrupt, format!("the pages hold {n} rows, and the footer claims another number"))
 }
 
-/// How to decode the columns with these indices, which are in order.
+/// Plans how to decode the columns with these indices, which are sorted.
 fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) -> Result<Plan> {
     let decoded = guarded(|| {
         let root = descriptor.root_schema();

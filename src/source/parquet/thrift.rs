@@ -1,22 +1,21 @@
-//! Footers and page headers, walked within bounds before the `parquet` crate parses them.
+//! Checks footers and page headers before the `parquet` crate parses them, within bounds.
 //!
 //! Input: bytes. Output: whether every field has the type that `parquet.thrift` gives it, every list has as
 //! many elements as it claims, and no value is nested deeper than [`MOST_DEPTH`]. The crate does not check
 //! the type of a known field, allocates for a list by its claimed length, builds the tree of columns by
-//! recursion, and skips lists of booleans without consuming bytes. For bytes that pass this check, it does
-//! none of that beyond the limits below.
+//! recursion, and skips lists of booleans without consuming bytes. Bytes that pass this check keep the crate
+//! within the limits below.
 //!
 //! The tree of columns is checked too: `num_children` against the existing elements, its depth, and the total
 //! length of all columns' paths, since each column keeps the names of those above it.
 //!
-//! Source: "Thrift compact protocol"; Parquet format, `parquet.thrift`; own for the limits.
+//! Source: "Thrift compact protocol"; Parquet format, `parquet.thrift`. The limits are our own.
 
 use crate::{Error, ErrorKind, Result};
 
-/// How deep structs and lists may lie within each other; `parquet.thrift` needs 8.
+/// The deepest nesting of structs and lists; `parquet.thrift` needs 8.
 const MOST_DEPTH: u32 = 32;
-/// How deep columns may be nested, the root not counted. Lists and maps take two levels of it, three in old
-/// files.
+/// The deepest nesting of columns, without the root. Lists and maps take two levels each, three in old files.
 const MOST_SCHEMA_DEPTH: usize = 64;
 /// The most elements of any list.
 const MOST_ELEMENTS: usize = 1 << 20;
@@ -153,7 +152,7 @@ const FILE_META_DATA: Kind = Struct(&[
     (8, Struct(&[(1, ENCRYPTION), (2, ENCRYPTION)])),
     (9, Binary),
 ]);
-/// Fields that are checked once more.
+/// Ids of the fields that are checked further.
 const SCHEMA: i16 = 2;
 const ROW_GROUPS: i16 = 4;
 const NAME: i16 = 4;
@@ -199,7 +198,7 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
         ROW_GROUPS => {
             let (element, n) = input.list()?;
             if n > MOST_GROUPS {
-                return Err(Wrong::Not("it lists more row groups than are read, 262144"));
+                return Err(Wrong::Not("it lists more row groups than the limit, 262144"));
             }
             for _ in 0..n {
                 input.fields(|id, code, input| {
@@ -209,7 +208,7 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
                     input.skip(code, MOST_DEPTH)
                 })?;
                 if n_chunks > MOST_CHUNKS {
-                    return Err(Wrong::Not("it lists more column chunks than are read, 1048576"));
+                    return Err(Wrong::Not("it lists more column chunks than the limit, 1048576"));
                 }
             }
             debug_assert!(n == 0 || element == 12, "row groups were found to be structs");
@@ -219,15 +218,14 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
     })
 }
 
-/// Walks the tree of columns, which is a list: each element has the number of following elements that are its
+/// Walks the tree of columns. It is stored as a list in depth-first order: each element has its number of
 /// children.
 fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
     let (_, n) = input.list()?;
     if n > MOST_COLUMNS {
-        return Err(Wrong::Not("it lists more columns than are read, 131072"));
+        return Err(Wrong::Not("it lists more columns than the limit, 131072"));
     }
-    // For each group around the next element: the number of its remaining children, and the bytes of its
-    // path.
+    // For each open group: the number of its remaining children, and the bytes of its path.
     let mut open: Vec<(usize, usize)> = Vec::new();
     let mut path_bytes = 0usize;
     for at in 0..n {
@@ -254,12 +252,12 @@ fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
             path_bytes = path_bytes.saturating_add(path);
         }
         if path_bytes > MOST_PATH_BYTES {
-            return Err(Wrong::Not("the names of its nested columns are longer than is read, 64 MiB"));
+            return Err(Wrong::Not("the names of its nested columns are longer than the limit, 64 MiB"));
         }
         if children > 0 {
             open.push((children, path));
             if open.len() > MOST_SCHEMA_DEPTH {
-                return Err(Wrong::Not("its columns are nested deeper than is read, 64 levels"));
+                return Err(Wrong::Not("its columns are nested deeper than the limit, 64 levels"));
             }
         }
         while open.pop_if(|(left, _)| *left == 0).is_some() {}
@@ -271,18 +269,19 @@ fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// The claims of a page's header; zero for missing ones.
+/// The claims of a page header; zero for missing ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PageClaims {
     pub size: u64,
     pub compressed: u64,
     /// Values of a dictionary.
     pub n_values: u64,
-    /// Values and rows of a data page of version 2: a decoder skips pages by rows, and reads them by values.
+    /// Values and rows of a data page of version 2: a decoder skips such pages by rows, and reads them by
+    /// values.
     pub values_and_rows: Option<[i64; 2]>,
 }
 
-/// The claims of the page with whose header `bytes` begin. The decoder refuses negative numbers.
+/// Reads the claims of the page header at the start of `bytes`. The decoder refuses negative numbers.
 pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
     let mut walked = Input(bytes);
     walked.value(PAGE_HEADER, MOST_DEPTH)?;
@@ -328,11 +327,11 @@ pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
 pub(super) enum Wrong {
     /// The bytes end before the value does.
     Short,
-    /// The expected form, in words.
+    /// The bytes are invalid; the reason, for a message.
     Not(&'static str),
 }
 
-/// Bytes still to be walked.
+/// The bytes not yet walked.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -346,7 +345,7 @@ impl<'a> Input<'a> {
         self.bytes(1).map(|byte| byte[0])
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// Seven bits per byte, the lowest first.
     fn varint(&mut self) -> Result<u64, Wrong> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -369,7 +368,7 @@ impl<'a> Input<'a> {
         self.bytes(usize::try_from(n).map_err(|_| Wrong::Short)?)
     }
 
-    /// The type and number of the elements of a list or set. Each takes a byte at least.
+    /// The type and number of the elements of a list or set. Each takes at least a byte.
     fn list(&mut self) -> Result<(u8, usize), Wrong> {
         let head = self.byte()?;
         let n = match head >> 4 {
@@ -380,20 +379,20 @@ impl<'a> Input<'a> {
         match head & 15 {
             // Some writers give an empty list no type.
             0 if n == 0 => Ok((3, 0)),
-            1 | 2 if n > 0 => Err(Wrong::Not("a list of booleans, which metadata have none of")),
+            1 | 2 if n > 0 => Err(Wrong::Not("a list of booleans, which Parquet's metadata never have")),
             code => Ok((code, n)),
         }
     }
 
     fn check_number(&self, n: usize) -> Result<(), Wrong> {
         match n {
-            _ if n > MOST_ELEMENTS => Err(Wrong::Not("a list has more elements than are read, 1048576")),
+            _ if n > MOST_ELEMENTS => Err(Wrong::Not("a list has more elements than the limit, 1048576")),
             _ if n > self.0.len() => Err(Wrong::Short),
             _ => Ok(()),
         }
     }
 
-    /// Calls `take` with the number and type of each field of a struct; it must consume the value.
+    /// Calls `take` with the id and type of each field of a struct; `take` must consume the value.
     fn fields(&mut self, mut take: impl FnMut(i16, u8, &mut Self) -> Result<(), Wrong>) -> Result<(), Wrong> {
         let mut last = 0i16;
         loop {
@@ -405,12 +404,12 @@ impl<'a> Input<'a> {
                 0 => i16::try_from(self.int()?).ok(),
                 step => last.checked_add(step.into()),
             };
-            last = id.ok_or(Wrong::Not("a field has an impossible number"))?;
+            last = id.ok_or(Wrong::Not("a field has an impossible id"))?;
             take(last, head & 15, self)?;
         }
     }
 
-    /// Skips a value of a known type.
+    /// Walks a value of a known type, and checks the types in it.
     fn value(&mut self, kind: Kind, depth: u32) -> Result<(), Wrong> {
         let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
         match kind {
@@ -434,7 +433,7 @@ impl<'a> Input<'a> {
                     I16 => i16::try_from(value).is_ok(),
                     _ => i32::try_from(value).is_ok(),
                 };
-                if fits { Ok(()) } else { Err(Wrong::Not("a number is beyond its type")) }
+                if fits { Ok(()) } else { Err(Wrong::Not("a number does not fit its type")) }
             }
             Bool => Ok(()),
             I8 => self.byte().map(drop),
@@ -444,7 +443,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Skips a value of the type `code`, of an unknown field.
+    /// Walks a value of an unknown field, of the type `code`.
     fn skip(&mut self, code: u8, depth: u32) -> Result<(), Wrong> {
         let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
         match code {
@@ -466,7 +465,7 @@ impl<'a> Input<'a> {
                 let codes = self.byte()?;
                 let (key, value) = (codes >> 4, codes & 15);
                 if key <= 2 || value <= 2 {
-                    return Err(Wrong::Not("a map of booleans, which metadata have none of"));
+                    return Err(Wrong::Not("a map of booleans, which Parquet's metadata never have"));
                 }
                 (0..n).try_for_each(|_| {
                     self.skip(key, depth)?;
@@ -475,12 +474,12 @@ impl<'a> Input<'a> {
             }
             12 => self.fields(|_, code, input| input.skip(code, depth)),
             13 => self.bytes(16).map(drop),
-            _ => Err(Wrong::Not("a field has a type that there is not")),
+            _ => Err(Wrong::Not("a field has an unknown type")),
         }
     }
 }
 
-const TOO_DEEP: Wrong = Wrong::Not("values are nested deeper than is read, 32 levels");
+const TOO_DEEP: Wrong = Wrong::Not("values are nested deeper than the limit, 32 levels");
 
 impl Kind {
     /// Whether a field or element of this type has the type `code` of the protocol.
@@ -575,7 +574,7 @@ mod tests {
         assert!(refused(&footer(&[negative])).contains("negative"));
     }
 
-    /// Each column would hold the long name of the group that it is in.
+    /// Each column would hold a copy of its group's long name.
     #[test]
     fn names_are_not_multiplied_without_end() {
         let columns = vec![leaf("x"); 3000];
@@ -590,7 +589,7 @@ mod tests {
         for cut in 0..good.len() {
             refused(&good[..cut]);
         }
-        // A schema of a million elements, then of 2^40, with a few bytes behind.
+        // A schema of a million elements, then of 2^40, followed by a few bytes.
         for n in [1 << 20, 1 << 40] {
             let bytes = [vec![0x15, 2, 0x19, 0xfc], varint(n), vec![0; 40]].concat();
             refused(&bytes);
@@ -622,9 +621,9 @@ mod tests {
         let good = nested(1);
         let end = good.len() - 1;
         let with = |field: &[u8]| [&good[..end], field, &[0]].concat();
-        // Field 4 was the last one; 11 is not known: a map of numbers to lists of texts.
+        // Field 4 was the last one; 11 is unknown: a map of numbers to lists of texts.
         check_footer(&with(&[0x7b, 1, 0x59, 8, 0x28, 1, b'a', 0])).unwrap();
-        // Structs within each other.
+        // Nested structs.
         let deep = |n| with(&[vec![struct_field(7)], vec![struct_field(1); n], vec![0; n + 1]].concat());
         check_footer(&deep(20)).unwrap();
         assert!(refused(&deep(100)).contains("nested deeper"));
@@ -634,7 +633,7 @@ mod tests {
         refused(&with(&[vec![0x79, 0xf2], many.clone(), vec![1; 8]].concat()));
         assert!(refused(&with(&[0x79, 0x22, 1, 1])).contains("booleans"));
         assert!(refused(&with(&[0x7b, 2, 0x22, 1, 1])).contains("booleans"));
-        assert!(refused(&with(&[0x7e])).contains("a type that there is not"));
+        assert!(refused(&with(&[0x7e])).contains("an unknown type"));
     }
 
     #[test]
@@ -646,7 +645,7 @@ mod tests {
         for cut in 0..header.len() {
             assert_eq!(page_claims(&header[..cut]), Err(Wrong::Short), "{cut}");
         }
-        // With the numbers of fields written out, last first; and a size that is given twice.
+        // With explicit field ids, in descending order, and the size twice.
         let header = [0x0c, 14, 0x15, 0x8c, 1, 0, 5, 6, 0x90, 3, 5, 4, 0xd8, 4, 5, 2, 4, 5, 4, 2, 0];
         assert_eq!(page_claims(&header).unwrap(), expected);
         assert!(matches!(page_claims(&[0xff; 20]), Err(Wrong::Not(_))));

@@ -1,7 +1,7 @@
-//! The values of a decoded batch, without a copy.
+//! Returns the values of a decoded batch without a copy.
 //!
-//! Bytes are views: each names a place in one of the pages that the batch holds on to, or, up to 12 bytes
-//! long, lies in the view itself. A value is a slice of that page.
+//! Bytes are views. A view refers to a range of one of the batch's pages; values of up to 12 bytes are stored
+//! in the view itself. A value returned is a slice of that page or of the views.
 //!
 //! Source: Arrow columnar format, "Variable-size binary view layout".
 
@@ -30,18 +30,18 @@ pub(super) struct Values {
 #[derive(Debug)]
 struct ByteColumn {
     array: BinaryViewArray,
-    /// Where short values lie.
+    /// The memory of short values, which no permit grants.
     views: (Bytes, bool),
-    /// The memory of long values, and whether it was granted by a permit.
+    /// The pages of long values, and whether each was granted by a permit.
     pages: Vec<(Bytes, bool)>,
-    /// Whether each of these is much larger than the batch's values in it, and not granted.
+    /// Whether each page is much larger than the batch's values in it, and not granted.
     lavish: Vec<bool>,
 }
 
-/// Pages up to this size are kept for any of their values, bytes.
+/// Pages up to this size, bytes, are kept for any of their values.
 const USUAL: u64 = 64 << 10;
 
-/// Whether pages of so many bytes are much larger than their values that are used.
+/// Whether pages of `pages` bytes are much larger than the `used` bytes of values in them.
 pub(super) fn is_lavish(pages: u64, used: u64) -> bool {
     pages > USUAL && pages / 2 > used
 }
@@ -49,7 +49,7 @@ pub(super) fn is_lavish(pages: u64, used: u64) -> bool {
 /// The longest value that is stored in its view.
 const INLINE: usize = 12;
 
-/// A page, and the permits of the large pages of its batch.
+/// A page with the permits of its batch's large pages.
 struct Page<T>(T, #[allow(dead_code, reason = "held")] Arc<[Permit]>);
 
 impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Page<T> {
@@ -61,7 +61,7 @@ impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Page<T> {
 impl Values {
     pub(super) fn new(batch: &RecordBatch, plan: &Plan, permits: &Arc<[Permit]>) -> Result<Self> {
         let unexpected =
-            || Error::new(ErrorKind::Corrupt, "a column is of another type than the footer says");
+            || Error::new(ErrorKind::Corrupt, "a column has another type than the footer claims");
         let payload = match plan.is_struct && plan.bytes.or(plan.path).is_some() {
             true => Some(
                 batch.columns().first().and_then(|column| column.as_struct_opt()).ok_or_else(unexpected)?,
@@ -89,7 +89,7 @@ impl Values {
         self.bytes.as_ref().and_then(|bytes| bytes.place(row)).is_some_and(|(page, ..)| page.1)
     }
 
-    /// Whether the bytes of a row would hold on to much more than the values of the batch are.
+    /// Whether the bytes of a row would keep a page alive that is much larger than the batch's values in it.
     pub(super) fn is_lavish(&self, row: usize) -> bool {
         let Some(bytes) = &self.bytes else { return false };
         bytes.number(row).and_then(|page| bytes.lavish.get(page)).copied().unwrap_or(false)
@@ -101,7 +101,7 @@ impl Values {
     }
 
     fn value(&self, column: Option<&ByteColumn>, row: usize) -> Result<Option<Bytes>> {
-        // The fields of a null are not to be looked at.
+        // The fields of a null struct have no meaning.
         if self.payload.as_ref().is_some_and(|payload| payload.is_null(row)) {
             return Ok(None);
         }
@@ -134,7 +134,10 @@ impl Values {
                 })?
             }
             other => {
-                return Err(Error::new(ErrorKind::Schema, format!("labels of type {other} are not read")));
+                return Err(Error::new(
+                    ErrorKind::Schema,
+                    format!("labels of type {other} are not supported"),
+                ));
             }
         })
     }
@@ -156,7 +159,7 @@ impl ByteColumn {
         Self { array, views, pages, lavish }
     }
 
-    /// The place in `pages` of what holds a row's bytes; None for short ones.
+    /// The index in `pages` of the page with a row's bytes; None for short values.
     fn number(&self, row: usize) -> Option<usize> {
         self.array
             .views()
@@ -177,7 +180,7 @@ impl ByteColumn {
         bytes.map(Some).ok_or_else(wrong)
     }
 
-    /// The memory of a row's bytes, their offset, and their number, by its view.
+    /// The memory of a row's bytes, their offset and their length, from its view.
     fn place(&self, row: usize) -> Option<(&(Bytes, bool), usize, usize)> {
         let view = self.array.views().get(row)?.to_le_bytes();
         let word =
@@ -195,7 +198,7 @@ fn lavish(array: &BinaryViewArray, pages: &[(Bytes, bool)]) -> Vec<bool> {
     if !pages.iter().any(|(page, is_granted)| is_lavish(page.len() as u64, 0) && !is_granted) {
         return Vec::new();
     }
-    // bounded: a word for each page of the batch, which is there.
+    // bounded: by the batch's pages, which are in memory.
     let mut used = vec![0u64; pages.len()];
     for view in array.views().iter().filter(|view| **view as u32 as usize > INLINE) {
         if let Some(used) = used.get_mut((*view >> 64) as u32 as usize) {

@@ -504,7 +504,7 @@ def test_halves_are_warned_of_or_bad(tmp_path: Path, capsys: pytest.CaptureFixtu
     found, lines = report(tmp_path / "strict")
     assert [line["kind"] for line in lines] == [""] * n + ["truncated"] * n
     assert [bad["row"] for bad in found["bad"]] == list(range(n, 2 * n))
-    assert lines[n]["reason"] == "the header says 3307 samples, 1635 are there"
+    assert lines[n]["reason"] == "the header declares 3307 samples, found 1635"
     assert {line["warnings"] for line in lines} == {""}
     assert all(line["peak"] for line in lines)
 

@@ -34,7 +34,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     (tmp_path / "folder").mkdir()
     code, error = said(capsys, "check", tmp_path / "folder")
     assert code == 2
-    assert error.endswith("not one that save_to_disk wrote; give the shards in it, as FOLDER/*.arrow\n")
+    assert error.endswith("save_to_disk did not write it; give the shards in it, as FOLDER/*.arrow\n")
     code, error = said(capsys, "check", "*.arrow")
     assert code == 1
     assert "; no file matches the pattern, or it is in quotes, where the shell does not expand it" in error

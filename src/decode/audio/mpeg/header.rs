@@ -1,7 +1,7 @@
-//! Headers of MPEG audio frames, and the side information of layer III.
+//! Parses headers of MPEG audio frames, and the side information of layer III.
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.1.3 and 2.4.2.3, ISO/IEC 13818-3 section 2.4.2.3; MPEG-2.5 is the
-//! usual extension of the second to half its rates.
+//! usual extension of MPEG-2 to half its rates.
 
 /// Length of a frame header.
 pub(super) const HEADER_LEN: usize = 4;
@@ -29,12 +29,12 @@ pub(in crate::decode::audio) struct Header {
     is_low_rate: bool,
     is_mpeg25: bool,
     has_crc: bool,
-    /// Length of the frame with its header, in bytes; 0 for free format, which does not tell.
+    /// Length of the frame with its header, in bytes; 0 for free format, which does not declare it.
     pub len: usize,
 }
 
 impl Header {
-    /// The header at the start of `bytes`; none if there is none or it uses a reserved value.
+    /// Parses the header at the start of `bytes`; None if there is none, or it has a reserved value.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [sync, version, rates, mode] = *bytes.first_chunk::<HEADER_LEN>()?;
         if sync != 0xff || version & 0xe0 != 0xe0 {
@@ -58,7 +58,7 @@ impl Header {
             (true, 1) => RATES_2[0][index],
             (true, _) => RATES_2[1][index],
         };
-        // Samples per frame / 8 bits, in slots of 4 bytes for layer I and of 1 byte else.
+        // Samples per frame / 8 bits, in slots of 4 bytes for layer I, else of 1 byte.
         let (factor, slot) = match layer {
             1 => (12_000, 4),
             3 if is_low_rate => (72_000, 1),
@@ -101,12 +101,12 @@ impl Header {
         }
     }
 
-    /// Where the side information begins in the frame.
+    /// The offset of the side information in the frame.
     pub fn side_offset(&self) -> usize {
         HEADER_LEN + if self.has_crc { 2 } else { 0 }
     }
 
-    /// Reads what places the main data of the layer III frame that `frame` begins with.
+    /// Reads the position of the main data of the layer III frame `frame`.
     pub(super) fn main_data(&self, frame: &[u8]) -> MainData {
         let begin = self.side_offset() + self.side_len();
         let Some(side) = frame.get(self.side_offset()..begin) else { return MainData::default() };
@@ -115,8 +115,8 @@ impl Header {
         MainData { back: bits(side, 0, begin_bits), len: frame.len() - begin, used_bits }
     }
 
-    /// Whether the layer III frame that `frame` begins with has a mixed block: two windows in one granule,
-    /// one for its two lowest subbands and one for the others.
+    /// Whether the layer III frame `frame` has a mixed block: two windows in one granule, one for its two
+    /// lowest subbands and one for the others.
     pub fn has_mixed_block(&self, frame: &[u8]) -> bool {
         if self.layer != 3 {
             return false;
@@ -150,14 +150,14 @@ impl Header {
     }
 }
 
-/// The `n` bits of `side` from bit `at` on, 16 at most.
+/// The `n <= 16` bits of `side` from bit `at` on.
 fn bits(side: &[u8], at: usize, n: usize) -> usize {
     let byte = |i: usize| usize::from(side.get(at / 8 + i).copied().unwrap_or(0));
     (byte(0) << 16 | byte(1) << 8 | byte(2)) >> (24 - at % 8 - n) & ((1 << n) - 1)
 }
 
-/// Where the main data of a layer III frame lies: it begins `back` bytes before the frame's own, and fills
-/// `used_bits`.
+/// The position of the main data of a layer III frame: it begins `back` bytes before the main data in the
+/// frame itself, and has `used_bits` bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MainData {
     /// `main_data_begin`.
@@ -168,10 +168,10 @@ pub(super) struct MainData {
     pub used_bits: usize,
 }
 
-/// The bytes of main data that a decoder holds and has not used, after each frame that it is fed.
+/// Tracks the bytes of main data that a decoder holds and has not used, after each frame.
 ///
-/// A decoder that starts at a frame lacks the bytes before it; as soon as one frame finds all of its main
-/// data, decoder and full decode hold the same. Frames that do not, give silence for the granules whose begin
+/// A decoder that starts at a frame lacks the bytes before it. After the first frame with all of its main
+/// data it holds the same bytes as in a full decode. Earlier frames give silence for the granules whose start
 /// is missing.
 #[derive(Debug, Default)]
 pub(super) struct Reservoir {
@@ -179,7 +179,7 @@ pub(super) struct Reservoir {
 }
 
 impl Reservoir {
-    /// Feeds a frame; tells whether all of its main data is there.
+    /// Feeds a frame; returns whether the decoder has all of its main data.
     pub fn feed(&mut self, frame: MainData) -> bool {
         let missing = frame.back.saturating_sub(self.unused);
         let held = frame.back.min(self.unused) + frame.len;

@@ -1,24 +1,23 @@
-//! The headers of a Vorbis stream, as far as packets' lengths need them.
+//! Reads the headers of a Vorbis stream, as far as they determine packets' lengths.
 //!
 //! Input: the identification and the setup header. Output: rate, channels, block sizes and the block size of
-//! each mode. The modes come last in the setup header, and the parts before them have no length field, so all
-//! of it is walked; none of it is built. The walk also bounds the allocations of a decoder: a codebook of a
-//! few bytes can claim megabytes. Every reference to another part (codebooks, floors, residues, submaps,
-//! mappings, channels) must exist, so that no later code looks up a missing part.
+//! each mode. The modes are last in the setup header, and the parts before them have no length field, so the
+//! whole header is walked, but nothing is built. The walk also bounds the allocations of a decoder: a
+//! codebook of a few bytes can claim megabytes. All references to other parts (codebooks, floors, residues,
+//! submaps, mappings, channels) are checked, so that no later code looks up a missing part.
 //!
 //! Source: Vorbis I specification, sections 3.2.1, 4.2.2, 4.2.4, 6.2.1, 7.2.2, 8.6.1.
 
 use super::super::{corrupt, unsupported};
 use crate::Result;
 
-/// The most vector values that all codebooks of a stream may have together: 16 MiB of float32; encoders use
-/// under 2.
+/// The most vector values of all codebooks of a stream: 16 MiB of float32; encoders use under 2 MiB.
 const MAX_VALUES: u64 = 1 << 22;
 
-/// What a setup header starts with.
+/// The start of a setup header.
 const SIGNATURE: &[u8] = b"\x05vorbis";
 
-/// What identification and setup header say about packets.
+/// The fields of the identification and the setup header that packets depend on.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     pub channels: u8,
@@ -28,15 +27,15 @@ pub(super) struct Setup {
     /// Bit `i` is set if mode `i` has long blocks.
     long_modes: u64,
     n_modes: u32,
-    /// Bytes that the decoder's codebooks take, about.
+    /// The approximate bytes of a decoder.
     pub decoder_bytes: usize,
-    /// Where the mappings have several coupling steps.
+    /// The mappings with several coupling steps.
     couplings: Vec<Couplings>,
-    /// Whether the decoder used here is known to misread such packets.
+    /// Whether the decoder used here misreads packets with these headers.
     is_misread: bool,
 }
 
-/// What a residue's partitions need to be read right.
+/// The fields of a residue that determine its partitions.
 #[derive(Debug, Clone, Copy, Default)]
 struct Residue {
     is_interleaved: bool,
@@ -48,8 +47,8 @@ struct Residue {
 
 impl Residue {
     /// Whether the decoder used here misreads it in blocks of `block_size` samples if several channels share
-    /// it: unless interleaved, it lets the last classification word of a channel spill over into the next
-    /// channel's.
+    /// it. If it is not interleaved, the decoder lets the last classification word of a channel spill over
+    /// into the next channel's.
     fn spills(&self, block_size: u16) -> bool {
         let half = u32::from(block_size / 2);
         let n_partitions = (self.end.min(half) - self.begin.min(half)) / self.partition_size;
@@ -57,15 +56,15 @@ impl Residue {
     }
 }
 
-/// What a codebook's length and use depend on.
+/// The fields of a codebook that other parts of the header depend on.
 struct Codebook {
     dimensions: u32,
-    /// Values that its table takes, about.
+    /// The approximate number of values of its table.
     values: u64,
 }
 
-/// Coupling steps of one mapping: `steps` times two channel numbers of `width` bits, from bit `at` of the
-/// setup header on.
+/// The coupling steps of one mapping: `steps` times two channel numbers of `width` bits, from bit `at` of the
+/// setup header on, after its signature.
 #[derive(Debug, Clone, Copy)]
 struct Couplings {
     at: u64,
@@ -86,7 +85,7 @@ impl Setup {
             return Err(corrupt("the Vorbis identification header is cut short"));
         };
         if fields[..4] != [0; 4] {
-            return Err(unsupported("the Vorbis stream is not of version 0, the only one there is"));
+            return Err(unsupported("the Vorbis stream is not of version 0, the only known one"));
         }
         let channels = fields[4];
         let sample_rate = u32::from_le_bytes([fields[5], fields[6], fields[7], fields[8]]);
@@ -122,12 +121,12 @@ impl Setup {
                     (4 * values) as usize + 8 * setup.len() + (usize::from(channels) << (long + 4));
                 Ok(this)
             }
-            Some(_) => Err(unsupported("the Vorbis setup header asks for codebooks of more than 16 MiB")),
+            Some(_) => Err(unsupported("the Vorbis setup header declares codebooks of more than 16 MiB")),
             None => Err(corrupt("the Vorbis setup header contradicts the specification or is cut short")),
         }
     }
 
-    /// The block size of the audio packet that begins with the byte `first`; none if it is not an audio
+    /// The block size of the audio packet that begins with the byte `first`; None if it is not an audio
     /// packet.
     pub fn block_size(&self, first: Option<u8>) -> Option<u16> {
         let first = first.filter(|byte| byte & 1 == 0)?;
@@ -140,10 +139,10 @@ impl Setup {
         self.block_sizes[1]
     }
 
-    /// Reverses the coupling steps of each mapping in the setup header `setup`, which this was parsed from.
+    /// Reverses the coupling steps of each mapping in `setup`, the setup header that `self` was parsed from.
     ///
-    /// The specification undoes the steps from the last to the first (section 4.3.5); the decoder used here
-    /// goes from the first to the last, which is wrong where steps share a channel, as they do from three
+    /// The specification undoes the steps from the last to the first (section 4.3.5). The decoder used here
+    /// does it from the first to the last, which is wrong if steps share a channel, as they do from three
     /// channels on.
     pub fn reverse_couplings(&self, setup: &mut [u8]) {
         for &Couplings { at, width, steps } in &self.couplings {
@@ -159,7 +158,7 @@ impl Setup {
         }
     }
 
-    /// Walks the setup header and sets the modes; tells how many vector values its codebooks have.
+    /// Walks the setup header and sets the modes; returns the number of vector values of its codebooks.
     fn walk(&mut self, bits: &mut Bits<'_>) -> Option<u64> {
         let mut values = 0;
         let mut dimensions = [1; 256];
@@ -201,7 +200,7 @@ impl Setup {
         Some(values)
     }
 
-    /// Walks a mapping; tells for short and for long blocks whether the decoder used here misreads it.
+    /// Walks a mapping; returns for short and for long blocks whether the decoder used here misreads it.
     fn walk_mapping(
         &mut self,
         bits: &mut Bits<'_>,
@@ -272,7 +271,7 @@ fn walk_codebook(bits: &mut Bits<'_>) -> Option<Codebook> {
     }
     let lookup = bits.read(4)?;
     if lookup == 0 {
-        // A scalar codebook: its tree alone takes memory, some 16 bytes an entry.
+        // A scalar codebook has only its tree in memory, some 16 bytes an entry.
         return Some(Codebook { dimensions, values: 4 * u64::from(entries) });
     }
     bits.skip(64)?;
@@ -328,7 +327,7 @@ fn walk_floor1(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<()> {
             walk_book(bits, n_codebooks)?;
         }
         for _ in 0..1 << subclasses {
-            // One more than the codebook's number; 0 is none.
+            // The codebook's number plus one; 0 for none.
             bits.read(8).filter(|&book| book as usize <= n_codebooks)?;
         }
     }
@@ -358,7 +357,7 @@ fn walk_residue(bits: &mut Bits<'_>, dimensions: &[u32]) -> Option<Residue> {
     Some(Residue { is_interleaved, begin, end, partition_size, partitions_per_word })
 }
 
-/// The number of bits that `value` takes (section 9.2.1).
+/// The number of bits of `value` (section 9.2.1).
 fn ilog(value: u32) -> u32 {
     u32::BITS - value.leading_zeros()
 }
@@ -378,7 +377,7 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// The next `n <= 32` bits; none past the end.
+    /// The next `n <= 32` bits; None past the end.
     fn read(&mut self, n: u32) -> Option<u32> {
         let begin = (self.at / 8) as usize;
         let rest = self.bytes.get(begin..)?;
@@ -416,8 +415,8 @@ mod tests {
         (next(0), next(1))
     }
 
-    /// Each reference in a setup header exists, or the header is refused: each bit is flipped, and each run
-    /// of six bits is set to ones, the largest number in six bits.
+    /// A setup header with a reference to a missing part is refused. Flips each bit, and sets each run of six
+    /// bits to ones, the largest number in six bits.
     #[test]
     fn indices_are_checked() {
         let (identification, setup) = headers("stereo_44100.ogg");
@@ -441,8 +440,7 @@ mod tests {
         assert!(refused > 100, "{refused}");
     }
 
-    /// The mapping of a recording with another residue, floor, submap or channels: the end of the header is
-    /// rewritten.
+    /// Rewrites the end of a header with a mapping to another residue, floor, submap or channels.
     #[test]
     fn a_mapping_names_what_is_there() {
         let (identification, setup) = headers("stereo_44100.ogg");
