@@ -392,7 +392,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
         (&[("train/a.jsonl", "{}"), ("train/deep/b", "b")], ErrorKind::State, "\"a.jsonl\", \"deep\""),
         (&[("train/.writer", "mine")], ErrorKind::State, "is not empty"),
         (&[("train/x/data/zarr.json", "{}")], ErrorKind::State, "is not empty"),
-        (&[("train/shard_ledger.json", "{\"total")], ErrorKind::Format, "is no ledger of a cache"),
+        (&[("train/shard_ledger.json", "{\"total")], ErrorKind::Format, "is not the ledger of a cache"),
         (
             &[("train/shard_ledger.json", &other.to_string()), ("train/x", "x")],
             ErrorKind::State,
@@ -627,10 +627,10 @@ fn documents_that_do_not_fit_are_refused() {
         (vec![flat("y", DataType::Uint8, vec![1])], "the fields y (rank 1), expected"),
         (
             vec![flat("x", DataType::Uint8, vec![1]), flat("x/y", DataType::Uint8, vec![1])],
-            "in each other's way",
+            "conflict: one path repeats",
         ),
-        (vec![flat("../x", DataType::Uint8, vec![1])], "cannot be called"),
-        (vec![flat("data", DataType::Uint8, vec![1])], "cannot be called"),
+        (vec![flat("../x", DataType::Uint8, vec![1])], "is not allowed as the name of a field"),
+        (vec![flat("data", DataType::Uint8, vec![1])], "is not allowed as the name of a field"),
     ] {
         let error = writer.append("a", Some(one(columns))).unwrap_err();
         assert!(error.kind == ErrorKind::Schema && error.message.contains(part), "{error}");
