@@ -330,16 +330,16 @@ def test_shards_in_the_target_stay(tmp_path: Path, capsys: pytest.CaptureFixture
     for path in (*shards, folder / "notes", tmp_path / "b.txt"):
         path.write_text("one\ntwo\n")
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match=r"0\.txt.* lies in .*train"):
+    with pytest.raises(ConfigError, match=r"0\.txt.* is in .*train"):
         cache.build(shards, Number(), tmp_path, overwrite=overwrite)
-    with pytest.raises(StateError, match=r"is no cache of forebay.* \"0\.txt\", \"1\.txt\", \"2\.txt\" and 1 more"):
+    with pytest.raises(StateError, match=r"is not a cache of forebay.* \"0\.txt\", \"1\.txt\", \"2\.txt\" and 1 more"):
         cache.build(tmp_path / "b.txt", Number(), tmp_path, overwrite=overwrite)
     for split in ("", ".", "..", "a/b", str(tmp_path / "elsewhere")):
         with pytest.raises(ConfigError, match="split is"):
             cache.build(tmp_path / "b.txt", Number(), tmp_path, split=split, overwrite=overwrite)
     arguments = ["build", str(tmp_path / "b.txt"), "-o", str(tmp_path), "-t", str(TOKENIZER)]
     assert main([*arguments, *(["--overwrite"] if overwrite else [])]) == 1
-    assert "is no cache of forebay" in capsys.readouterr().err
+    assert "is not a cache of forebay" in capsys.readouterr().err
     assert contents(tmp_path) == before
     assert main([*arguments, "--split", "val"]) == 0
     assert {name: data for name, data in contents(tmp_path).items() if name in before} == before

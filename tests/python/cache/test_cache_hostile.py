@@ -201,7 +201,7 @@ def test_chunks_that_nobody_can_hold(tmp_path: Path) -> None:
     zarr["chunk_grid"]["configuration"]["chunk_shape"] = [2**50]
     zarr["codecs"] = [{"name": "bytes", "configuration": {"endian": "little"}}]
     path.write_text(json.dumps(zarr))
-    with pytest.raises(ForebayError, match=r"a chunk of it has \d+ bytes, at most 1073741824 are read"):
+    with pytest.raises(ForebayError, match=r"its chunks have \d+ bytes, the limit is 1073741824"):
         cache.TreeStore(tmp_path)
 
 
