@@ -44,7 +44,7 @@ const WARM_UP: Duration = Duration::from_secs(4);
 /// Bytes a second of the limited link.
 const LINK: f64 = 200e6;
 
-/// Local files behind a link.
+/// Local files over a simulated link.
 #[derive(Debug)]
 struct Far {
     latency: Duration,

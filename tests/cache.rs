@@ -580,7 +580,7 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
 /// A writer that dies before its first commit, or while it removes a cache, leaves no files that the next one
 /// refuses or keeps.
 #[test]
-fn a_writer_that_died_is_in_nobodys_way() {
+fn a_killed_writer_does_not_block_the_next_one() {
     let whole = TempDir::new().unwrap();
     write(whole.path(), Compression::None, &[500], false);
     let wanted = tree(whole.path());

@@ -160,7 +160,7 @@ fn packets_are_the_same_in_every_container() {
 }
 
 #[test]
-fn what_is_cut_off_is_not_there() {
+fn truncated_packets_are_left_out() {
     let packets = packets();
     let whole = moov(&stsd(&LC), &tables(&packets, 0), &[], &[]);
     let at = ftyp().len() + whole.len() + 8;

@@ -203,7 +203,7 @@ fn junk_between_frames_is_passed_over() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn invalid_recordings_are_refused() {
     let tag_only = &tagged()[TAG_FRAME];
     assert_eq!(info(tag_only).unwrap_err().kind, ErrorKind::Empty);
     for bytes in [&b""[..], &[0xff], &[0xff; 4096], b"<html>404</html>", b"ID3\x04\0\0\0\0\0\x01"] {

@@ -395,7 +395,7 @@ fn files_as_encoders_write_them_need_no_repairs() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn invalid_recordings_are_refused() {
     let headers = put_together(&take_apart(&recording())[..2]);
     let truncated = &recording()[..200];
     for (bytes, kind) in [(&headers[..], ErrorKind::Empty), (truncated, ErrorKind::Corrupt)] {

@@ -2,7 +2,7 @@
 //! at their place, and no batch changes.
 
 #![cfg(all(feature = "arrow", unix))]
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod source_common;

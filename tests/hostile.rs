@@ -150,7 +150,7 @@ families! {
 
 /// Each also truncated at several places, so that a part of its claims is backed.
 #[test]
-fn lies_cost_little() {
+fn deceptive_files_take_little_time_and_memory() {
     let (task, watchdog) = (task(), Watchdog::new());
     let (mut stage, mut tally) = (task.maker(), Tally::default());
     for (name_of_it, whole) in lies::all(data) {
@@ -171,7 +171,7 @@ fn lies_cost_little() {
 
 /// After all of that, a worker works as before.
 #[test]
-fn the_next_record_is_as_ever() {
+fn the_next_record_is_unaffected() {
     let task = task();
     let mut stage = task.maker();
     let good: Vec<_> =

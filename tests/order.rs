@@ -2,7 +2,7 @@
 //! bad records in between. The oracles are one process that reads from the start, and the replay, which uses
 //! no threads.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]
 
 mod toy;

@@ -2,7 +2,7 @@
 //! batch, with bad records in between. The oracle is one process that reads from the start; for the rows it
 //! is a loop without an engine.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]
 
 mod toy;

@@ -1,6 +1,6 @@
 //! The guarantees of the engine, on a toy source and a toy task, without files or audio.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod toy;

@@ -1,7 +1,7 @@
 //! The policy for bad records, on a toy source and a toy task: the same result in every run, with any number
 //! of workers.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod toy;
 

@@ -207,7 +207,7 @@ fn a_footer_that_names_a_block_twice_is_ignored() {
 }
 
 #[test]
-fn what_is_not_arrow_is_named() {
+fn files_in_other_formats_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.arrow");
     let cases: [(&[u8], &str); 8] = [

@@ -196,7 +196,7 @@ fn labels_and_class_names_as_in_arrow() {
 }
 
 #[test]
-fn columns_that_are_not_there() {
+fn missing_columns_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     let content: ArrayRef = Arc::new(StringArray::from(vec!["a"]));

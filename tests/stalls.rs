@@ -1,6 +1,6 @@
 //! A stalled thread is found, from outside and at any time: a reader, a worker, the collator.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod toy;

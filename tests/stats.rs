@@ -1,6 +1,6 @@
 //! The measured times: injected delays are found in the stage where they are.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod toy;

@@ -97,7 +97,7 @@ fn a_batch_is_its_texts_one_by_one() {
 }
 
 #[test]
-fn what_a_file_says() {
+fn properties_come_from_the_file() {
     let gpt2 = open("gpt2.tiktoken");
     assert_eq!((gpt2.name(), gpt2.n_vocab(), gpt2.bos_id()), ("gpt2", 50_257, 50_256));
     let trained = open("tokenizer.json");
@@ -258,7 +258,7 @@ fn a_rank_file_without_a_known_encoding_needs_a_pattern() {
 }
 
 #[test]
-fn without_a_token_that_begins_documents_it_is_refused() {
+fn a_tokenizer_without_bos_is_refused() {
     let mut json = tokenizer_json();
     json["added_tokens"] = json!([]);
     let vocab = json["model"]["vocab"].as_object_mut().unwrap();

@@ -1,8 +1,8 @@
 //! Arrays of layouts that forebay does not write, read by `zarrs`.
 //!
-//! Caches of other programs have other codecs or chunk sizes, or a length of 2^54 that tells nothing. The
-//! caller passes the number of committed rows. `zarrs` caches the indices of shards. So an array is opened
-//! again, and its indices are read again, when rows beyond those known at its opening are committed.
+//! Caches of other programs have other codecs or chunk sizes, or a length of 2^54 in place of the real one.
+//! The caller passes the number of committed rows. `zarrs` caches the indices of shards. So an array is
+//! opened again, and its indices are read again, when rows beyond those known at its opening are committed.
 //!
 //! `zarrs` works on threads of `rayon`, regardless of its options, and starts them when an array is opened.
 //! So that no threads stay, all its calls run in a pool of our own. All open arrays share the pool, which

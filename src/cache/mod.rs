@@ -14,7 +14,7 @@
 //! here, and it writes a shard in place, so readers could see a torn one. It reads the layouts that we don't
 //! write, and our tests compare with it.
 //!
-//! `docs/cache.md` has the layout and what a commit is.
+//! `docs/cache.md` defines the layout and the commit.
 
 mod append;
 mod batch;

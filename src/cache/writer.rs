@@ -80,7 +80,7 @@ impl CacheWriter {
     /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `split` is not a plain name, or a shard lies in its folder.
+    /// [`ErrorKind::Config`] if `split` is not a plain name, or a shard is in its folder.
     /// [`ErrorKind::State`], with the difference, if another writer holds the lock, if it was made by another
     /// call, or if the folder has files that no ledger of forebay names. Then no file is changed.
     /// [`ErrorKind::Io`], [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if the existing files cannot be

@@ -301,7 +301,7 @@ impl Mixed {
     ///
     /// While rows are added, each growing source ends with its current rows, and the mixture before the first
     /// row that such a source lacks. So each position below the length is final. A complete source that
-    /// repeats ends nothing.
+    /// repeats does not end the mixture.
     fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut Made> {
         // bounded: as many as there are sources.
         let mut own = Vec::with_capacity(self.sources.len());

@@ -1,10 +1,6 @@
 //! A toy source and a toy task: rows whose bytes are their own number, examples that are (row, seed).
 
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "each test uses a part; a failed test is what an unwrap means here"
-)]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; a test fails by panicking")]
 
 use std::{
     path::Path,
