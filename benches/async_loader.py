@@ -1,11 +1,11 @@
-"""What a hand-over costs: `AsyncDataLoader` beside the same batches over a plain `queue.Queue`.
+"""Cost of a hand-over: `AsyncDataLoader` compared with the same batches over a plain `queue.Queue`.
 
 python benches/async_loader.py [REPEATS]
 
-The pipeline fills nothing, so that what is left is making arrays, handing them over, and switching threads. The queue
-holds `buffers_ahead` batches, which as many threads make by the same code and put as they are made: in no order, with
-no errors, no state, no early end. Runs of both alternate. A loop that does nothing takes batches as they come; one that
-sleeps finds them ready.
+The pipeline fills no data, so the remaining cost is making arrays, handing them over, and switching threads. The queue
+holds `buffers_ahead` batches. As many threads make them by the same code and put them as they are made: without order,
+errors, state or an early end. Runs of both alternate. A loop without work takes batches as they come; one that sleeps
+finds them ready.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Nothing:
 
 
 def waits(get: Callable[[], object], batches: int, pause_s: float) -> tuple[list[float], float]:
-    """How long each batch took to get, and all of them, pauses included; in us."""
+    """Time to get each batch, and time for all of them with pauses; in us."""
     found = []
     start = time.perf_counter()
     for _ in range(batches):
@@ -83,7 +83,7 @@ def plain_queue(num_workers: int, buffers_ahead: int, batches: int, pause_s: flo
 
 
 def maker(batches: int) -> Callable[[int], object]:
-    """What a worker of the loader does for a batch."""
+    """A worker's work for one batch."""
     iterator: Any = iter(AsyncDataLoader(Rows(batches), Nothing(), BATCH_SIZE))
     make: Callable[[int], object] = iterator._workers._make
     return make
@@ -98,7 +98,7 @@ def making() -> float:
 
 
 def row(runs: list[tuple[list[float], float]]) -> tuple[str, float]:
-    """Whole time a batch (median of the runs), p50 and p99 of all waits; and the first as a number."""
+    """Total time per batch (median of the runs), p50 and p99 of all waits; and p50 as a number."""
     whole = statistics.median(took / len(found) for found, took in runs)
     p50, p99 = np.quantile([wait for found, _ in runs for wait in found], (0.5, 0.99))
     return f"{whole:.0f} | {p50:.0f} | {p99:.0f}", p50

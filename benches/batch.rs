@@ -1,8 +1,8 @@
-//! What the memory of a batch costs: examples written into a new vector, a new arena, and one that was in use
-//! before; and what the copy of an example costs, through the caches and past them.
+//! The cost of a batch's memory: examples written into a new vector, a new arena, and a recycled arena; and
+//! the cost of copying an example, through the caches and with non-temporal stores.
 //!
-//! `cargo bench --bench batch`. The vector is what each batch was before there were pools; up to 32 MiB glibc
-//! may have such memory at hand, beyond that never.
+//! `cargo bench --bench batch`. The vector is how batches were allocated before there were pools. Up to 32
+//! MiB, glibc may reuse such memory; above, never.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench")]
 
@@ -29,7 +29,7 @@ fn memory(criterion: &mut Criterion) {
                 black_box(batch)
             });
         });
-        // Nothing rests in this pool.
+        // This pool keeps no free memory.
         let new = BufferPool::new(4 * n, 0);
         group.bench_function(format!("{name}/new_arena"), |bench| {
             bench.iter(|| {
@@ -56,14 +56,14 @@ fn memory(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Copies past the caches: the lines of `to` are not read before they are written, nor kept.
+/// Copies with non-temporal stores: the lines of `to` are neither read before they are written nor cached.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn stream(to: &mut [f32], from: &[f32]) {
     use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
     assert_eq!(to.len(), from.len());
-    // SAFETY: any bits are numbers of either type.
+    // SAFETY: any bits are valid numbers of either type.
     let (front, middle, back) = unsafe { to.align_to_mut::<__m256i>() };
     let (first, rest) = from.split_at(front.len());
     front.copy_from_slice(first);
@@ -76,8 +76,8 @@ fn stream(to: &mut [f32], from: &[f32]) {
     _mm_sfence();
 }
 
-/// The one copy of an example, into its row of one of seven batches of 64 that go round. `hot` examples were
-/// written just before, as without a window; `cold` ones lie in the last of 512 MB, as in a large one.
+/// The one copy of an example, into its row of one of seven recycled batches of 64. `hot` examples were
+/// written just before, as without a window; `cold` ones are the last of 512 MB, as in a large window.
 fn copy(criterion: &mut Criterion) {
     const ROWS: usize = 64;
     let mut group = criterion.benchmark_group("copy");

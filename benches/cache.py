@@ -1,4 +1,4 @@
-"""The cache beside what a user would take instead, on the same tokens: its build, and random windows of tokens.
+"""The cache compared with its alternatives, on the same tokens: builds, and random windows of tokens.
 
     python benches/cache.py [--tokens 200e6] [--folder DIR]
 
@@ -31,7 +31,7 @@ ROUNDS = 5
 
 
 def shards(folder: Path, n_tokens: int, n_shards: int = 4) -> list[Path]:
-    """Documents of 50 to 2000 ids as int32, as a tokenizer's output is kept in Parquet."""
+    """Documents of 50 to 2000 ids as int32, as tokenized data is stored in Parquet."""
     rng = np.random.default_rng(0)
     paths = []
     for at in range(n_shards):

@@ -3,8 +3,9 @@
     python benches/recordings.py
     python benches/check.py
 
-Beside it the bare decoder: `forebay.decode` of the whole recording in memory, one thread for each core at a time, and
-the most memory that the process held. The shards lie in the page cache. CPU time tells most where others use the cores.
+For comparison, the decoder alone: `forebay.decode` of the whole recording in memory, on one thread per core; and the
+peak memory of the process. The shards are in the page cache. CPU time is the most reliable figure where other
+processes use the cores.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# This folder has another `datasets` than Hugging Face's.
+# This folder has a `datasets.py`, which would be imported instead of Hugging Face's.
 sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "python"))
 
@@ -29,7 +30,7 @@ FOLDER = Path(__file__).parents[1] / "target" / "bench-recordings"
 
 
 def bare(data: bytes, n: int, threads: int) -> float:
-    """Whole recordings a second that the decoder alone makes."""
+    """Recordings a second that the decoder alone decodes in full."""
 
     def decode(_: int) -> None:
         forebay.decode(data)

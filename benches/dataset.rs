@@ -1,9 +1,9 @@
-//! Datasets: what a position of a tree costs on one thread, in batches of 1024, and random batches of tokens
+//! Datasets: the cost of a position of a tree on one thread, in batches of 1024, and random batches of tokens
 //! by the engine.
 //!
 //! `cargo bench --bench dataset`; the goals in the design: 40 ns an index, 190 million tokens/s by two
-//! threads in batches of 32 windows of 2048, from a cache of 2^26 tokens in the page cache. Beside it the
-//! same windows from a memory-mapped file, copied by one thread.
+//! threads in batches of 32 windows of 2048, from a cache of 2^26 tokens in the page cache. For comparison,
+//! one thread copies the same windows from a memory-mapped file.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use std::{fs, hint::black_box, path::Path, sync::Arc, time::Duration};
@@ -23,7 +23,7 @@ use forebay::{
 
 const BATCH: u64 = 1024;
 
-/// Rows that are only counted.
+/// Rows that are counted but never read.
 #[derive(Debug)]
 struct Counted(u64);
 
@@ -93,7 +93,7 @@ const TOKENS: u64 = 1 << 26;
 const LENGTH: u64 = 2048;
 const ROWS: u64 = 32;
 
-/// Ids as unlike one another as those of a text: small ones are many.
+/// Ids distributed like those of a text: small ones are frequent.
 fn id(at: u64) -> i32 {
     below(mix(at), below(mix(!at), 50_257) + 1) as i32
 }
@@ -145,7 +145,7 @@ fn batches(criterion: &mut Criterion) {
         engine.close();
     }
     let Ok(file) = fs::File::open(&flat) else { return };
-    // SAFETY: nobody else knows the file.
+    // SAFETY: no other process changes the file.
     let Ok(mapped) = (unsafe { memmap2::Mmap::map(&file) }) else { return };
     let mut begin = 0;
     group.bench_function("memory-mapped file, 1 thread", |bench| {

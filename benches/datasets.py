@@ -1,15 +1,15 @@
-"""Random batches of tokens: `forebay.cache.DataLoader` beside a memory-mapped file, and tensorstore on the same cache.
+"""Random batches of tokens: `forebay.cache.DataLoader`, a memory-mapped file, and tensorstore on the same cache.
 
 python benches/datasets.py [--rows 32] [--length 2048] [--tokens 268435456] [--seconds 3] [--folder FOLDER]
 
 Documents of 100 to 4000 tokens are written once as a cache and once as a plain file of int32. All read the same windows
 in the same order with a warm page cache: a permutation of all windows, in batches of `rows x length`.
 
-- `mapped`: `np.memmap`, rows copied one by one into an array, in the loop's thread. What needs no format at all.
+- `mapped`: `np.memmap`, rows copied one by one into an array, in the loop's thread. No format at all.
 - `tensorstore`: all rows of a batch as one `ts.Batch`, as the reference design reads.
 - `forebay`: the loader with 2 threads. Its first batch after a seek, and the index mapping through Python, follow.
 
-A loop that touches nothing takes batches as fast as they come. Runs of all alternate; the median of five is shown.
+A loop without work takes batches as fast as they come. Runs of all alternate; the median of five is shown.
 """
 
 import argparse
@@ -29,7 +29,7 @@ RUNS = 5
 
 
 def documents(tokens: int) -> Iterator[dict[str, Any]]:
-    """As many tokens as asked for, or some more."""
+    """Documents with at least the requested number of tokens."""
     generator = np.random.default_rng(1)
     while tokens > 0:
         document = generator.zipf(1.2, generator.integers(100, 4000)) % 50_257

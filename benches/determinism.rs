@@ -1,9 +1,9 @@
-//! What a fixed order costs: the engine beside the same threads without order.
+//! The cost of a fixed order: the engine compared with the same threads without an order.
 //!
-//! `cargo bench --bench determinism`. Both read the same toy rows, and both work on each about 1 ms, some
-//! four times as long as others, as recordings are. The engine delivers them in its order; the other one
-//! sends what is done into a channel, and a batch is whatever came first. Runs are interleaved; told are
-//! medians, of speeds and of the ratios within a round. Goal: under 3 %.
+//! `cargo bench --bench determinism`. Both read the same toy rows, and both work on each for about 1 ms, on
+//! some four times as long as on others, as with recordings. The engine delivers examples in its order. The
+//! other side sends finished examples into a channel, and a batch has the first ones to arrive. Runs are
+//! interleaved; the figures are medians of speeds, and of the ratios within a round. Goal: under 3 %.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::{
@@ -31,7 +31,7 @@ const RUNS: usize = 15;
 const BATCHES: usize = 25;
 const ROWS: u64 = 100_000;
 
-/// Spins: as long for the same row each time.
+/// Spins: for each row, equally long in every run.
 #[derive(Clone, Copy)]
 struct Spin;
 
@@ -73,7 +73,7 @@ fn plan(order: Order, window: u64) -> Plan {
     }
 }
 
-/// Examples per second that the engine's workers make, from the fifth batch on.
+/// Examples per second of the engine's workers, from the fifth batch on.
 fn ordered(order: Order, window: u64) -> f64 {
     let mut engine = Engine::new(Arc::new(toy(&[ROWS / 10; 10])), Spin, plan(order, window)).unwrap();
     let mut next = || match engine.next(SOON).unwrap() {
@@ -97,7 +97,7 @@ fn engine_decoded(engine: &Engine<toy::Toy, Spin>) -> u64 {
     engine.stats().records_decoded
 }
 
-/// Examples per second where a batch is what came first.
+/// Examples per second where a batch has the first ones to arrive.
 fn unordered() -> f64 {
     let source = Arc::new(toy(&[ROWS / 10; 10]));
     let (to_workers, records) = crossbeam_channel::bounded(256);
@@ -148,7 +148,7 @@ fn main() {
         ("window of 8000", Order::Window, 8000),
         ("global", Order::Global, 1),
     ];
-    // Of each round: the speed without order, and those of the orders.
+    // For each round: the speed without order, and the speeds of the orders.
     let rounds: Vec<(f64, Vec<f64>)> = (0..RUNS)
         .map(|_| (unordered(), settings.iter().map(|&(_, order, window)| ordered(order, window)).collect()))
         .collect();

@@ -1,9 +1,9 @@
-"""What `DatasetConsumer.get_batch` costs beside a plain reader of the same files, in us a batch.
+"""Cost of `DatasetConsumer.get_batch` compared with a plain reader of the same files, in us a batch.
 
 python benches/file_queue.py [REPEATS]
 
-The plain reader is what one would write: oldest file, `torch.load`, slices, remove at the end. Both run in turn on
-copies of the same files; between two batches the loop computes for STEP_MS, as a training step would.
+The plain reader is the usual loop: oldest file, `torch.load`, slices, remove at the end. Both run in turn on copies of
+the same files; between two batches the loop computes for STEP_MS, as a training step would.
 """
 
 import platform
@@ -66,7 +66,7 @@ def plain(folder: Path) -> Iterator[Next]:
 
 
 def measure(reader: Callable[[Path], Iterator[Next]], block_size: int) -> list[float]:
-    """The time of each call, in us, the first file's left out: it is nobody's boundary."""
+    """The time of each call, in us, without the first file, which no other file precedes."""
     times = []
     with tempfile.TemporaryDirectory() as name:
         provider = Tokens(name, BATCH_SIZE, block_size, batches_per_file=BATCHES)

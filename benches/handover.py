@@ -1,15 +1,15 @@
-"""What `next()` costs the training loop when a batch lies ready, by batch size: a table in Markdown.
+"""Time of `next()` in the training loop when a batch is ready, by batch size: a table in Markdown.
 
     python benches/handover.py
 
-Recordings of 20 ms, so that no worker is busy then, with spectrograms of the default 128 bands and 501 frames (most
-of them silence that `n_frames` adds): batches are as large as in earnest, 16 MB for 64. The time is that of `next()`
-alone, with all `prefetch_batches` ready before each; a batch is dropped before the next one is asked for, or kept until
-eight came after it.
+Recordings of 20 ms keep the workers idle, with spectrograms of the default 128 bands and 501 frames (mostly silence
+that `n_frames` adds). So batches have their usual size, 16 MB for 64. The time is that of `next()` alone, with all
+`prefetch_batches` ready before each call. A batch is dropped before the next request, or kept until eight later ones
+have come.
 
-Beside it, in the same state of the machine, the least that a hand-over between threads can be: to take an
-object from a `queue.SimpleQueue`, and to wake a thread that waits for another one. Both grow with the batch, although
-neither touches it: making it fills the caches.
+For comparison, in the same state of the machine, the least cost of a hand-over between threads: taking an object from
+a `queue.SimpleQueue`, and waking a thread that waits for another one. Both grow with the batch, although neither
+touches it, because making the batch fills the caches.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-//! Index arithmetic, one thread: an index of a full shuffle, a draw from the window, the window at a place
-//! far into a run.
+//! Index arithmetic, one thread: an index of a full shuffle, a draw from the window, and the window far into
+//! a run.
 //!
-//! `cargo bench --bench order`; the goal in the design: an index of a full shuffle in 40 ns, whatever the
-//! size.
+//! `cargo bench --bench order`; the goal in the design: 40 ns for an index of a full shuffle of any size.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -10,7 +9,7 @@ use forebay::order::{Bijection, Eras, Mixture, Stop, WeightStage, Window};
 use forebay::seed::Purpose;
 use std::hint::black_box;
 
-/// Indices in a row: what a loader asks for.
+/// Consecutive indices, as a loader requests them.
 const RUN: u64 = 1000;
 
 fn bijection(criterion: &mut Criterion) {

@@ -1,9 +1,9 @@
 //! The packing step alone, one thread: documents in memory become batches of 32 rows of 2048, as `[inputs |
 //! targets]` in int64.
 //!
-//! `cargo bench --bench pack`; the goal in the design: 100 M delivered tokens/s. Timed is all between
-//! tokenizer and batch: each document copied into a spare vector (as a tokenizer would write it), pushed,
-//! picked, and widened into both halves of the batch.
+//! `cargo bench --bench pack`; the goal in the design: 100 M delivered tokens/s. The timed work is all
+//! between tokenizer and batch: each document is copied into a spare vector (as a tokenizer would write it),
+//! pushed, picked, and widened into both halves of the batch.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -16,7 +16,7 @@ const T: usize = 2048;
 const BUFFER_SIZE: usize = 1000;
 const UNIT: usize = 128;
 
-/// Documents that come around again and again: about 8 M tokens, more than the caches hold.
+/// A repeated set of documents: about 8 M tokens, more than the caches hold.
 struct Corpus {
     documents: Vec<Vec<u32>>,
     next: usize,
@@ -78,8 +78,8 @@ fn batch(packer: &mut Packer, corpus: &mut Corpus, out: &mut [i64]) {
 fn pack(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pack");
     group.throughput(Throughput::Elements((BATCH * T) as u64)).sample_size(30);
-    // Of books that each fill one row and are dropped then, little but the copy into the spare vector would
-    // be timed.
+    // No books with `Drop`: each would fill one row and then be dropped, so the time would mostly be that of
+    // the copy into the spare vector.
     for (name, median, sigma, crop) in [
         ("web-like, mean 1000, drop", 556.0, 1.083, CropRule::Drop),
         ("web-like, mean 1000, carry", 556.0, 1.083, CropRule::Carry),
@@ -97,7 +97,7 @@ fn pack(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What no packer can beat: two copies that widen.
+/// The lower bound for any packer: two copies that widen.
 fn copies(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pack");
     group.throughput(Throughput::Elements((BATCH * T) as u64)).sample_size(30);

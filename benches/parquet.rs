@@ -1,9 +1,9 @@
-//! Documents out of Parquet on one thread, from a warm page cache: MB of text a second, by codec and way of
+//! Documents from Parquet on one thread, from a warm page cache: MB of text a second, by codec and way of
 //! reading.
 //!
-//! `cargo bench --bench parquet [-- FOLDER]` prints tables in Markdown. Text is that of FOLDER's column
-//! `text`, or words drawn by a fixed hash; it is written anew in row groups of 1024 documents, as web shards
-//! have. The `parquet` crate's own reader runs beside ours, and the decompression alone, interleaved; figures
+//! `cargo bench --bench parquet [-- FOLDER]` prints tables in Markdown. The text is that of FOLDER's column
+//! `text`, or words drawn by a fixed hash, rewritten in row groups of 1024 documents, as in web shards. The
+//! `parquet` crate's own reader and the decompression alone are measured for comparison, interleaved. Figures
 //! are medians of the rounds. A token is 4.3 bytes of English.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking, and prints")]
@@ -65,7 +65,7 @@ fn write(path: &Path, documents: &[String], compression: Compression) {
     writer.close().unwrap();
 }
 
-/// Ours, row by row in order.
+/// Our reader, row by row in order.
 fn in_order(source: &Arc<ParquetSource>) -> usize {
     let (mut reader, n) = (source.reader(), source.n_rows());
     (0..n).map(|row| reader.read(row, n - row).unwrap().bytes.len()).sum()
@@ -82,7 +82,7 @@ fn by_batches(path: &Path) -> usize {
     batches.map(|batch| len(batch.unwrap())).sum()
 }
 
-/// The pages decompressed, and nothing decoded.
+/// Decompression of the pages without decoding.
 fn pages_alone(path: &Path) -> usize {
     let file = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
     let pages = |group: usize| {

@@ -1,10 +1,10 @@
-//! The whole engine over the toy source and task of the tests: what all threads together cost per example.
+//! The whole engine over the toy source and task of the tests: the cost of all threads together per example.
 //!
-//! `cargo bench --bench pipeline`. Reading rows of 8 bytes, the channel, the workers' hand-over, the window,
-//! collating: the goal is 0.1 ms per example for all of it. `ready_batch` asks for a batch after a pause in
-//! which it came to lie ready: what a training loop waits that never starves (goal: 50 us). `metering` is
-//! what `stats()` costs per example: the looks at the clock of the threads that it goes through (goal: 1 % of
-//! the quickest real example, 5 us).
+//! `cargo bench --bench pipeline`. For reading rows of 8 bytes, the channel, the workers' hand-over, the
+//! window and collating together, the goal is 0.1 ms per example. `ready_batch` requests a batch after a
+//! pause in which it became ready: the wait of a training loop that is never starved (goal: 50 us).
+//! `metering` is the cost of `stats()` per example: the clock readings of the threads that the example passes
+//! (goal: 1 % of the fastest real example, 5 us).
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use std::{
@@ -36,7 +36,7 @@ fn engine(n_workers: usize, order: Order) -> Engine<Toy, Work> {
         ..toy::plan()
     };
     let mut engine = toy::engine(plan, toy(&[10_000; 50]), QUICK);
-    // Threads are up and the window is full.
+    // Threads are started and the window is full.
     (0..400).for_each(|_| drop(next(&mut engine)));
     engine
 }

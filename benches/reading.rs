@@ -1,11 +1,11 @@
-//! Reading ahead: records a second from storage with a latency, with and without a limit of the link, and
-//! from a cold cache.
+//! Reading ahead: records a second from storage with latency, with and without a limited link, and from a
+//! cold cache.
 //!
 //! `cargo bench --bench reading` prints Markdown tables; `-- latency` or `-- cold` only those. Workers touch
-//! each record once and do nothing else, so what is measured is the way to them. The storage of the first
-//! tables waits for each open and each read, and sends what was read over one link that all reads share: with
-//! it, the ideal is the link's rate over the size of a record. The cache is made cold by dropping the files'
-//! pages before each run.
+//! each record once and do no other work, so only reading is measured. The storage of the first tables waits
+//! for each open and each read, and sends the data over one link that all reads share. With a link, the ideal
+//! is the link's rate divided by the size of a record. The cache is made cold by dropping the files' pages
+//! before each run.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking, and prints")]
 
@@ -37,19 +37,19 @@ const RECORD: usize = 400_000;
 const PER_BATCH: usize = 100;
 const BATCHES: usize = 2;
 const SHARDS: usize = 8;
-/// How long each cell is measured, from its first batch on.
+/// The measured time of each cell, from its first batch on.
 const LENGTH: Duration = Duration::from_millis(2000);
-/// How long the window is given to fill at most, where that is not measured.
+/// The longest time that the window gets to fill, where filling is not measured.
 const WARM_UP: Duration = Duration::from_secs(4);
 /// Bytes a second of the limited link.
 const LINK: f64 = 200e6;
 
-/// Local files behind a link.
+/// Local files over a simulated link.
 #[derive(Debug)]
 struct Far {
     latency: Duration,
     bytes_per_s: Option<f64>,
-    /// When the link has sent what it was given.
+    /// When the link will have sent all data given to it.
     free: Mutex<Instant>,
     reads: AtomicU64,
 }
@@ -95,7 +95,7 @@ impl ReadAt for FarFile {
     }
 }
 
-/// Looks at one byte of each page of a record.
+/// Reads one byte of each page of a record.
 #[derive(Debug, Clone, Copy)]
 struct Touch;
 
@@ -144,7 +144,7 @@ fn write(folder: &Path) -> Vec<PathBuf> {
             let mut writer = StreamWriter::try_new(File::create(&path).unwrap(), &batch.schema()).unwrap();
             (0..BATCHES).for_each(|_| writer.write(&batch).unwrap());
             writer.finish().unwrap();
-            // Pages that are not on the disk cannot be dropped.
+            // Dirty pages cannot be dropped.
             File::open(&path).unwrap().sync_all().unwrap();
             path
         })
@@ -175,15 +175,15 @@ fn plan(order: Order, n_readers: usize) -> Plan {
     }
 }
 
-/// What one run showed.
+/// The figures of one run.
 struct Run {
     first_batch_s: f64,
     records_per_s: f64,
     reads_per_record: f64,
 }
 
-/// Takes batches: not measured until `from` records were read, or a while has gone; then for [`LENGTH`], or
-/// until `most` were read.
+/// Takes batches. Measuring begins after `from` records, or after [`WARM_UP`], and ends after [`LENGTH`], or
+/// after `most` records.
 fn run(source: ArrowSource, plan: Plan, reads: &AtomicU64, from: u64, most: u64) -> Run {
     let mut engine = Engine::new(Arc::new(source), Touch, plan).unwrap();
     let next = |engine: &mut Engine<_, _>| match engine.next(Duration::from_secs(60)).unwrap() {
@@ -209,7 +209,7 @@ fn open(storage: Arc<dyn Storage>, paths: &[PathBuf]) -> ArrowSource {
     ArrowSource::open_in(storage, paths, &ArrowOptions::default(), &AtomicBool::new(false)).unwrap()
 }
 
-/// The numbers of the command line that follow `name=`, or the default.
+/// The numbers after `name=` on the command line, or the default.
 fn numbers(name: &str, default: &[usize]) -> Vec<usize> {
     let given = std::env::args()
         .find_map(|argument| argument.strip_prefix(name)?.strip_prefix('=').map(str::to_owned));
@@ -250,7 +250,7 @@ fn forget(paths: &[PathBuf]) {
     use std::os::fd::AsRawFd;
     for path in paths {
         let file = File::open(path).unwrap();
-        // SAFETY: the descriptor is open; the call reads no memory of ours.
+        // SAFETY: the descriptor is open; the call accesses no memory of this process.
         let code = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         assert_eq!(code, 0);
     }
@@ -282,15 +282,14 @@ fn cold(paths: &[PathBuf]) {
         for is_cold in [true, false] {
             for n_readers in numbers("readers", &[1, 8, 32]) {
                 for (name, storage) in &storages {
-                    // Side by side, and the middle of three: the first to touch a disk's own cache is no
-                    // measure.
+                    // Interleaved, and the median of three: the first run also fills the disk's own cache.
                     let mut runs: Vec<Run> = (0..3)
                         .map(|_| {
                             let source = open(storage.clone(), paths);
                             if is_cold {
                                 forget(paths);
                             }
-                            // Nothing is read for the second time.
+                            // No row is read twice.
                             let n_rows = source.n_rows();
                             run(source, plan(order, n_readers), &AtomicU64::new(0), 0, n_rows)
                         })

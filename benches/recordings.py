@@ -3,8 +3,8 @@
     python -m pip install numpy soundfile
     python benches/recordings.py
 
-The mono recordings of `tests/data/recordings`, one after the other, again and again until a minute is full, are encoded
-by libsndfile. Their samples are taken as if they were of the wanted rate: pitch does not matter here.
+The mono recordings of `tests/data/recordings`, repeated until a minute is full, are encoded by libsndfile. Their
+samples are treated as if they had the target rate: pitch does not matter here.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ def main():
     once = np.concatenate(sources)
     for name, rate, channels, kind, subtype in KINDS:
         mono = np.resize(once, SECONDS * rate)
-        # The second channel is the first one a little later: alike, as in a real room, and not the same.
+        # The second channel is the first one slightly delayed: similar, as in a real room, but not equal.
         samples = mono if channels == 1 else np.stack([mono, np.roll(mono, 7)], axis=1)
         path = folder / f"{name}.{kind.lower()}"
         with sf.SoundFile(path, "w", rate, channels, subtype, format=kind) as file:

@@ -1,9 +1,9 @@
-//! The shuffle stage: draws of the window, and what the buffer costs per example between producers and a
+//! The shuffle stage: draws of the window, and the buffer's cost per example between producers and a
 //! consumer.
 //!
-//! `cargo bench --bench shuffle`. Examples are 8 bytes, so that all is overhead; producers take rising
-//! tickets from a counter and the consumer draws from a window of 8000, the default. The goal behind it: 0.1
-//! ms per example for everything that is not decoding, resampling or features.
+//! `cargo bench --bench shuffle`. Examples are 8 bytes, so all time is overhead. Producers take rising
+//! tickets from a counter, and the consumer draws from a window of 8000, the default. The goal: 0.1 ms per
+//! example for everything but decoding, resampling and features.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Opening shards and reading their rows, from a warm page cache: what the source itself costs.
+//! Opening shards and reading their rows, from a warm page cache: the cost of the source alone.
 //!
 //! `cargo bench --bench source`. Rows are 20 kB and 1 MB; "in order" reads blocks, "alone" one record at a
 //! time.

@@ -2,7 +2,7 @@
 
     python benches/tokens_corpus.py OUT SOURCE... [--tokens 30e6] [--shards 4]
 
-SOURCE are text files, Parquet files with a column `text`, or folders of them. The text is joined and cut anew into
+SOURCE are text files, Parquet files with a column `text`, or folders of them. The text is joined and cut again into
 documents whose lengths follow FineWeb-Edu's: log-normal, median 556 and mean 980 tokens of GPT-2, which are about 4.15
 characters each in English books. If the text ends before `--tokens` are reached, it is cut once more at other places.
 Row groups of 1024, zstd level 3.

@@ -1,18 +1,18 @@
-"""Delivered tokens/s, waste and utilisation: forebay.TokenLoader beside the reference's algorithm, in one run.
+"""Delivered tokens/s, waste and utilisation of forebay.TokenLoader and of the reference's algorithm, in one run.
 
     python benches/tokens_corpus.py build/web-like TEXT...
     python benches/tokens_reference.py build/web-like --ranks gpt2.tiktoken
 
-The reference side is our own statement of the loader that users have today (nanochat's, best fit): row groups by
-pyarrow, tiktoken's `encode_ordinary_batch` on 128 documents at a time, a list of at least 1000 documents, a linear scan
-for each pick, rows in an int64 buffer, copied into one `[inputs | targets]` buffer. Buffers are torch's where torch is
-installed, as there, else numpy's. Each turn makes a loader, takes `--warm` batches, so that the buffer has been filled,
-and times the next ones; sides take turns, and the table has medians. With `crop="drop"` the first batch is compared
-with the reference's, token by token.
+The reference side is our own implementation of a loader in common use (nanochat's, best fit): row groups by pyarrow,
+tiktoken's `encode_ordinary_batch` on 128 documents at a time, a list of at least 1000 documents, a linear scan for
+each pick, rows in an int64 buffer, copied into one `[inputs | targets]` buffer. Buffers are torch's where torch is
+installed, as there, else numpy's. Each turn makes a loader, takes `--warm` batches to fill the buffer, and times the
+next ones. Sides alternate, and the table has medians. With `crop="drop"` the first batch is compared with the
+reference's, token by token.
 
-Waste comes in two columns: what was cropped and dropped, of all that left the buffer; and what was tokenised and not
-delivered, which is that and what the buffer holds. The first rises and the second falls with the number of batches.
-A loader that makes batches ahead begins its timed part with those: with 100 batches, a few per cent.
+Waste has two columns: tokens cropped and dropped, as a share of those that left the buffer; and tokens tokenised but
+not delivered, which adds those in the buffer. With the number of batches the first rises and the second falls. A
+loader that makes batches ahead begins its timed part with those: with 100 batches, a few per cent.
 """
 
 import argparse
@@ -44,7 +44,7 @@ BOS = 50256
 
 
 class Counts:
-    """What went in and what became of it, in tokens."""
+    """Tokens that went in, and what they became."""
 
     def __init__(self) -> None:
         self.tokenised: float = 0
@@ -54,7 +54,7 @@ class Counts:
 
 
 class Reference:
-    """The loader as users have it, with what it counts."""
+    """The reference's loader, with counts."""
 
     def __init__(self, tokenizer: tiktoken.Encoding, args: argparse.Namespace, n_threads: int) -> None:
         self.files, self.tokenizer, self.n_threads = args.files[:-1], tokenizer, n_threads
@@ -146,7 +146,7 @@ class Forebay:
         self.counts = Counts()
 
     def close(self) -> None:
-        # Of the packer, which is a few batches ahead of what was handed out.
+        # The packer's counts, which are a few batches ahead of those handed out.
         packing = self.loader.stats().get("packing", {})
         self.counts.dropped, self.counts.held = packing.get("dropped", math.nan), packing.get("tokens", math.nan)
         self.counts.tokenised = self.counts.delivered + self.counts.dropped + self.counts.held

@@ -1,4 +1,4 @@
-//! One clip of 5 s through each step of the transform stage, one thread.
+//! One clip of 5 s in each step of the transform stage, one thread.
 //!
 //! `cargo bench --bench transform`; the goals are in the design: log-mel 0.45 ms, resampling from 44.1 kHz
 //! 0.8 ms.

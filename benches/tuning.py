@@ -1,12 +1,12 @@
-"""The tables of docs/tuning.md: what workers and batches ahead buy, and what they cost, as Markdown.
+"""The tables of docs/tuning.md: speed and cost by number of workers and of batches ahead, as Markdown.
 
     python benches/tuning.py [--seconds 4] [--rounds 3] [--asleep] [--only workers prefetch step] [--loops none fast]
 
-Recordings are the bundled ones, again and again, in one shard of a temporary folder. Each figure is the median over
-rounds; in a round each setting runs once, in a process of its own, one after the other. The loop is one that sleeps:
-what a step on an accelerator is to the cores. Times of steps are multiples of t, what a batch takes the loader on all
-cores. Ratios are medians of those of each round, since a shared machine is not as fast from one minute to the next.
-With `--asleep` the workers sleep as well: a machine that has eight cores for them, whoever else is using it.
+Recordings are the bundled ones, repeated, in one shard of a temporary folder. Each figure is the median over rounds;
+in a round each setting runs once, one after the other, each in its own process. The loop sleeps: for the cores, that
+equals a step on an accelerator. Times of steps are multiples of t, the loader's time for a batch on all cores. Ratios
+are medians of the ratios within a round, since the speed of a shared machine varies from minute to minute. With
+`--asleep` the workers sleep as well: this simulates eight free cores on any machine.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CORES = len(os.sched_getaffinity(0))
 LOADER: dict[str, Any] = {"batch_size": 64, "shuffle_buffer_size": 256, "shuffle_min_size": 128}
 WORKERS = [1, 2, 4, 8, "auto"] if CORES <= 8 else [1, 2, 4, 8, 16, 32, "auto"]
 PREFETCH = [1, 2, 3, 4, 8, "auto"]
-# Seconds of step times t that a loop takes for each batch.
+# The loop's step time for each batch, in units of t.
 LOOPS: dict[str, list[float]] = {
     "none": [0.0],
     "fast": [0.8],
@@ -38,9 +38,9 @@ LOOPS: dict[str, list[float]] = {
 }
 WORKERS_LOOPS = ["none", "fast", "slow", "changing"]
 TABLES = ["workers", "prefetch", "step"]
-# With --asleep, a record of a short clip takes a worker so long.
+# With --asleep, a record of a short clip takes a worker SLEEP_MS.
 SLEEP_MS, SLEEPERS = 10, 8
-PHASE_S = 1.0  # a changing loop is fast and slow in turn, for so long
+PHASE_S = 1.0  # a changing loop alternates between fast and slow after this time
 
 Figures = dict[str, float]
 
@@ -60,7 +60,7 @@ def write_shard(path: Path, repeats: int) -> None:
 
 
 def steps(loop: str, t: float) -> Iterator[float]:
-    """Seconds from batch to batch that the loop takes for itself."""
+    """Seconds of the loop's own work between batches."""
     if loop != "changing":
         yield from cycle(t * multiple for multiple in LOOPS[loop])
     while True:
@@ -68,7 +68,7 @@ def steps(loop: str, t: float) -> Iterator[float]:
 
 
 def take(loader: Any, pauses: Iterator[float], done: Callable[[int, float], bool]) -> tuple[float, list[float]]:
-    """Seconds that the loop took until it was done, and those of each `next()`."""
+    """Seconds until the loop was done, and those of each `next()`."""
     waits: list[float] = []
     begin = time.perf_counter()
     while not done(len(waits), time.perf_counter() - begin):
@@ -97,7 +97,7 @@ def open_loader(shard: str, parameters: dict[str, Any]) -> Any:
 
 def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[str, Any]) -> Figures:
     with open_loader(shard, parameters) as loader:
-        # The window is full then, and a loader that adapts has seen the loop.
+        # By then the window is full, and an adaptive loader has measured the loop.
         pauses = steps(loop, t)
         take(loader, pauses, lambda n, elapsed: n >= 10 and elapsed >= 0.5 * seconds)
         before = time.process_time()
@@ -119,7 +119,7 @@ def measure(shard: str, loop: str, t: float, seconds: float, parameters: dict[st
 
 
 def beside_a_step(shard: str, parameters: dict[str, Any]) -> Figures:
-    """Time per batch of a loop that does nothing, and of one that takes as long as the loader does, in turn."""
+    """Time per batch of a loop without work, and of one whose step takes as long as a batch, in turn."""
     blocks: dict[str, list[float]] = {"none": [], "step": []}
     with open_loader(shard, parameters) as loader:
         take(loader, cycle([0.0]), lambda n, _: n == 12)
@@ -127,7 +127,7 @@ def beside_a_step(shard: str, parameters: dict[str, Any]) -> Figures:
             t = 0.0
             for name, taken in blocks.items():
                 pauses = cycle([t if name == "step" else 0.0])
-                # What lay ready goes first.
+                # Batches that were ready come first and are not measured.
                 take(loader, pauses, lambda n, _: n == 8)
                 t = take(loader, pauses, lambda n, _: n == 24)[0] / 24
                 taken.append(t)
@@ -140,7 +140,7 @@ def beside_a_step(shard: str, parameters: dict[str, Any]) -> Figures:
 
 
 def run(what: str, *arguments: object) -> Figures:
-    """The figures of `what` from a process of its own."""
+    """The figures of `what`, from its own process."""
     command = [sys.executable, __file__, "--one", json.dumps([what, *arguments])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -180,7 +180,7 @@ def workers(shard: str, t: float, options: argparse.Namespace) -> None:
     found = medians(rounds)
 
     def ratio(loop: str, n: Any, of: Any) -> float:
-        """How much faster it is with `n` than with `of` workers."""
+        """The speed with `n` workers as a multiple of that with `of`."""
         return statistics.median(one[loop, n]["examples_per_s"] / one[loop, of]["examples_per_s"] for one in rounds)
 
     table("n_workers", *loops, "next() waits", "CPU ms an example", "resident MB")

@@ -1,8 +1,8 @@
-//! What an example allocates once a worker is warm, by format, and a packer of documents: counted by an
-//! allocator of this binary's own.
+//! The number of allocations per example in a warm worker, for each format, and of a packer of documents,
+//! measured by an allocator of this binary.
 //!
-//! A thread's allocations are counted while it asks for it. What the counts may be at most stands in
-//! [`FILES`]; what is above zero there is the decoder library's, and `docs/decisions.md` says why.
+//! A thread's allocations are counted while [`allocations`] runs. [`FILES`] has the limits; counts above zero
+//! are those of the decoder library, with the reason in `docs/decisions.md`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -22,7 +22,7 @@ use forebay::{
     transform::{CropRule, Document, Packer},
 };
 
-/// Passes on to the system's allocator and counts.
+/// Forwards to the system's allocator and counts.
 struct Counting;
 
 /// Allocations of a thread.
@@ -39,19 +39,19 @@ thread_local! {
 }
 
 fn count(size: usize) {
-    // A thread that ends may allocate after its counts are gone: nobody asks for those.
+    // A thread that ends may allocate after its counts are destroyed; these are not needed.
     let _ = COUNTS.try_with(|counts| {
         let Counts { allocations, bytes, largest } = counts.get();
         counts.set(Counts { allocations: allocations + 1, bytes: bytes + size, largest: largest.max(size) });
     });
 }
 
-// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and
+// SAFETY: every call is forwarded unchanged; counting touches a thread-local without a destructor and
 // allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller's promises are the ones required here.
         unsafe { System.alloc(layout) }
     }
 
@@ -77,14 +77,14 @@ unsafe impl GlobalAlloc for Counting {
 #[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` allocates on this thread.
+/// Counts what `work` allocates on this thread.
 fn allocations(work: impl FnOnce()) -> Counts {
     COUNTS.set(Counts::default());
     work();
     COUNTS.get()
 }
 
-/// Files and the most allocations that an example of them may take.
+/// Files and the most allocations per example.
 const FILES: [(&str, usize); 29] = [
     ("recordings/aru_2.wav", 0),
     ("recordings/audiomoth_gps.wav", 0),
@@ -128,7 +128,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
         (name, most, Record { bytes, values: Default::default(), index: 0, seed: 1, epoch: 0 })
     };
     let mut records: Vec<_> = FILES.map(read).into();
-    // A round with any one format in it more than once would keep more than its share of decoders.
+    // One format more than once in a round would get more than its share of the kept decoders.
     let mut worst: Vec<(&str, Counts)> = FILES.map(|(name, _)| (name, Counts::default())).into();
     for round in 0..40 {
         for ((_, _, record), (_, worst)) in records.iter_mut().zip(&mut worst) {
@@ -137,7 +137,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
                 let example = stage.run(record).unwrap();
                 collate.put(0, 0, example).unwrap();
             });
-            // Scratch grows to its size in the first rounds.
+            // Scratch memory grows to its size in the first rounds.
             if round >= 20 && counts.allocations >= worst.allocations {
                 let largest = counts.largest.max(worst.largest);
                 *worst = Counts { largest, ..counts };
@@ -151,8 +151,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
     }
 }
 
-/// Documents of 100 to 3000 tokens through rows of 2049, over and over: what comes in fits where something
-/// was.
+/// Documents of 100 to 3000 tokens pass through rows of 2049, so each new one fits where one has left.
 #[test]
 fn a_warm_packer_allocates_nothing() {
     for crop in [CropRule::Drop, CropRule::Carry] {

@@ -1,5 +1,5 @@
-//! The cache of processed documents: what is written is read, by us and by `zarrs`; nothing committed is
-//! lost.
+//! The cache of processed documents: written documents are read back, by forebay and by `zarrs`, and no
+//! committed document is lost.
 #![cfg(feature = "cache")]
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use zarrs::{
     filesystem::FilesystemStore,
 };
 
-/// Document `i`: ids that say which document and where, and a matrix.
+/// Document `i`: ids that identify document and position, and a matrix.
 fn document(i: u64) -> (Vec<u16>, [u64; 2], Vec<f32>) {
     // Some are empty, some longer than a chunk.
     let n = if i.is_multiple_of(97) { 20_000 } else { i * i % 53 };
@@ -61,8 +61,8 @@ fn open(path: &Path, compression: Compression) -> CacheWriter {
     CacheWriter::open(path, "train", options(compression)).unwrap()
 }
 
-/// Writes the documents up to the last of `stops`, with a commit at each; a writer that goes on where the
-/// last one was dropped, with documents behind its commit, if `is_cut`.
+/// Writes the documents up to the last of `stops`, with a commit at each. If `is_cut`, the writer is dropped
+/// there with uncommitted documents and opened again.
 fn write(path: &Path, compression: Compression, stops: &[u64], is_cut: bool) {
     let mut writer = open(path, compression);
     let mut at = 0;
@@ -82,7 +82,7 @@ fn write(path: &Path, compression: Compression, stops: &[u64], is_cut: bool) {
     writer.finish().unwrap();
 }
 
-/// Every file of a folder with its bytes, but for the ledger's count of batches.
+/// Every file of a folder with its bytes; the ledger without its counts of batches.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -161,7 +161,7 @@ fn documents_and_values_are_read_back() {
     }
 }
 
-/// Within each chunk they are in order.
+/// The offsets decrease only between chunks; within each chunk they are in order.
 #[test]
 fn ends_that_decrease_from_chunk_to_chunk_are_damage() {
     const CHUNK: usize = 2048;
@@ -187,12 +187,13 @@ fn ends_that_decrease_from_chunk_to_chunk_are_damage() {
     for found in errors {
         let error = found.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
-        assert!(error.message.contains("stands before"), "{error}");
+        assert!(error.message.contains("is followed by"), "{error}");
     }
     reader.documents(ids, &[document - 1]).unwrap();
 }
 
-/// Ends of more than a shard of `offsets`: the first shard is full, and its commit word still changes.
+/// More documents than a shard of `offsets` holds: the first shard is full, and its first entry still
+/// changes.
 #[test]
 fn many_small_documents() {
     let folder = TempDir::new().unwrap();
@@ -247,7 +248,7 @@ fn zarrs_reads_the_same() {
     }
 }
 
-/// A layout that we don't write, as the program has it whose convention this is.
+/// A layout that forebay does not write, as in caches of the program that defined the convention.
 #[cfg(feature = "zarr")]
 #[test]
 fn caches_of_others_are_read() {
@@ -363,7 +364,7 @@ fn one_writer_at_a_time_and_the_same_source() {
         shards: vec!["a".into(), "b".into()],
         ..options(Compression::None)
     };
-    CacheWriter::open(folder.path(), "train", other()).expect("nothing was committed, so nothing is lost");
+    CacheWriter::open(folder.path(), "train", other()).expect("no document was committed, so none is lost");
     let mut writer = open(folder.path(), Compression::None);
     writer.append("a", Some(processed(0..10))).unwrap();
     writer.commit().unwrap();
@@ -382,7 +383,7 @@ fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// What lies in the folder of a split and is no cache of ours stays as it is, whatever is asked for.
+/// A folder of a split that is not a cache of forebay stays unchanged, with and without `overwrite`.
 #[test]
 fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
     let other = json!({"total_num_rows": 0, "shard_rows": {}, "is_finished": false, "finished_shards": [],
@@ -392,7 +393,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
         (&[("train/a.jsonl", "{}"), ("train/deep/b", "b")], ErrorKind::State, "\"a.jsonl\", \"deep\""),
         (&[("train/.writer", "mine")], ErrorKind::State, "is not empty"),
         (&[("train/x/data/zarr.json", "{}")], ErrorKind::State, "is not empty"),
-        (&[("train/shard_ledger.json", "{\"total")], ErrorKind::Format, "is no ledger of a cache"),
+        (&[("train/shard_ledger.json", "{\"total")], ErrorKind::Format, "is not the ledger of a cache"),
         (
             &[("train/shard_ledger.json", &other.to_string()), ("train/x", "x")],
             ErrorKind::State,
@@ -401,7 +402,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
         (
             &[("zarr.json", "{\"zarr_format\": 3, \"node_type\": \"array\"}")],
             ErrorKind::State,
-            "no place for a cache",
+            "no cache can be written",
         ),
     ];
     for (content, kind, part) in cases {
@@ -433,7 +434,7 @@ fn a_folder_that_is_no_cache_of_ours_is_left_alone() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// A shard that lies where the cache goes is refused, also where a cache is already.
+/// A shard inside the cache's folder is refused, also if a cache exists there.
 #[test]
 fn inputs_are_never_inside_the_target() {
     let folder = TempDir::new().unwrap();
@@ -474,7 +475,7 @@ fn foreign_files_survive_an_overwrite() {
     fs::write(elsewhere.path().join("data/c/0"), "mine").unwrap();
     let all = || tree(folder.path()).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     let kept = |name: &&String| foreign.contains(&name.as_str());
-    // To go on touches none of them, and neither does to begin anew.
+    // Neither resuming nor a new beginning touches any of them.
     drop(open(folder.path(), Compression::None));
     let again = WriterOptions { overwrite: true, ..options(Compression::None) };
     drop(CacheWriter::open(folder.path(), "train", again.clone()).unwrap());
@@ -492,17 +493,19 @@ fn foreign_files_survive_an_overwrite() {
     assert_eq!(new, old);
     #[cfg(unix)]
     {
-        // A link is no folder of ours: what is behind it stays.
+        // A link is not a folder of the cache: its target stays.
         fs::remove_dir_all(folder.path().join("train/features")).unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("train/features")).unwrap();
         let error = CacheWriter::open(folder.path(), "train", again).unwrap_err();
-        assert!(error.kind == ErrorKind::State && error.message.contains("train/features lies"), "{error}");
+        assert!(
+            error.kind == ErrorKind::State && error.message.contains("train/features is where"),
+            "{error}"
+        );
         assert_eq!(fs::read(elsewhere.path().join("data/c/0")).unwrap(), b"mine");
     }
 }
 
-/// Links further in are not followed either, whether the cache is gone on with or begun anew; nothing is
-/// changed then.
+/// Links further in are not followed either, on resuming and on a new beginning; no file is changed then.
 #[cfg(unix)]
 #[test]
 fn links_within_a_field_are_refused() {
@@ -530,13 +533,16 @@ fn links_within_a_field_are_refused() {
         for overwrite in [false, true] {
             let asked = WriterOptions { overwrite, ..options(Compression::None) };
             let error = CacheWriter::open(folder.path(), "train", asked).unwrap_err();
-            assert!(error.kind == ErrorKind::State && error.message.contains("lies where"), "{error}");
+            assert!(
+                error.kind == ErrorKind::State && error.message.contains("is where the field"),
+                "{error}"
+            );
             assert!(error.message.contains(&place.display().to_string()), "{error}");
         }
         assert_eq!(fs::read(folder.path().join("train/shard_ledger.json")).unwrap(), ledger);
         assert_eq!(tree(elsewhere.path()), untouched);
     }
-    // What a writer writes first is no link either.
+    // The first file that a writer writes is not followed if it is a link.
     let folder = TempDir::new().unwrap();
     write(folder.path(), Compression::None, &[500], false);
     symlink(elsewhere.path().join("c/0"), folder.path().join("train/.shard_ledger.json.forebay-part"))
@@ -545,7 +551,8 @@ fn links_within_a_field_are_refused() {
     assert_eq!(tree(elsewhere.path()), untouched);
 }
 
-/// A field's folder that is there already is not written into, and what the user said of the group stays.
+/// An existing folder in the place of a field's is not written into, and the user's attributes of the group
+/// stay.
 #[test]
 fn a_field_takes_no_folder_that_is_not_its_own() {
     let folder = TempDir::new().unwrap();
@@ -570,10 +577,10 @@ fn a_field_takes_no_folder_that_is_not_its_own() {
     assert!(fs::read_to_string(folder.path().join("zarr.json")).unwrap().contains("mine"));
 }
 
-/// A writer that dies before its first commit, or while it removes a cache, leaves nothing that the next one
+/// A writer that dies before its first commit, or while it removes a cache, leaves no files that the next one
 /// refuses or keeps.
 #[test]
-fn a_writer_that_died_is_in_nobodys_way() {
+fn a_killed_writer_does_not_block_the_next_one() {
     let whole = TempDir::new().unwrap();
     write(whole.path(), Compression::None, &[500], false);
     let wanted = tree(whole.path());
@@ -587,7 +594,7 @@ fn a_writer_that_died_is_in_nobodys_way() {
     writer.append("a", Some(other)).unwrap();
     drop(writer);
     assert!(folder.path().join("train/aside/data/c").exists());
-    // The removal of a cache ends in the middle: its ledger names the fields, and some files are gone.
+    // The removal of a cache stops in the middle: its ledger names the fields, and some files are gone.
     drop(open(folder.path(), Compression::None));
     write(folder.path(), Compression::None, &[500], false);
     assert_eq!(relative(&tree(folder.path()), folder.path()), relative(&wanted, whole.path()));
@@ -618,7 +625,7 @@ fn documents_that_do_not_fit_are_refused() {
     };
     let mut writer = open(folder.path(), Compression::None);
     writer.append("a", Some(one(vec![flat("x", DataType::Uint8, vec![1, 2])]))).unwrap();
-    // Whole numbers that fit are welcome in any type, and so is nothing.
+    // Integers that fit are accepted in any type, and so is a document without values.
     writer.append("a", Some(one(vec![flat("x", DataType::Int16, vec![3, 0])]))).unwrap();
     writer.append("a", Some(one(vec![flat("x", DataType::Float64, vec![])]))).unwrap();
     for (columns, part) in [
@@ -627,10 +634,10 @@ fn documents_that_do_not_fit_are_refused() {
         (vec![flat("y", DataType::Uint8, vec![1])], "the fields y (rank 1), expected"),
         (
             vec![flat("x", DataType::Uint8, vec![1]), flat("x/y", DataType::Uint8, vec![1])],
-            "in each other's way",
+            "conflict: one path repeats",
         ),
-        (vec![flat("../x", DataType::Uint8, vec![1])], "cannot be called"),
-        (vec![flat("data", DataType::Uint8, vec![1])], "cannot be called"),
+        (vec![flat("../x", DataType::Uint8, vec![1])], "is not allowed as the name of a field"),
+        (vec![flat("data", DataType::Uint8, vec![1])], "is not allowed as the name of a field"),
     ] {
         let error = writer.append("a", Some(one(columns))).unwrap_err();
         assert!(error.kind == ErrorKind::Schema && error.message.contains(part), "{error}");
@@ -662,7 +669,7 @@ fn damage_is_found() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
-    /// However often and wherever it was committed and cut off, the files are the same.
+    /// The files are the same for any commits and cuts.
     #[test]
     fn bytes_do_not_depend_on_commits(mut stops in prop::collection::vec(0u64..1500, 1..6), is_packed: bool) {
         let compression = if is_packed { Compression::Zstd(1) } else { Compression::None };
@@ -677,7 +684,7 @@ proptest! {
     }
 }
 
-/// Keeps lines as bytes, and refuses those with `bad` or, as the user's function may, one with `fail`.
+/// Keeps lines as bytes; refuses those with `bad`, and fails, as a user's function may, on one with `fail`.
 struct Lines(bool);
 
 impl Processor<Rows> for Lines {
@@ -705,8 +712,8 @@ impl Process<Rows> for Lines {
     }
 }
 
-/// How much is read at a time changes no byte, nor which documents are left out, nor what a build that failed
-/// goes on from.
+/// The size of the pieces that are read changes no byte, no choice of documents left out, and no resume of a
+/// failed build.
 #[test]
 fn pieces_of_batches_change_nothing() {
     let folder = TempDir::new().unwrap();
@@ -723,7 +730,7 @@ fn pieces_of_batches_change_nothing() {
                 };
                 format!("{word} {shard} {i}{}\n", " word".repeat(i * 7 % 20))
             };
-            // Of one the last batch is full, of another not; one has none.
+            // The last batch of one shard is full, of another not; one shard has none.
             fs::write(&path, (0..[60, 53, 0][shard]).map(line).collect::<String>()).unwrap();
             path
         })

@@ -1,8 +1,8 @@
-//! Real recordings in every format with direct or frame-wise access: their samples, their spans, and their
-//! damaged copies.
+//! Real recordings in every format with direct or frame-wise access: their samples, their spans, and damaged
+//! copies.
 //!
-//! What each file decodes to stands in `tests/data/audio/expected.tsv`, made by the script beside it from
-//! libsndfile.
+//! The expected samples of each file are in `tests/data/audio/expected.tsv`, made by the script beside it
+//! with libsndfile.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -111,7 +111,7 @@ fn a_span_equals_the_slice_of_a_full_decode() {
                 let slice = &whole.channel(c)[start as usize..(start + len) as usize];
                 let pairs = slice.iter().zip(part.channel(c));
                 if recording.info().codec == Codec::Aac && !name.contains("no_noise") {
-                    // Noise substitution draws other noise, which is quiet, and the same for the same span.
+                    // Noise substitution draws other noise for another span; it is quiet.
                     assert_same_span(AudioDecoder::new(), &recording, start..start + len, &part);
                     let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                     assert!(worst < 2e-3, "{name}: {start} + {len}, channel {c}: {worst}");
@@ -251,7 +251,8 @@ proptest! {
     }
 }
 
-/// What the first bytes tell is what opening tells, and a span touches the head and its own bytes alone.
+/// The layout from the first bytes equals the one after opening, and a span touches only the head and its own
+/// bytes.
 #[test]
 fn a_layout_is_all_that_a_span_of_plain_pcm_needs() {
     let mut plain = 0;

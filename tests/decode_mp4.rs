@@ -1,6 +1,6 @@
-//! MP4 and ADTS: where packets lie, what tables may claim, edits, and HE-AAC, which is refused.
+//! MP4 and ADTS: places of packets, claims of tables, edits, and HE-AAC, which is refused.
 //!
-//! The files are made here, box by box, of packets of a real recording.
+//! The files are built here, box by box, from packets of a real recording.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
@@ -25,7 +25,7 @@ fn adts_packets(bytes: &[u8]) -> Vec<Vec<u8>> {
     packets
 }
 
-/// As ADTS, 44.1 kHz, one channel.
+/// The packets as ADTS, 44.1 kHz, one channel.
 fn adts(packets: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for packet in packets {
@@ -69,7 +69,7 @@ fn stsd(setup: &[u8]) -> Vec<u8> {
     boxed(b"stsd", &[&[0; 4], &1u32.to_be_bytes(), &entry])
 }
 
-/// A movie with one sound track: its description, its tables, and what else there is in track and movie.
+/// A movie with one sound track: its description, its tables, and further boxes of track and movie.
 fn moov(stsd: &[u8], tables: &[Vec<u8>], track: &[u8], movie: &[u8]) -> Vec<u8> {
     let stbl = boxed(b"stbl", &[stsd, &tables.concat()]);
     let mdhd = table(b"mdhd", &[0, 0, RATE, 0, 0]);
@@ -102,13 +102,13 @@ fn plain(packets: &[Vec<u8>], moov: &[u8]) -> Vec<u8> {
     [ftyp(), boxed(b"mdat", &[&packets.concat()]), moov.to_vec()].concat()
 }
 
-/// A whole file with these packets.
+/// A complete file with these packets.
 fn mp4(setup: &[u8], packets: &[Vec<u8>], track: &[u8], movie: &[u8]) -> Vec<u8> {
     plain(packets, &moov(&stsd(setup), &tables(packets, DATA_AT), track, movie))
 }
 
-/// The same in two fragments of two runs; the first run has sizes and durations of its own for each packet,
-/// and the second goes on where the first ends.
+/// The same in two fragments of two runs. The first run has a size and duration for each packet; the second
+/// continues at its end.
 fn fragmented(packets: &[Vec<u8>], is_moof_base: bool) -> Vec<u8> {
     let none: [Vec<u8>; 4] =
         [table(b"stts", &[0]), table(b"stsc", &[0]), table(b"stsz", &[0, 0]), table(b"stco", &[0])];
@@ -160,7 +160,7 @@ fn packets_are_the_same_in_every_container() {
 }
 
 #[test]
-fn what_is_cut_off_is_not_there() {
+fn truncated_packets_are_left_out() {
     let packets = packets();
     let whole = moov(&stsd(&LC), &tables(&packets, 0), &[], &[]);
     let at = ftyp().len() + whole.len() + 8;
@@ -172,7 +172,8 @@ fn what_is_cut_off_is_not_there() {
     assert!(equal(&read_all(&bytes[..cut]).unwrap()[0], &expected[0][..25 * 1024]));
 }
 
-/// Few bytes that claim many packets: refused, or only what is there, and never walked through.
+/// Few bytes that claim many packets: refused, or read as far as they exist, without a walk through the
+/// claimed number.
 #[test]
 fn tables_claim_no_more_than_the_bytes_hold() {
     let packets = packets();
@@ -192,7 +193,7 @@ fn tables_claim_no_more_than_the_bytes_hold() {
             let mut bytes = fragmented(&packets, true);
             let runs: Vec<_> = (0..bytes.len() - 4).filter(|&at| &bytes[at..at + 4] == b"trun").collect();
             for at in runs {
-                // No numbers for each packet, the default of no bytes.
+                // No entries for each packet; the default is no bytes.
                 bytes[at + 4..at + 12].copy_from_slice(&[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
             }
             bytes
@@ -204,7 +205,7 @@ fn tables_claim_no_more_than_the_bytes_hold() {
         // A table of one byte for each packet ends with the file.
         assert!(is_counted || name == "packets of 1 byte", "{name}: {error}");
     }
-    // Counts beyond the tables' own bytes: what is there counts.
+    // Counts beyond the tables' own bytes: only existing entries count.
     let sizes: Vec<u32> = packets.iter().map(|packet| packet.len() as u32).collect();
     let bytes = of([&[many, 40, 1024], &[many, 1, 40, 1], &[&[0, many][..], &sizes].concat(), &[many, at]]);
     assert_eq!(info(&bytes).unwrap().n_samples, 40 * 1024);
@@ -235,11 +236,11 @@ fn itunes_tells_what_the_encoder_added() {
     let tagged = mp4(&LC, &packets, &[], &itunes(2112, 500, length));
     let samples = read_all(&tagged).unwrap();
     assert!(equal(&samples[0], &full[0][2112..2112 + length as usize]));
-    // An edit list says the same in its own way, and goes before.
+    // An edit list with the same content takes precedence.
     let edits = boxed(b"edts", &[&table(b"elst", &[1, 0, 1024, 1 << 16])]);
     let edited = mp4(&LC, &packets, &edits, &itunes(2112, 500, length));
     assert!(equal(&read_all(&edited).unwrap()[0], &full[0][1024..]));
-    // More than there is, or none of it.
+    // More than the recording has, or none of it.
     let long = mp4(&LC, &packets, &[], &itunes(2112, 0, u64::MAX));
     assert_eq!(info(&long).unwrap().n_samples, 40 * 1024 - 2112);
     let late = mp4(&LC, &packets, &[], &itunes(u32::MAX, 0, 1000));
@@ -247,7 +248,7 @@ fn itunes_tells_what_the_encoder_added() {
     compare_spans_of_aac("itunes", &tagged);
 }
 
-/// AAC draws noise anew for each span, so that spans equal slices only up to it; the same span is the same.
+/// AAC draws new noise for each span, so spans equal slices only up to that noise; equal spans are equal.
 fn compare_spans_of_aac(name: &str, bytes: &[u8]) {
     let full = read_all(bytes).unwrap();
     for start in (0..full[0].len() - 3000).step_by(1777) {
@@ -264,7 +265,7 @@ fn compare_spans_of_aac(name: &str, bytes: &[u8]) {
 fn filled(packet: &[u8], kind: u8, n_bytes: usize) -> Vec<u8> {
     let mut bits: Vec<bool> =
         packet.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1 == 1)).collect();
-    // The end of all elements is three ones, and then zeros up to the byte.
+    // The end of all elements is three ones, then zeros up to the byte.
     let end = bits.iter().rposition(|&bit| bit).unwrap() + 1 - 3;
     assert!(bits[end..end + 3] == [true; 3] && bits.len() - end - 3 < 8);
     bits.truncate(end);
@@ -295,7 +296,7 @@ fn he_aac_is_refused_by_name() {
         assert_eq!(error.kind, ErrorKind::Unsupported, "{name}: {error}");
         assert!(error.message.contains(what) && error.message.contains("convert it"), "{name}: {error}");
     };
-    // In the setup: as the type, and as an extension behind that of the core.
+    // In the setup: as the type, and as an extension after that of the core.
     for (setup, what) in [
         (&[0x2a, 0x0a, 0x08, 0x00][..], "HE-AAC (SBR"),
         (&[0xea, 0x0a, 0x08, 0x00], "HE-AAC v2 (SBR and PS"),
@@ -304,7 +305,7 @@ fn he_aac_is_refused_by_name() {
     ] {
         refused("setup", &mp4(setup, &packets, &[], &[]), what);
     }
-    // In the packets alone, with and without padding behind.
+    // In the packets alone, with and without padding at the end.
     for (kind, n_bytes) in [(0xd, 9), (0xe, 14), (0xd, 15), (0xd, 60), (0xe, 200)] {
         let with_sbr: Vec<_> = packets.iter().map(|packet| filled(packet, kind, n_bytes)).collect();
         refused("ADTS", &adts(&with_sbr), "HE-AAC (SBR");
@@ -370,7 +371,7 @@ fn alac_in_quicktime() {
     ];
     let quicktime = plain(&[data.to_vec()], &moov(&stsd, &tables, &[], &[]));
     for (samples, expected) in read_all(&quicktime).unwrap().iter().zip(&expected) {
-        // The clock of the file made here is another than the rate of the recording.
+        // The clock of the file made here differs from the rate of the recording.
         let n = samples.len().min(expected.len());
         assert!(n > 800 && equal(&samples[..n], &expected[..n]));
     }

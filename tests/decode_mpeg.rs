@@ -20,7 +20,7 @@ use spans::{
 /// Byte offset and length of the first frame, which holds the tag, in `lame_cbr64_44100_mono.mp3` (MPEG-1
 /// layer III, mono, 64 kbit/s).
 const TAG_FRAME: std::ops::Range<usize> = 0..208;
-/// Where that frame's tag begins.
+/// The offset of the tag in that frame.
 const TAG: usize = 4 + 17;
 
 fn tagged() -> Vec<u8> {
@@ -47,7 +47,7 @@ fn spans_equal_the_full_decode() {
 
 #[test]
 fn every_short_span_of_a_low_bit_rate_is_right() {
-    // Main data of frames of 36 bytes reaches back over a score of frames.
+    // The main data of frames of 36 bytes begins up to 20 frames earlier.
     let mut kept = AudioDecoder::new();
     for name in ["lame_cbr8_16000_mono_untagged.mp3", "mp3_mpeg2_8000_mono.mp3", "lame_v9_11025_stereo.mp3"] {
         let bytes = file("mpeg", name);
@@ -69,15 +69,15 @@ fn layers_are_told_apart() {
 
 #[test]
 fn mixed_blocks_are_refused_wherever_they_are() {
-    // MPEG-1 mono and MPEG-2 mono, without a checksum: where the first granule's window_switching_flag stands
-    // in the side information, in bits.
+    // MPEG-1 mono and MPEG-2 mono, without a checksum: the bit in the side information that is the first
+    // granule's window_switching_flag.
     for (name, sync, window) in [
         ("lame_cbr64_44100_mono.mp3", [0xff, 0xfb], 18 + 33),
         ("mp3_mpeg2_16000_mono.mp3", [0xff, 0xf3], 9 + 38),
     ] {
         let bytes = file("mpeg", name);
         let sound = info(&bytes).unwrap();
-        // The last frame of all, so that few spans meet it.
+        // The last frame of all, so that few spans include it.
         let frame = (0..bytes.len() - 4).rev().find(|&at| bytes[at..at + 2] == sync).unwrap();
         let set = |block_type: u8, is_mixed: bool| {
             let mut changed = bytes.clone();
@@ -95,9 +95,9 @@ fn mixed_blocks_are_refused_wherever_they_are() {
             assert!(error.message.contains("mixed blocks"), "{error}");
             assert_eq!(info(&set(block_type, false)).unwrap(), sound, "{name}");
         }
-        // Reserved: damage to one frame, not a kind of recording.
+        // Reserved: damage to one frame, not a property of the recording.
         assert_eq!(info(&set(0, true)).unwrap(), sound, "{name}");
-        // So is a frame that neither another nor the end follows.
+        // The same for a frame that is followed neither by another nor by the end.
         assert_eq!(info(&[set(2, true), vec![b'x'; 50]].concat()).unwrap(), sound, "{name}");
     }
 }
@@ -122,13 +122,13 @@ fn tags_around_frames_change_nothing() {
 
 #[test]
 fn a_count_in_a_tag_is_not_the_length() {
-    // A count of 0 made a library decode nothing, without an error.
+    // With a count of 0, a library decoded nothing and returned no error.
     let full = read_all(&tagged()).unwrap();
     for count in [0_u32, 1, 1_000_000] {
         let mut bytes = tagged();
         bytes[TAG + 8..TAG + 12].copy_from_slice(&count.to_be_bytes());
         let told = info(&bytes).unwrap().n_samples;
-        // Frames are missing by this count, and the padding with them.
+        // By this count frames are missing, and with them the padding.
         let padding = if count > 1000 { told - full[0].len() as u64 } else { 0 };
         assert!(padding < 1152);
         assert_eq!(told, full[0].len() as u64 + padding);
@@ -156,7 +156,7 @@ fn without_a_tag_nothing_is_cut_off() {
     assert_eq!(untagged[0].len() % 1152, 0);
     // LAME delays by 576, the decoder by 529.
     assert!(equal(&untagged[0][1105..1105 + full[0].len()], &full[0]));
-    // VBRI tells no delay, but its frame holds no audio.
+    // VBRI has no delay, but its frame holds no audio.
     let mut vbri = bytes.clone();
     vbri[4..TAG_FRAME.end].fill(0);
     vbri[36..42].copy_from_slice(b"VBRI\0\x01");
@@ -165,7 +165,7 @@ fn without_a_tag_nothing_is_cut_off() {
 
 #[test]
 fn a_stream_cut_in_front_starts_with_silence() {
-    // The first frames' main data lies in frames that are gone.
+    // The main data of the first frames is in frames that are gone.
     let mut kept = AudioDecoder::new();
     for name in ["lame_cbr8_16000_mono_untagged.mp3", "lame_cbr64_44100_mono.mp3"] {
         let bytes = file("mpeg", name);
@@ -190,7 +190,7 @@ fn links_of_one_kind_are_one_timeline() {
 fn junk_between_frames_is_passed_over() {
     let bytes = tagged();
     let n_samples = info(&bytes).unwrap().n_samples;
-    // 40 frames on, LAME has used up its reservoir or not; frames are whole either way.
+    // 40 frames later, LAME's reservoir may be used up or not; frames are complete either way.
     let mut at = TAG_FRAME.end;
     for _ in 0..40 {
         at += 208 + usize::from(bytes[at + 2] >> 1 & 1);
@@ -203,7 +203,7 @@ fn junk_between_frames_is_passed_over() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn invalid_recordings_are_refused() {
     let tag_only = &tagged()[TAG_FRAME];
     assert_eq!(info(tag_only).unwrap_err().kind, ErrorKind::Empty);
     for bytes in [&b""[..], &[0xff], &[0xff; 4096], b"<html>404</html>", b"ID3\x04\0\0\0\0\0\x01"] {
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// Markers of tags that never end cost no more than other junk.
+/// Start markers of tags without an end take no longer than other junk.
 #[test]
 fn unfinished_lyrics_are_junk() {
     let whole = file("mpeg", "mp3_mpeg2_16000_mono.mp3");

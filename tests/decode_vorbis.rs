@@ -17,7 +17,7 @@ use spans::{
     compare_spans, compare_with_libsndfile, damage, equal, file, files, info, read, read_all, survive,
 };
 
-/// An Ogg page, taken apart to be changed.
+/// An Ogg page, split into its parts so that they can be changed.
 #[derive(Debug, Clone)]
 struct Page {
     flags: u8,
@@ -62,7 +62,7 @@ fn put_together(pages: &[Page]) -> Vec<u8> {
         bytes.push(page.lacing.len() as u8);
         bytes.extend(&page.lacing);
         bytes.extend(&page.body);
-        // The checksum bit by bit, as RFC 3533 states it.
+        // The checksum bit by bit, as in RFC 3533.
         let mut crc = 0_u32;
         for &byte in &bytes[begin..] {
             crc ^= u32::from(byte) << 24;
@@ -75,8 +75,8 @@ fn put_together(pages: &[Page]) -> Vec<u8> {
     bytes
 }
 
-/// The packets of each page cut into pages of at most `n` segments; pages where none of the old ones ended
-/// tell no granule position.
+/// Cuts the packets of each page into pages of at most `n` segments. Pages without the end of an old page
+/// have no granule position.
 fn cut_pages(pages: &[Page], n: usize) -> Vec<Page> {
     let mut cut: Vec<Page> = Vec::new();
     for page in pages {
@@ -122,7 +122,7 @@ fn spans_equal_the_full_decode() {
 
 #[test]
 fn every_block_boundary_is_right() {
-    // Long and short blocks alternate here; a span may start on either side of any boundary.
+    // Long and short blocks alternate; a span may start on either side of any boundary.
     let mut kept = AudioDecoder::new();
     let bytes = file("vorbis", "eof_issue.ogg");
     let full = read_all(&bytes).unwrap();
@@ -151,7 +151,7 @@ fn packets_without_audio_are_passed_over() {
     let mut pages = take_apart(&recording());
     let full = read_all(&recording()).unwrap();
     for page in &mut pages[3..] {
-        // An empty packet in front, and one with the header bit behind.
+        // An empty packet before it, and one with the header bit after it.
         if page.flags & 1 == 0 && page.lacing.last() < Some(&255) && page.lacing.len() < 250 {
             page.lacing.insert(0, 0);
             page.lacing.push(1);
@@ -184,7 +184,7 @@ fn granule_positions_cut_start_and_end() {
         let mut pages = pages.clone();
         pages.last_mut().unwrap().granule += by;
         let samples = read_all(&put_together(&pages)).unwrap();
-        // A last granule position beyond the packets is not believed.
+        // A last granule position beyond the packets is ignored.
         let n = samples[0].len().min(full[0].len());
         assert!(n + cut == full[0].len() && equal(&samples[0][..n], &full[0][..n]), "{by}");
         assert!(samples[0].len() < full[0].len() + 2048);
@@ -204,7 +204,7 @@ fn links_of_one_kind_are_one_timeline() {
 
 #[test]
 fn other_streams_are_passed_over() {
-    // Two Vorbis streams, page by page in turn: the first one counts.
+    // Two Vorbis streams with alternating pages: the first one is decoded.
     let mut a = take_apart(&recording());
     let mut b = take_apart(&file("vorbis", "vorbis_q3_11025_mono.ogg"));
     a.iter_mut().for_each(|page| page.serial = *b"aaaa");
@@ -270,7 +270,7 @@ fn compare_spans_at(name: &str, bytes: &[u8], granules: &[i64]) {
     }
 }
 
-/// Granule positions that are some samples off while no page is missing: the timeline is theirs.
+/// Granule positions that are some samples off, without a missing page, define the timeline.
 #[test]
 fn slips_of_granule_positions_are_cut_and_filled() {
     let pages = take_apart(&recording());
@@ -283,10 +283,10 @@ fn slips_of_granule_positions_are_cut_and_filled() {
     for off in [1_i64, 448, 1000, -1, -64, -448, -1000] {
         let size = off.unsigned_abs() as usize;
         let zeros = vec![0.0; size];
-        // One page alone: what it cuts its next one fills, and the other way around.
+        // Only one page: samples cut at it are filled at the next one, and the other way around.
         let mut one = pages.clone();
         one[k].granule += off;
-        // All from a page on; and only those between two.
+        // All pages from one on, and only those between two.
         let (mut rest, mut some) = (pages.clone(), pages.clone());
         rest[k..].iter_mut().for_each(|page| page.granule += off);
         some[k..last].iter_mut().for_each(|page| page.granule += off);
@@ -328,7 +328,7 @@ fn slips_of_granule_positions_are_cut_and_filled() {
     }
 }
 
-/// A cut that takes whole packets: what follows still overlaps with the last of them.
+/// A cut that takes whole packets: the next packet still overlaps with the last of them.
 #[test]
 fn whole_packets_may_be_cut() {
     let pages = cut_pages(&take_apart(&recording()), 1);
@@ -344,7 +344,7 @@ fn whole_packets_may_be_cut() {
     compare_spans_at("whole packets", &bytes, &[at as i64 - off]);
 }
 
-/// Where pages are missing, checksums fail, or positions are far off or go back, nothing is repaired.
+/// With missing pages, wrong checksums, or positions that are far off or decrease, no repair is made.
 #[test]
 fn damage_is_no_slip() {
     let pages = take_apart(&recording());
@@ -358,9 +358,9 @@ fn damage_is_no_slip() {
     slipped[k].granule += 10;
     let offset = put_together(&slipped[..k + 1]).len();
     let mut flipped = put_together(&slipped);
-    // The last byte of the page, which the first span does not need.
+    // The last byte of the page; the first span does not need it.
     flipped[offset - 1] ^= 1;
-    // A page of one packet, which is less than a long block.
+    // A page of one packet, which is shorter than a long block.
     let parts = cut_pages(&pages, 1);
     let mut lost = parts.clone();
     let part = (0..parts.len() * 2 / 3).rfind(|&i| parts[i].granule == -1).unwrap();
@@ -395,14 +395,14 @@ fn files_as_encoders_write_them_need_no_repairs() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn invalid_recordings_are_refused() {
     let headers = put_together(&take_apart(&recording())[..2]);
     let truncated = &recording()[..200];
     for (bytes, kind) in [(&headers[..], ErrorKind::Empty), (truncated, ErrorKind::Corrupt)] {
         assert_eq!(info(bytes).unwrap_err().kind, kind);
     }
     assert_eq!(info(b"OggS\0\x02").unwrap_err().kind, ErrorKind::Corrupt);
-    // The decoder would give wrong samples without an error.
+    // The decoder would return wrong samples without an error.
     let error = info(&file("vorbis", "surround30_44100.ogg")).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
     assert!(error.message.contains("3 channels") && error.message.contains("share a residue"), "{error}");
@@ -410,7 +410,7 @@ fn what_is_no_recording_is_refused() {
 
 #[test]
 fn false_capture_patterns_cost_little() {
-    // Pages in pages, each of which would have to be summed: bounded by a budget.
+    // Pages in pages, each of which would have to be summed: limited by a budget.
     let mut bytes = recording();
     for _ in 0..20_000 {
         bytes.extend(b"OggS\0\0aaaaaaaaaaaaaaaaaaaaaaaaaaaa\xff");

@@ -1,8 +1,8 @@
-//! Faults of files under a running engine: what is transient is waited out and counted, what lasts is told at
-//! its place, and no batch knows of it.
+//! Faults of files under a running engine: transient ones are retried and counted, lasting ones are reported
+//! at their place, and no batch changes.
 
 #![cfg(all(feature = "arrow", unix))]
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod source_common;
@@ -36,15 +36,16 @@ use source_common::*;
 const SOON: Duration = Duration::from_secs(120);
 const ROWS: usize = 100;
 
-/// Local files that fail by a plan: each read by chance, some ranges for good; and that may stall.
+/// Local files that fail by a plan: each read by chance, some ranges permanently; reads may also stall.
 #[derive(Debug, Default)]
 struct Faulty {
-    /// Of 1000 reads so many fail, each with one of the transient errors, up to three times in a row.
+    /// The number of reads in 1000 that fail, each with one of the transient errors, up to three times in a
+    /// row.
     in_1000: AtomicU64,
-    /// Numbers the reads, for chance.
+    /// Numbers the reads; the seed of the faults.
     n_reads: AtomicU64,
     n_faults: AtomicU64,
-    /// Reads that touch a byte of these fail for good.
+    /// Reads that touch a byte of this range always fail.
     broken: Mutex<Option<Range<u64>>>,
     stalls: AtomicBool,
     n_stalled: AtomicUsize,
@@ -53,7 +54,7 @@ struct Faulty {
 }
 
 thread_local! {
-    /// Reads that failed one after another; which these are is up to the threads that read at once.
+    /// Consecutive failed reads; which reads these are depends on the threads that read at the same time.
     static IN_A_ROW: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -183,7 +184,7 @@ fn plan(order: Order, policy: Policy) -> Plan {
 
 type Batch = Vec<(u64, u64)>;
 
-/// What is done to a shard.
+/// Damages a shard.
 type Fault = fn(&Path);
 
 fn all(engine: &mut Engine<ArrowSource, Sum>) -> (Vec<Batch>, Option<Error>) {
@@ -206,7 +207,7 @@ fn threads_named(prefix: &str) -> usize {
     tasks.flatten().filter(named).count()
 }
 
-/// Messages that were logged.
+/// Logged messages.
 struct Log;
 
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -244,7 +245,7 @@ fn transient_faults_change_no_batch_and_are_counted() {
 }
 
 #[test]
-fn lasting_faults_are_told_at_their_place_or_left_out_if_so_wanted() {
+fn lasting_faults_are_raised_at_their_place_or_left_out_by_policy() {
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(folder.path(), "a.arrow"), shard(folder.path(), "b.arrow")];
     let size = fs::metadata(&paths[0]).unwrap().len();
@@ -262,7 +263,7 @@ fn lasting_faults_are_told_at_their_place_or_left_out_if_so_wanted() {
         let error = error.unwrap();
         assert_eq!(error.kind, ErrorKind::Io);
         let first = error.place.index.unwrap();
-        assert_eq!(before.len() as u64, first / 8, "all batches before it came");
+        assert_eq!(before.len() as u64, first / 8, "all batches before it were delivered");
         assert_eq!(error.place.shard.as_deref(), Some(&*paths[0]));
         assert!(error.place.byte.is_some_and(|byte| byte > 0), "{error}");
         let mut skipping = with(true);
@@ -271,7 +272,7 @@ fn lasting_faults_are_told_at_their_place_or_left_out_if_so_wanted() {
         let got: HashSet<u64> = batches.iter().flatten().map(|&(row, _)| row).collect();
         let lost: Vec<u64> = skipping.errors().map(|error| error.place.index.unwrap()).collect();
         assert!(lost.contains(&first) && lost.contains(&(first + ROWS as u64)), "{lost:?}");
-        assert_eq!(got.len() + lost.len(), 2 * ROWS, "each is delivered or told");
+        assert_eq!(got.len() + lost.len(), 2 * ROWS, "each row is delivered or reported");
         assert_eq!(batches.len(), 2 * ROWS / 8, "no position moved");
         assert_eq!(skipping.position().lost[&0].records, lost.len() as u64);
         assert_eq!(skipping.stats().records_lost, lost.len() as u64);
@@ -291,7 +292,7 @@ fn a_shard_that_is_cut_removed_or_replaced_under_a_run() {
         }),
     ];
     for (name, fault) in faults {
-        // Enough shards before it that it was not opened yet, and one behind.
+        // The shard is preceded by enough others not to be open yet, and followed by one.
         let mut paths: Vec<_> = (0..6).map(|n| shard(folder.path(), &format!("{name}{n}.arrow"))).collect();
         let source = open_on(&Disk::default(), &paths);
         let with = |skip_io| {
@@ -319,7 +320,7 @@ fn a_shard_that_is_cut_removed_or_replaced_under_a_run() {
 }
 
 #[test]
-fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
+fn a_stalled_read_is_detached_and_ends_with_its_call() {
     log::set_logger(&Log).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
     let folder = tempfile::tempdir().unwrap();
@@ -335,15 +336,15 @@ fn a_stalled_read_is_let_go_and_ends_when_the_call_does() {
         let begin = Instant::now();
         engine.close();
         let took = begin.elapsed();
-        assert!(disk.0.n_stalled.load(Relaxed) > 0, "it was let go, not waited for");
+        assert!(disk.0.n_stalled.load(Relaxed) > 0, "it was detached, not waited for");
         let logged = std::mem::take(&mut *LOGGED.lock().unwrap());
         assert!(logged.iter().any(|message| message.contains("forebay-io")), "{logged:?}");
-        // Who waits for what it reads does not wait for it.
+        // Workers do not wait for the stalled read.
         until("workers end with their loader", || threads_named("forebay-worker") <= other_workers);
         disk.0.stalls.store(false, Relaxed);
         disk.0.opened.notify_all();
         let begin = Instant::now();
-        // Tests beside this one have I/O threads of their own, which end.
+        // Parallel tests have I/O threads of their own, which end.
         while threads_named("forebay-io") > others || disk.0.n_stalled.load(Relaxed) > 0 {
             assert!(begin.elapsed() < SOON, "the thread ends when its call does");
             disk.0.opened.notify_all();

@@ -1,9 +1,9 @@
-//! Recordings that are damaged or made to deceive: each ends in an example or in an error of its record,
-//! within limits of time and memory, and changes nothing for the next one.
+//! Damaged and deceptive recordings: each becomes an example or an error of its record, within limits of time
+//! and memory, and changes nothing for the next one.
 //!
-//! Real small files of every codec and container, damaged in ways that their seed determines: 500 times each,
-//! 10 000 times under `make soak`. The figures of a full run are in `docs/reliability.md`; `--nocapture`
-//! prints this run's.
+//! Real small files of every codec and container, damaged 500 times each (10 000 times under `make soak`),
+//! deterministic by seed. The figures of a full run are in `docs/reliability.md`; `--nocapture` prints this
+//! run's.
 
 #![cfg(feature = "audio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -43,13 +43,12 @@ fn task() -> AudioTask {
     AudioTask::new(config.check().unwrap().1).unwrap()
 }
 
-/// What a record of so many bytes may hold at once: what it is itself, several times over, and what decoders
-/// and plans take.
+/// The most bytes held for a record of this size: several copies of it, and the memory of decoders and plans.
 fn most_bytes(record: usize) -> usize {
     (96 << 20) + 16 * record
 }
 
-/// The example's bits, or why there is none.
+/// The example's bits, or the kind of its error.
 fn outcome(stage: &mut ClipMaker, record: &Record) -> Result<Vec<u32>, ErrorKind> {
     let example = stage.run(record).map_err(|error| {
         assert!(error.kind.is_record(), "{error}");
@@ -71,10 +70,10 @@ fn record(bytes: Vec<u8>, seed: u64) -> Record {
     Record { bytes: Bytes::from(bytes), values: Default::default(), index: 0, seed, epoch: 0 }
 }
 
-/// Damaged copies of `files`, one after the other through one worker's stage.
+/// Runs damaged copies of `files`, one by one, through one worker's stage.
 fn mutants(family: &str, files: &[&str]) {
     let bases: Vec<_> = files.iter().map(|file| data(file)).collect();
-    // What headers and parts are taken from: other formats as well.
+    // The sources of foreign headers and parts include other formats.
     let mut others = bases.clone();
     others.extend(
         [
@@ -96,12 +95,8 @@ fn mutants(family: &str, files: &[&str]) {
         let (found, cost) = metered(&what, || outcome(&mut stage, &record));
         tally.count(&what, name(&found), cost, most_bytes(record.bytes.len()));
         if trial % 16 == 0 {
-            // What the stage met before changes nothing.
-            assert_eq!(
-                outcome(&mut task.maker(), &record),
-                found,
-                "{what}: another stage finds something else"
-            );
+            // A new stage has the same outcome: earlier records change nothing.
+            assert_eq!(outcome(&mut task.maker(), &record), found, "{what}: a new stage has another outcome");
         }
     }
     let kept = held() - before;
@@ -116,7 +111,7 @@ fn mutants(family: &str, files: &[&str]) {
     no_panics_of_ours();
 }
 
-/// Libraries may panic: that is caught. Our own parsers may not.
+/// Panics of libraries are caught; forebay's own parsers must not panic.
 fn no_panics_of_ours() {
     let ours: Vec<_> = panics().into_keys().filter(|place| place.starts_with("src/")).collect();
     assert!(ours.is_empty(), "panics in {ours:?}");
@@ -153,9 +148,9 @@ families! {
     mp2: ["audio/mpeg/mp2_44100_mono.mp2"];
 }
 
-/// Each also cut off in places, so that what it promises is there to a part.
+/// Each also truncated at several places, so that a part of its claims is backed.
 #[test]
-fn lies_cost_little() {
+fn deceptive_files_take_little_time_and_memory() {
     let (task, watchdog) = (task(), Watchdog::new());
     let (mut stage, mut tally) = (task.maker(), Tally::default());
     for (name_of_it, whole) in lies::all(data) {
@@ -174,9 +169,9 @@ fn lies_cost_little() {
     no_panics_of_ours();
 }
 
-/// A worker that met all of that works as before.
+/// After all of that, a worker works as before.
 #[test]
-fn the_next_record_is_as_ever() {
+fn the_next_record_is_unaffected() {
     let task = task();
     let mut stage = task.maker();
     let good: Vec<_> =
@@ -192,8 +187,8 @@ fn the_next_record_is_as_ever() {
     assert_eq!(found, expected);
 }
 
-/// A FLAC of silence takes 18 bytes for 1.5 s: its hours are refused by what its headers say, before a sample
-/// is decoded.
+/// A FLAC of silence takes 18 bytes for 1.5 s: hours of it are refused by the headers, before a sample is
+/// decoded.
 #[test]
 fn longer_than_allowed() {
     let silence = lies::flac_of_silence(2430);
@@ -210,7 +205,7 @@ fn longer_than_allowed() {
     }
 }
 
-/// Silence of 255 channels costs a codec a few bits; nobody has memory for it.
+/// Silence of 255 channels takes a codec a few bits, but more memory than any machine has.
 #[test]
 fn more_values_than_are_believed() {
     let mut vorbis = data("audio/vorbis/vorbis_len_1025.ogg");

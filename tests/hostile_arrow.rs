@@ -1,8 +1,8 @@
-//! Shards that are damaged or made to deceive: each row ends in a record or an error, within limits of time
-//! and memory, and never in what a header claims.
+//! Damaged and deceptive shards: each row becomes a record or an error, within limits of time and memory,
+//! whatever a header claims.
 //!
 //! Arrow streams and files, plain, LZ4 and ZSTD, with dictionaries and views; Parquet with every codec and
-//! delta encodings. Each 500 times, 10 000 times under `make soak`. The figures of a full run are in
+//! delta encodings. 500 copies each, 10 000 under `make soak`. The figures of a full run are in
 //! `docs/reliability.md`; `--nocapture` prints this run's.
 
 #![cfg(all(feature = "arrow", feature = "parquet"))]
@@ -47,7 +47,7 @@ use source_common::{
     Format, batch, byte_columns, data, formats, parquet_properties, text_columns, write, write_parquet,
 };
 
-/// What a shard of at most a few hundred kilobytes may make a reader hold.
+/// The most bytes that a reader may hold for a shard of at most a few hundred kilobytes.
 const MOST_BYTES: usize = 64 << 20;
 
 fn open_arrow(path: &Path, max_record_bytes: u64) -> Result<Arc<ArrowSource>> {
@@ -60,7 +60,7 @@ fn open_parquet(path: &Path, max_record_bytes: u64) -> Result<Arc<ParquetSource>
     ParquetSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
 }
 
-/// Reads rows of a source, within reason, alone and in order; the first error's kind, or none.
+/// Reads a limited number of rows of a source, alone and in order; returns the first error's kind, if any.
 fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
     let n: u64 = source.shard_rows().iter().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
@@ -69,7 +69,7 @@ fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
         for (reader, run) in [(&mut alone, 1), (&mut in_order, u64::MAX)] {
             if let Err(error) = reader.read(row, run, &|_, _| None) {
                 assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
-                // A label beyond int64 ends the run; all else is the record's fault.
+                // A label beyond int64 ends the run; all other errors are the record's.
                 assert!(error.kind.is_record() || error.kind == ErrorKind::Schema, "{error}");
                 // Some rows of the bases are null.
                 if error.kind != ErrorKind::Unreadable {
@@ -121,7 +121,7 @@ fn small_shard(format: Format) -> Vec<u8> {
     written(|path| write(path, format, &batches))
 }
 
-/// What `write` writes to a file.
+/// The file that `write` writes.
 fn written(write: impl FnOnce(&Path)) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
@@ -165,7 +165,7 @@ fn dictionaries_and_views() {
     mutants("dictionaries_and_views", &bases, |path| open_arrow(path, 1 << 30));
 }
 
-/// 60 texts, some null, some long, some alike.
+/// 60 texts, some null, some long, some equal.
 fn texts() -> ArrayRef {
     let text = |i: usize| (i % 7 != 3).then(|| format!("text {i} ").repeat([1, 3, 40][i % 3]));
     Arc::new(StringArray::from_iter((0..60).map(text)))
@@ -194,7 +194,7 @@ fn parquet_encodings() {
     mutants("parquet_encodings", &bases, |path| open_parquet(path, 1 << 30));
 }
 
-/// Zeros, of which 48 MiB take some kilobytes.
+/// 48 MiB of zeros, which compress to some kilobytes.
 fn zeros() -> ArrayRef {
     Arc::new(BinaryArray::from_vec(vec![&vec![0u8; 48 << 20]]))
 }
@@ -233,7 +233,7 @@ fn compressed_bodies_that_expand() {
     }
 }
 
-/// Rows that come to much more than the footer says are not decoded together, and none of them is lost.
+/// Rows much larger than the footer claims are not decoded together, and none of them is lost.
 #[test]
 fn rows_that_expand_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,14 +241,14 @@ fn rows_that_expand_together() {
     let delta = WriterProperties::builder()
         .set_dictionary_enabled(false)
         .set_column_encoding("text".into(), Encoding::DELTA_BYTE_ARRAY);
-    // Each text has all of the one before, and of 256 KiB it takes some bytes: 512 MiB in a page of 256 KiB.
+    // Each text equals the one before, so its 256 KiB are stored in some bytes: 512 MiB in a page of 256 KiB.
     let alike: ArrayRef = Arc::new(StringArray::from_iter_values((0..64).map(|_| "x".repeat(256 << 10))));
     let batches: Vec<_> = (0..32).map(|_| batch([("text", alike.clone())])).collect();
     write_parquet(&path, &delta.build(), &batches);
     assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
     expand_together(&path, 2048, |_| 256 << 10);
 
-    // Of 40 000 rows the last 200 are of 1 MiB, 8 to a page: 200 rows of the average make a batch.
+    // Of 40 000 rows the last 200 have 1 MiB, 8 to a page: 200 rows of the average make a batch.
     let large = |row: u64| row >= 39_800;
     let text = |row: u64| if large(row) { "y".repeat(1 << 20) } else { "z".into() };
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..40_000).map(text)));
@@ -274,7 +274,7 @@ fn expand_together(path: &Path, n: u64, expected: impl Fn(u64) -> usize) {
     }
 }
 
-/// What is larger than allowed is not read.
+/// Records beyond `max_record_bytes` are not read.
 #[test]
 fn records_larger_than_allowed() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ fn records_larger_than_allowed() {
     fs::write(&linked, vec![1; 24 << 20]).unwrap();
     let bytes = [Some(vec![7; 1000]), Some(vec![8; 24 << 20]), Some(vec![9; 1000]), None].to_vec();
     let paths = text_columns(&[None, None, None, Some("linked.wav".into())]).remove(0);
-    // Dictionaries hold each value once, and nothing that is null.
+    // Dictionaries hold each value once, and no nulls.
     let columns = byte_columns(&bytes).into_iter();
     for column in columns.filter(|column| !matches!(column.data_type(), DataType::Dictionary(..))) {
         write(
@@ -306,15 +306,15 @@ fn records_larger_than_allowed() {
     }
 }
 
-/// A Parquet file that is its footer and nothing else.
+/// A Parquet file of a footer only.
 fn footer_alone(footer: &[u8]) -> Vec<u8> {
     [b"PAR1", footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
 }
 
-/// Version 1; a list of columns, of the form of the next byte.
+/// Version 1; a list of columns, in the form that the next byte gives.
 const COLUMNS: [u8; 3] = [0x15, 2, 0x19];
 
-/// Of a footer with many row groups a loader keeps little, once for all threads that read the file.
+/// For a footer with many row groups a loader keeps little memory, once for all threads that read the file.
 #[test]
 fn footers_of_many_row_groups() {
     const GROUPS: u64 = 100_000;
@@ -365,7 +365,7 @@ fn footers_of_many_row_groups() {
     }
 }
 
-/// Footers whose parsing would take all of the stack, the memory or the time.
+/// Footers whose parsing would exhaust the stack, the memory or the time.
 #[test]
 fn footers_that_lie() {
     let folder = tempfile::tempdir().unwrap();
@@ -378,8 +378,7 @@ fn footers_that_lie() {
     let nested =
         [&COLUMNS[..], &[0xfc, 0xd1, 0x0f], &group.repeat(2000), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     let many = [&COLUMNS[..], &[0x2c], &crowd, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
-    // Behind a sound footer, a field 11 that is not known: 100 lists of 2^31 - 1 booleans, which take no
-    // bytes.
+    // After a valid footer, an unknown field 11: 100 lists of 2^31 - 1 booleans, which take no bytes.
     let endless = [0xf2, 0xff, 0xff, 0xff, 0xff, 7].repeat(100);
     let endless =
         [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0x79, 0xf9, 100], &endless, &[0]]
@@ -401,8 +400,8 @@ fn footers_that_lie() {
     let sound = [&COLUMNS[..], &[0x2c], &group, &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     fs::write(&path, footer_alone(&sound)).unwrap();
     assert_eq!(open_parquet(&path, 1 << 30).unwrap().n_rows(), 0);
-    // As deep as columns may be, on a thread of the index with the usual stack; there is no column "text" at
-    // the top.
+    // The deepest nesting allowed, on a thread of the index with the usual stack; there is no column "text"
+    // at the top.
     let deepest = [&COLUMNS[..], &[0xfc, 65], &group.repeat(64), &text, &[0x16, 0, 0x19, 0x0c, 0]].concat();
     for name in ["a.parquet", "b.parquet"] {
         fs::write(folder.path().join(name), footer_alone(&deepest)).unwrap();
@@ -413,7 +412,7 @@ fn footers_that_lie() {
     assert_eq!(error.kind, ErrorKind::Schema, "{error}");
 }
 
-/// Reads some batches of a file as the build of a cache does.
+/// Reads some batches of a file as `cache.build` does.
 #[cfg(feature = "cache")]
 fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
     let policy = forebay::engine::Policy { skip_bad: true, ..Default::default() };
@@ -430,7 +429,7 @@ fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
     Ok(rows)
 }
 
-/// Tables and lines as the build of a cache reads them, damaged: the bounds of records hold there as well.
+/// Damaged tables and lines, read as by `cache.build`: the same limits of records hold.
 #[cfg(feature = "cache")]
 #[test]
 fn inputs_of_caches() {
@@ -474,8 +473,7 @@ fn inputs_of_caches() {
     assert!(ours.is_empty(), "panics in {ours:?}");
 }
 
-/// A length that nothing backs, in front of a compressed buffer: 4 TB in a stream of some hundred bytes. And
-/// bodies that do expand.
+/// A compressed buffer that claims 4 TB in a stream of some hundred bytes, and bodies that do expand.
 #[cfg(feature = "cache")]
 #[test]
 fn compressed_inputs_of_caches() {
@@ -486,7 +484,7 @@ fn compressed_inputs_of_caches() {
         write(&path, format, &[batch([("text", text)])]);
         assert_eq!(build_reads(&path), Ok(1));
         let mut bytes = fs::read(&path).unwrap();
-        // The last of them: offsets end with the same number.
+        // The last occurrence: offsets end with the same number.
         let at = bytes.windows(8).rposition(|word| word == 5000i64.to_le_bytes()).unwrap();
         bytes[at..at + 8].copy_from_slice(&(4i64 << 40).to_le_bytes());
         fs::write(&path, bytes).unwrap();
@@ -498,7 +496,7 @@ fn compressed_inputs_of_caches() {
         assert_eq!(found, Err(ErrorKind::TooLarge));
         assert!(cost.peak < 8 << 20, "{} bytes", cost.peak);
     }
-    // Values that have no bytes are believed up to a number.
+    // Values without bytes are accepted up to a limit.
     for (n, found) in [(1usize << 16, Ok(128 * 20)), ((1 << 16) + 1, Err(ErrorKind::Corrupt))] {
         let nulls: ArrayRef = Arc::new(arrow_array::NullArray::new(n));
         write(&path, Format::default(), &[batch([("nothing", nulls)])]);
@@ -515,7 +513,7 @@ fn compressed_inputs_of_caches() {
     assert!(cost.peak < 8 << 20, "{} bytes", cost.peak);
 }
 
-/// Lines without end, and such as would take more than they have: each is left out alone.
+/// Lines without an end, and lines whose values would take too much memory: each is left out alone.
 #[cfg(feature = "cache")]
 #[test]
 fn endless_lines() {
@@ -532,8 +530,8 @@ fn endless_lines() {
     }
 }
 
-/// However many recordings make a batch, those that are held at a time follow from their bytes, and from what
-/// their seconds become.
+/// For any number of recordings in a batch, the number held at a time is limited by their bytes and the size
+/// of their features.
 #[cfg(feature = "cache")]
 #[test]
 fn recordings_of_a_batch_come_in_pieces() {

@@ -1,8 +1,8 @@
-//! Whole shards, damaged or made to deceive, through the engines of a `Loader` and of `forebay check`: within
-//! limits of time and memory, all threads together, each row is delivered or an error.
+//! Damaged and deceptive shards through the engines of a `Loader` and of `forebay check`: each row is
+//! delivered or reported, within limits of time and memory over all threads.
 //!
-//! 100 damaged copies, 2000 under `make soak`, and shards that claim rows which nothing backs. One test after
-//! the other: memory is that of the process.
+//! 100 damaged copies, 2000 under `make soak`, and shards that claim rows without bytes. The tests run one by
+//! one, since the memory measured is the process's.
 
 #![cfg(all(feature = "audio", feature = "arrow", feature = "parquet"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -36,23 +36,23 @@ use mutate::{Rng, mutate};
 use parquet::{basic::Compression, file::properties::WriterProperties};
 use source_common::{audio_struct, batch, byte_columns, data, formats, write, write_parquet};
 
-/// Counts what the process holds, and the most that it held.
+/// Counts the bytes that the process holds, and their peak.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         PEAK.fetch_max(HELD.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -63,12 +63,12 @@ static ALLOCATOR: Counting = Counting;
 
 static ONE_BY_ONE: Mutex<()> = Mutex::new(());
 
-/// What a shard of at most a few hundred kilobytes may make an engine hold, with its decoders, plans and
-/// batches.
+/// The most bytes that an engine may hold for a shard of at most a few hundred kilobytes, with its decoders,
+/// plans and batches.
 const MOST_BYTES: usize = 96 << 20;
-/// How long a batch of it may take: what takes longer hangs.
+/// The longest time for a batch; above it, the engine hangs.
 const MOST_TIME: Duration = Duration::from_secs(100);
-/// Batches that are taken of a shard.
+/// Batches taken of a shard.
 const BATCHES: usize = 16;
 
 fn open(path: &Path) -> Result<Arc<Recordings>> {
@@ -94,7 +94,7 @@ fn loader(order: &str) -> (Plan, AudioTask) {
     (plan, AudioTask::new(audio).unwrap())
 }
 
-/// Takes some batches: the rows that were delivered, those that failed, and whether the pass ended.
+/// Takes some batches; returns the rows delivered, those that failed, and whether the pass ended.
 fn take<K: Task>(
     source: &Arc<Recordings>,
     (plan, task): (Plan, K),
@@ -116,7 +116,7 @@ fn take<K: Task>(
     Ok((delivered, failed, ended))
 }
 
-/// Through both engines; whether any row was delivered, and what was wrong.
+/// Runs a shard through both engines; returns whether any row was delivered, and the error.
 fn through(path: &Path, what: &str) -> (bool, Option<ErrorKind>) {
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -181,7 +181,7 @@ fn wav(n: usize) -> Vec<u8> {
     [header.concat(), samples].concat()
 }
 
-/// Some recordings, one of them null and one no recording.
+/// Some recordings, one of them null and one invalid.
 fn audio() -> ArrayRef {
     let bytes: Vec<_> = (0..10)
         .map(|n| match n {
@@ -229,14 +229,14 @@ fn damaged_shards() {
     assert!(n_good > 0 && n_bad > 0, "{n_good} with rows, {n_bad} without");
 }
 
-/// The little-endian `from` in `bytes` replaced by `to`, wherever it stands; how often it stood there.
+/// Replaces the little-endian `from` in `bytes` by `to` everywhere; returns the number of places.
 fn replace(bytes: &mut [u8], from: u64, to: u64) -> usize {
     let places: Vec<_> = (0..bytes.len() - 7).filter(|&at| bytes[at..at + 8] == from.to_le_bytes()).collect();
     places.iter().for_each(|&at| bytes[at..at + 8].copy_from_slice(&to.to_le_bytes()));
     places.len()
 }
 
-/// A batch of 5003 nulls whose header is made to claim more.
+/// A batch of 5003 nulls whose header claims more.
 #[test]
 fn rows_that_nothing_backs() {
     let _alone = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,7 +270,8 @@ fn rows_that_nothing_backs() {
             }
         }
     }
-    // As many as a writer may put into a batch are believed, compressed to next to nothing.
+    // The largest number of rows that a writer may put into a batch is accepted, compressed to very few
+    // bytes.
     for format in formats() {
         write(&path, format, &[batch([("audio", byte_columns(&vec![None; 1 << 20]).remove(3))])]);
         assert_eq!(open(&path).unwrap().n_rows(), 1 << 20, "{format:?}");

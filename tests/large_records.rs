@@ -1,5 +1,5 @@
-//! Records larger than all that may be in flight: what a run takes is measured by this binary's own
-//! allocator, in every order.
+//! Records larger than all bytes allowed in flight: an allocator of this binary measures a run's memory, in
+//! every order.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ use forebay::{
 use patience::until;
 use toy::SOON;
 
-/// Passes on to the system's allocator and counts what the process holds.
+/// Forwards to the system's allocator and counts the bytes that the process holds.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -41,11 +41,11 @@ fn add(bytes: usize) {
     PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
-// SAFETY: every call is passed on as it came; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller's promises are the ones required here.
         unsafe { System.alloc(layout) }
     }
 
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // Both may be there at once.
+        // Old and new block may exist at the same time.
         add(new_size);
         NOW.fetch_sub(layout.size(), Relaxed);
         // SAFETY: as above.
@@ -74,20 +74,20 @@ unsafe impl GlobalAlloc for Counting {
 #[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Counting = Counting;
 
-/// The meter is the process's: one test at a time.
+/// The meter covers the process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const MIB: usize = 1 << 20;
 const ROWS: u64 = 60;
 /// The largest record.
 const LARGEST: usize = 24 * MIB;
-/// What is neither a large record nor counted: small records, examples, what threads have for themselves.
+/// Memory beside large records: small records, examples, and the threads' own.
 const SLACK: usize = 6 * MIB;
 
-/// Rows of which every other is large, and every seventh is bad once it was read.
+/// Rows of which every other is large, and every seventh turns out to be bad after it is read.
 struct Large;
 
-/// What row `row` takes.
+/// Bytes of row `row`.
 fn size(row: u64) -> usize {
     match mix(row) % 4 {
         0 => 100,
@@ -103,7 +103,7 @@ fn is_bad(row: u64) -> bool {
 
 struct LargeReader(Option<Arc<dyn Gate>>);
 
-/// Memory with what it was granted by.
+/// Memory with its permit.
 struct Held(Vec<u8>, #[allow(dead_code, reason = "held")] Option<Permit>);
 
 impl AsRef<[u8]> for Held {
@@ -216,7 +216,7 @@ fn plans() -> Vec<Plan> {
     plans
 }
 
-/// Takes up to `n` batches; what the process held at its peak, beyond what it held before.
+/// Takes up to `n` batches; also returns the peak of the process's memory, less the memory before.
 fn run(plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
     let before = NOW.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -245,7 +245,7 @@ fn bytes_in_flight_are_bounded_by_bytes_in_every_order() {
             for infinite in [false, true] {
                 let plan = Plan { n_workers, n_readers, channel_bytes, infinite, ..plan.clone() };
                 let (batches, peak) = run(plan.clone(), 12);
-                // Half of the bytes, and one record that is always granted.
+                // Half of the bytes, plus one record, which is always granted.
                 let most = channel_bytes.max(channel_bytes / 2 + LARGEST) + SLACK;
                 assert!(peak <= most, "{} MiB of {}: {plan:?}", peak / MIB, most / MIB);
                 assert!(peak > LARGEST, "nothing large was read: {plan:?}");
@@ -265,14 +265,14 @@ fn bytes_in_flight_are_bounded_by_bytes_in_every_order() {
     }
 }
 
-/// Passes that are left while large records are read, wait for their turn and for bytes.
+/// Passes are abandoned while large records are read, and while threads wait for their turn or for bytes.
 #[test]
-fn a_run_that_is_left_gives_everything_back() {
+fn an_abandoned_run_frees_its_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = NOW.load(Relaxed);
     for (n, plan) in (0..6).flat_map(|n| plans().into_iter().map(move |plan| (n, plan))) {
         let plan = Plan { n_readers: 16, channel_bytes: 8 * MIB, infinite: true, ..plan };
         run(plan, n);
     }
-    until("all is given back", || NOW.load(Relaxed) < before + SLACK);
+    until("all memory is freed", || NOW.load(Relaxed) < before + SLACK);
 }

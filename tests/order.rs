@@ -1,8 +1,8 @@
-//! The same batches, whatever happens: every order, shared among ranks, resumed, sought, skipped and
-//! replayed, with bad records in between. The oracle is one process that reads from the start, and beside it
-//! the replay, which uses no threads.
+//! Batches are reproducible: every order, divided among ranks, resumed, sought, skipped and replayed, with
+//! bad records in between. The oracles are one process that reads from the start, and the replay, which uses
+//! no threads.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]
 
 mod toy;
@@ -23,7 +23,7 @@ use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
 
 type Batch = Vec<(u64, u64)>;
 
-/// Rows of the shards, and of the two sources that they make in a mixture.
+/// Rows of the shards, which also make two sources of a mixture.
 const SHARDS: [u64; 5] = [31, 0, 57, 8, 44];
 const STARTS: [u64; 3] = [0, 88, 140];
 const N: u64 = 140;
@@ -61,7 +61,7 @@ fn part(plan: &Plan, rank: u64, world: u64) -> Plan {
     Plan { batch_size: GLOBAL / world as usize, rank, world_size: world, ..plan.clone() }
 }
 
-/// The next `n` batches; a finite engine goes on with its next pass.
+/// The next `n` batches; a finite engine continues with its next pass.
 fn on(engine: &mut Engine<Toy, Work>, n: usize) -> Vec<Batch> {
     let mut got = Vec::new();
     while got.len() < n {
@@ -73,9 +73,8 @@ fn on(engine: &mut Engine<Toy, Work>, n: usize) -> Vec<Batch> {
     got
 }
 
-/// Ranks that stand at the beginning of what one process would do. A window is a promise about a rank's
-/// memory, so ranks that start on their own have wider ones; those that take the state of one process have
-/// its.
+/// Ranks at the beginning of the plan of one process. The window limits a rank's memory, so ranks that start
+/// on their own get wider ones; ranks that load the state of one process have its window.
 fn ranks(plan: &Plan, world: u64) -> Vec<Engine<Toy, Work>> {
     let start = engine(plan.clone(), shards(), SOME_BAD).position();
     let rank = |rank| {
@@ -86,7 +85,7 @@ fn ranks(plan: &Plan, world: u64) -> Vec<Engine<Toy, Work>> {
     (0..world).map(rank).collect()
 }
 
-/// The ranks' parts of the next `n` batches, side by side.
+/// The ranks' parts of the next `n` batches, concatenated.
 fn together(ranks: &mut [Engine<Toy, Work>], n: usize) -> Vec<Batch> {
     let parts: Vec<Vec<Batch>> = ranks.iter_mut().map(|rank| on(rank, n)).collect();
     (0..n).map(|batch| parts.iter().flat_map(|part| part[batch].clone()).collect()).collect()
@@ -133,7 +132,7 @@ fn a_rank_reads_its_own_rows_only() {
 }
 
 #[test]
-fn it_goes_on_before_every_batch_of_several_epochs() {
+fn resumes_before_every_batch_of_several_epochs() {
     for plan in plans() {
         let mut whole = engine(plan.clone(), shards(), SOME_BAD);
         let mut positions = Vec::new();
@@ -152,7 +151,7 @@ fn it_goes_on_before_every_batch_of_several_epochs() {
             let mut resumed = engine(other, shards(), SOME_BAD);
             resumed.restore(position.clone()).unwrap();
             assert_eq!(resumed.position(), *position);
-            // Twice: once more from where the resumed one gets to.
+            // Twice: again from where the resumed run stops.
             let half = (30 - at) / 2;
             assert_eq!(on(&mut resumed, half), expected[at..at + half], "from {position:?}, {plan:?}");
             let mut again = engine(plan.clone(), shards(), SOME_BAD);
@@ -163,14 +162,14 @@ fn it_goes_on_before_every_batch_of_several_epochs() {
 }
 
 #[test]
-fn it_goes_on_with_other_ranks() {
+fn resumes_with_other_ranks() {
     for plan in plans() {
         let alone = on(&mut engine(plan.clone(), shards(), SOME_BAD), 24);
         for (before, after) in [(1, 8), (8, 1), (2, 4), (4, 2)] {
             let mut first = ranks(&plan, before);
             assert_eq!(together(&mut first, 7), alone[..7]);
             let position = first[0].position();
-            // The canonical streams are the state's.
+            // The canonical streams come from the state.
             let open = Plan { n_streams: None, ..plan.clone() };
             let mut second: Vec<_> =
                 (0..after).map(|rank| engine(part(&open, rank, after), shards(), SOME_BAD)).collect();
@@ -184,8 +183,7 @@ fn it_goes_on_with_other_ranks() {
 
 #[test]
 fn the_window_of_a_rank_is_shared_among_its_streams() {
-    // Two ranks with 2 streams each: W of a stream is half of what a rank was asked for, and stays so on one
-    // rank.
+    // Two ranks with 2 streams each: a stream's window is half of the rank's, and stays so on one rank.
     let two = Plan { window: 20, n_streams: Some(4), infinite: true, batch_size: 8, world_size: 2, ..plan() };
     let mut ranks: Vec<_> =
         (0..2).map(|rank| engine(Plan { rank, ..two.clone() }, shards(), QUICK)).collect();
@@ -197,7 +195,7 @@ fn the_window_of_a_rank_is_shared_among_its_streams() {
 }
 
 #[test]
-fn a_world_that_does_not_share_the_streams_is_told() {
+fn a_world_size_that_cannot_share_the_streams_is_refused() {
     let four = Plan { infinite: true, n_streams: Some(4), batch_size: 12, ..plan() };
     let position = engine(four.clone(), shards(), QUICK).position();
     let mut three =
@@ -210,7 +208,7 @@ fn a_world_that_does_not_share_the_streams_is_told() {
 }
 
 #[test]
-fn a_replay_makes_the_same_batch_and_moves_nothing() {
+fn a_replay_makes_the_same_batch_and_changes_no_position() {
     for plan in plans() {
         let mut whole = engine(plan.clone(), shards(), SOME_BAD);
         let n = if plan.infinite { 25 } else { whole.batches_per_epoch() as usize };
@@ -229,7 +227,7 @@ fn a_replay_makes_the_same_batch_and_moves_nothing() {
 }
 
 #[test]
-fn what_is_planned_is_what_comes() {
+fn planned_rows_are_the_rows_of_the_batches() {
     for plan in plans() {
         for world in [1, 4] {
             for mut rank in (0..world).map(|rank| engine(part(&plan, rank, world), shards(), QUICK)) {
@@ -245,7 +243,7 @@ fn what_is_planned_is_what_comes() {
 }
 
 #[test]
-fn seeking_and_skipping_take_batches_out_of_their_places() {
+fn seeking_and_skipping_change_which_batches_come() {
     for plan in plans() {
         let mut whole = engine(plan.clone(), shards(), SOME_BAD);
         let n = if plan.infinite { 25 } else { whole.batches_per_epoch() as usize };
@@ -263,7 +261,7 @@ fn seeking_and_skipping_take_batches_out_of_their_places() {
         let kept: Vec<Batch> =
             [0, 2, 3].iter().chain(&(5..n).collect::<Vec<_>>()).map(|&b| expected[b].clone()).collect();
         assert_eq!(batches(&mut skipping, 2), kept[..2]);
-        // The state keeps what lies ahead.
+        // The state keeps the skips ahead.
         let mut resumed = engine(plan.clone(), shards(), SOME_BAD);
         resumed.restore(skipping.position()).unwrap();
         assert_eq!(resumed.position().skip, if plan.infinite { vec![4..5] } else { vec![1..2, 4..5] });
@@ -274,7 +272,7 @@ fn seeking_and_skipping_take_batches_out_of_their_places() {
         }
         skipping.skip(&[]).unwrap();
         skipping.seek(0).unwrap();
-        assert_eq!(batches(&mut skipping, n), expected, "no ranges undo the ones before");
+        assert_eq!(batches(&mut skipping, n), expected, "an empty list cancels the earlier ranges");
     }
 }
 
@@ -284,7 +282,7 @@ fn a_pass_may_end_in_a_skip() {
     assert_eq!(engine.skip(&[2..1000]).unwrap_err().kind, ErrorKind::Config);
     engine.skip(&[2..18]).unwrap();
     assert_eq!(batches(&mut engine, 2).len(), 2);
-    // So the pass is over, and the state stands at the next one.
+    // So the pass is over, and the state is at the next one.
     assert_eq!((engine.batch(), engine.position().epoch, engine.position().batch), (18, 1, 0));
     assert_eq!(next(&mut engine), None);
     engine.rewind().unwrap();
@@ -307,7 +305,7 @@ fn a_short_last_batch_can_be_left_out() {
 }
 
 #[test]
-fn too_many_streams_for_the_rows_are_told() {
+fn too_many_streams_for_the_rows_are_refused() {
     let wide = Plan { batch_size: 64, n_streams: Some(64), infinite: true, ..plan() };
     let error = Engine::new(std::sync::Arc::new(toy(&[10])), QUICK, wide).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
@@ -321,19 +319,19 @@ fn a_batch_that_was_fetched_is_still_to_come() {
         engine.seek(2).unwrap();
         assert!(matches!(engine.fetch(SOON).unwrap(), Step::Batch(2, ())));
         assert_eq!((engine.batch(), engine.position().batch), (2, 2));
-        engine.rewind().unwrap(); // it stands where it was sought
+        engine.rewind().unwrap(); // stays at the sought batch
         assert_eq!(engine.take().unwrap().0, 2);
         assert_eq!(engine.batch(), 3);
         assert!(engine.take().is_none());
         engine.fetch(SOON).unwrap();
         engine.seek(0).unwrap();
-        assert!(engine.take().is_none(), "of the place that was left");
+        assert!(engine.take().is_none(), "the fetched batch is dropped");
         assert!(matches!(engine.next(SOON).unwrap(), Step::Batch(0, _)));
     }
 }
 
 #[test]
-fn a_place_that_was_chosen_outlasts_iter_and_the_same_epoch() {
+fn a_restored_or_sought_position_survives_iter_and_the_same_epoch() {
     let mut whole = engine(plan(), shards(), QUICK);
     let expected = batches(&mut whole, 100);
     let mut first = engine(plan(), shards(), QUICK);
@@ -343,11 +341,11 @@ fn a_place_that_was_chosen_outlasts_iter_and_the_same_epoch() {
     resumed.set_epoch(0).unwrap();
     resumed.rewind().unwrap();
     assert_eq!(batches(&mut resumed, 2), expected[5..7]);
-    resumed.seek(7).unwrap(); // where it stands
+    resumed.seek(7).unwrap(); // the current position
     resumed.rewind().unwrap();
     assert_eq!(batches(&mut resumed, 100), expected[7..]);
     resumed.set_epoch(0).unwrap();
-    assert_eq!(batches(&mut resumed, 100), expected, "it has gone on, so the pass begins anew");
+    assert_eq!(batches(&mut resumed, 100), expected, "after a batch was taken, the pass begins anew");
 }
 
 #[test]
@@ -383,7 +381,7 @@ fn a_pass_without_batches_is_refused() {
 }
 
 #[test]
-fn a_rank_without_rows_is_at_peace() {
+fn a_rank_without_rows_ends_its_pass() {
     let has_positions = |plan: &Plan| !plan.infinite && plan.mixture.is_none() && plan.order != Order::Window;
     for plan in plans().into_iter().filter(has_positions) {
         for _ in 0..50 {
@@ -396,12 +394,12 @@ fn a_rank_without_rows_is_at_peace() {
 }
 
 #[test]
-fn a_position_past_the_pass_is_told() {
+fn a_position_past_the_pass_is_refused() {
     let mut engine = engine(plan(), shards(), QUICK);
     let past = Position { batch: 1000, ..engine.position() };
     assert_eq!(engine.restore(past).unwrap_err().kind, ErrorKind::State);
     assert_eq!(engine.seek(1000).unwrap_err().kind, ErrorKind::Config);
-    assert_eq!(batches(&mut engine, 100).len(), 18, "it stays as it was");
+    assert_eq!(batches(&mut engine, 100).len(), 18, "the position is unchanged");
 }
 
 #[test]
@@ -411,7 +409,7 @@ fn scattered_rows_are_read_several_at_a_time() {
     let slow = Toy {
         unreadable: |_| {
             MOST.fetch_max(1 + IN_FLIGHT.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
-            // However late a thread begins, the others wait for it.
+            // The first reads wait for each other, however late a thread begins.
             let begin = Instant::now();
             while MOST.load(Ordering::SeqCst) < 6 && begin.elapsed() < SOON {
                 thread::sleep(Duration::from_millis(1));

@@ -1,20 +1,20 @@
-//! How random the orders are: a [`Bijection`] beside the naive shuffle, and a permutation that is known to be
-//! bad.
+//! Statistical tests of the orders: a [`Bijection`] compared with a naive shuffle, and with a permutation
+//! that is known to be bad.
 //!
 //! Every statistic is computed for a bijection and for Fisher–Yates with another generator. Scores are
-//! standard normal for random permutations; four standard deviations are allowed. Keys are fixed, so that a
-//! test passes always or never.
+//! standard normal for random permutations; four standard deviations are allowed. Keys are fixed, so each
+//! test always passes or always fails.
 
 use forebay::{order::Bijection, seed::Purpose};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-/// The permutation of `0..n` that belongs to a key.
+/// A permutation of `0..n`, by key.
 type Shuffle = fn(key: u64, n: u64) -> Box<dyn Fn(u64) -> u64>;
 
 const SOUND: [(&str, Shuffle); 2] = [("bijection", bijection), ("Fisher-Yates", fisher_yates)];
 
 fn bijection(key: u64, n: u64) -> Box<dyn Fn(u64) -> u64> {
-    // One seed, and many epochs: what a long run sees.
+    // One seed and many epochs, as in a long run.
     let shuffle = Bijection::new(0, Purpose::Global, [key, 0], n);
     Box::new(move |position| shuffle.at(position))
 }
@@ -29,8 +29,8 @@ fn fisher_yates(key: u64, n: u64) -> Box<dyn Fn(u64) -> u64> {
 }
 
 /// Five rounds over halves of equal size (`n` is a power of four) with a multiplication as the round
-/// function. Modulo a power of two the lowest bit of a product depends on the lowest bits of its factors
-/// only.
+/// function. Modulo a power of two, the lowest bit of a product depends only on the lowest bits of its
+/// factors.
 fn multiplicative(key: u64, n: u64) -> Box<dyn Fn(u64) -> u64> {
     let bits = n.trailing_zeros() / 2;
     let mask = (1 << bits) - 1;
@@ -60,8 +60,8 @@ fn assert_normal(score: f64, what: &str) {
     assert!(score.abs() < 4.0, "{what}: {score:.2} standard deviations from random");
 }
 
-/// Splits positions and indices in 32 parts each: every part of the one falls evenly into the parts of the
-/// other.
+/// Splits positions and indices in 32 parts each: each part of the positions is spread evenly over the parts
+/// of the indices.
 #[test]
 fn indices_are_independent_of_positions() {
     const PARTS: u64 = 32;
@@ -80,7 +80,7 @@ fn indices_are_independent_of_positions() {
     }
 }
 
-/// Indices at a distance are not correlated: next to each other, and a root of n apart, where positions share
+/// Indices at a distance are not correlated: adjacent ones, and those sqrt(n) apart, whose positions share
 /// one of their parts.
 #[test]
 fn no_serial_correlation() {
@@ -94,7 +94,7 @@ fn no_serial_correlation() {
                 let middle = (N - 1) as f64 / 2.0;
                 let product = |p| (order(p) as f64 - middle) * (order((p + lag) % N) as f64 - middle);
                 let variance = (N as f64 * N as f64 - 1.0) / 12.0;
-                // Round a circle the mean is -1 / (n - 1), as all indices together have none.
+                // On a circle the mean is -1 / (n - 1), since the sum over all indices is fixed.
                 let r = (0..N).map(product).sum::<f64>() / (N as f64 * variance) + 1.0 / (N - 1) as f64;
                 sum += r * (N as f64).sqrt();
                 squares += r * r * N as f64;
@@ -109,8 +109,8 @@ fn no_serial_correlation() {
 const DIVISORS: [(u64, f64); 6] =
     [(2, 10.828), (3, 13.816), (4, 16.266), (5, 18.467), (7, 22.458), (8, 24.322)];
 
-/// How many batches of 256 consecutive positions hold the residue classes of each divisor too unevenly, and
-/// how many there are.
+/// The number of batches of 256 consecutive positions that hold the residue classes of each divisor too
+/// unevenly, and the number of all batches.
 fn uneven_batches(shuffle: Shuffle, n: u64, keys: u64) -> ([u64; DIVISORS.len()], u64) {
     const BATCH: u64 = 256;
     let mut uneven = [0; DIVISORS.len()];
@@ -157,7 +157,7 @@ fn the_test_of_residue_classes_finds_a_bad_permutation() {
     assert!(uneven[0] > batches * 9 / 10, "{} of {batches} batches", uneven[0]);
 }
 
-/// Two epochs have nothing in common: neither the parts that a position falls into nor the index itself.
+/// Two epochs are independent: the parts that a position maps to, and the index itself.
 #[test]
 fn epochs_are_independent() {
     const PARTS: u64 = 32;
@@ -173,7 +173,7 @@ fn epochs_are_independent() {
                 cells[(one * PARTS / n * PARTS + next * PARTS / n) as usize] += 1;
             }
         }
-        // One index is equal in the mean, and as many as are equal vary as a Poisson number does.
+        // The expected number of equal indices per epoch is one, with a Poisson distribution.
         assert_normal((equal as f64 - epochs as f64) / (epochs as f64).sqrt(), &format!("{name}, equal"));
         // 32 does not divide 1000: the expected counts differ.
         let part = |x: u64| ((x + 1) * n).div_ceil(PARTS) - (x * n).div_ceil(PARTS);
@@ -187,7 +187,7 @@ fn epochs_are_independent() {
     }
 }
 
-/// Of a few values every permutation is as likely as any other.
+/// For a few values, every permutation is equally likely.
 #[test]
 fn all_permutations_of_a_few_values() {
     for (name, shuffle) in SOUND {
@@ -204,8 +204,8 @@ fn all_permutations_of_a_few_values() {
     }
 }
 
-/// The indices of two positions differ by any difference equally often, also where the positions share one of
-/// their parts and the network is as small as it gets.
+/// The differences of the indices of two positions are uniform, also where the positions share one of their
+/// parts and the network has the smallest size.
 #[test]
 fn neighbours_of_a_small_network() {
     for (name, shuffle) in SOUND {

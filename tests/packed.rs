@@ -1,8 +1,8 @@
-//! Batches that take as many records as they need: packed by a toy, shared among ranks, resumed before every
-//! batch, with bad records in between. The oracle is one process that reads from the start, and for the rows
-//! themselves a loop without an engine.
+//! Batches that take as many records as they need: packed by a toy, divided among ranks, resumed before every
+//! batch, with bad records in between. The oracle is one process that reads from the start; for the rows it
+//! is a loop without an engine.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::single_range_in_vec_init, reason = "ranges of batches are meant")]
 
 mod toy;
@@ -19,9 +19,9 @@ use forebay::{
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, plan, toy};
 
-/// What a row of a batch holds.
+/// The capacity of a row of a batch.
 const CAPACITY: u32 = 10;
-/// What a packer holds before each pick.
+/// Records that a packer holds before each pick.
 const BUFFER: usize = 5;
 /// Rows of a batch over all ranks, and the packers that fill them.
 const GLOBAL: usize = 8;
@@ -30,14 +30,14 @@ const SHARDS: [u64; 3] = [90, 41, 60];
 /// Rows of a row group.
 const GROUP: u64 = 10;
 
-/// A row: which records, from which part of theirs on, and how much of each.
+/// A row: for each record its number, where its part begins, and the part's size.
 type Row = Vec<(u64, u32, u32)>;
 
 fn size(row: u64) -> u32 {
     (seed::mix(row) % 14) as u32 + 1
 }
 
-/// One stream's packer: the largest that fits, else the smallest is cut and its rest held on.
+/// One stream's packer: takes the largest record that fits; else the smallest is cut and its rest held.
 #[derive(Default)]
 struct Packer {
     held: Vec<Held>,
@@ -47,7 +47,7 @@ struct Packer {
 }
 
 impl Packer {
-    /// Packs `n` rows as far as that can be done; whether it needs more for it.
+    /// Packs up to `n` rows; returns whether it needs more records for that.
     fn pack(&mut self, n: usize) -> bool {
         while self.rows.len() < n {
             if self.held.len() < BUFFER && !self.at_end {
@@ -165,7 +165,7 @@ fn plans() -> Vec<Plan> {
 }
 
 fn part(plan: &Plan, rank: u64, world: u64) -> Plan {
-    // So that the window of each packer stays the same.
+    // Keeps the window of each packer the same.
     let window = plan.window / world;
     Plan { batch_size: GLOBAL / world as usize, rank, world_size: world, window, ..plan.clone() }
 }
@@ -230,7 +230,7 @@ fn ranks_make_the_batches_of_one_process() {
 }
 
 #[test]
-fn a_finite_pass_delivers_every_record_or_holds_what_fills_no_row() {
+fn a_finite_pass_delivers_every_record_or_holds_those_that_fill_no_row() {
     for is_shuffled in [false, true] {
         let mut engine = engine(packed(false, is_shuffled, 1), QUICK);
         let made = batches(&mut engine, usize::MAX);
@@ -241,7 +241,7 @@ fn a_finite_pass_delivers_every_record_or_holds_what_fills_no_row() {
         }
         let left: u32 = (0..).zip(&used).map(|(row, used)| size(row) - used).sum();
         assert!(left < CAPACITY * PACKERS as u32, "{left}");
-        // The next pass is another one, and whole.
+        // The next pass differs, and is complete.
         engine.rewind().unwrap();
         assert_eq!(engine.epoch(), 1);
         let again = batches(&mut engine, usize::MAX);
@@ -250,14 +250,14 @@ fn a_finite_pass_delivers_every_record_or_holds_what_fills_no_row() {
 }
 
 #[test]
-fn what_lies_behind_the_last_batch_counts_with_the_end() {
+fn records_after_the_last_batch_are_counted_at_the_end() {
     let bad = (0..SHARDS.iter().sum()).filter(|&row| seed::mix(row) % 100 < SOME_BAD.bad_in_100).count();
     for is_shuffled in [false, true] {
         let mut engine = engine(packed(false, is_shuffled, 1), SOME_BAD);
         let made = batches(&mut engine, usize::MAX);
         let delivered = engine.stats().delivered;
         assert_eq!((delivered.batches, delivered.records_failed), (made.len() as u64, bad as u64));
-        // Told once, and again only if the last batch comes again.
+        // Counted once, and again only if the last batch comes again.
         assert!(next(&mut engine).is_none());
         assert_eq!(engine.stats().delivered, delivered);
         engine.take_back();
@@ -268,7 +268,7 @@ fn what_lies_behind_the_last_batch_counts_with_the_end() {
 }
 
 #[test]
-fn restored_before_every_batch_the_rest_is_the_same() {
+fn resumed_before_every_batch_the_rest_is_the_same() {
     for plan in plans() {
         let mut whole = engine(plan.clone(), SOME_BAD);
         let mut positions: Vec<(Position, Delivered)> = Vec::new();
@@ -291,7 +291,7 @@ fn restored_before_every_batch_the_rest_is_the_same() {
             };
             let mut engine = engine(others, SOME_BAD);
             engine.restore(position.clone()).unwrap();
-            // Saved again at once, it says the same.
+            // Saved again at once, the position is equal.
             assert_eq!(engine.position(), position);
             let rest = batches(&mut engine, made.len() - n);
             assert_eq!(rest, made[n..], "from batch {n} of {plan:?}");
@@ -310,7 +310,7 @@ fn a_position_of_all_packers_serves_any_number_of_ranks() {
     let all = at.standings.clone().unwrap();
     let mut parts = vec![Vec::new(); rest.len()];
     for rank in 0..2 {
-        // The window of each packer is what it was at the first start.
+        // The window of each packer is that of the first start.
         let mut engine = engine(Plan { window: plan.window, ..part(&plan, rank, 2) }, SOME_BAD);
         let own: Vec<Standing> = all[rank as usize * 2..][..2].to_vec();
         engine.restore(Position { standings: Some(own.into()), ..at.clone() }).unwrap();
@@ -320,7 +320,7 @@ fn a_position_of_all_packers_serves_any_number_of_ranks() {
 }
 
 #[test]
-fn a_batch_that_was_taken_back_comes_again() {
+fn a_batch_that_was_taken_back_is_returned_again() {
     for plan in plans() {
         let mut straight = engine(plan.clone(), SOME_BAD);
         let expected = batches(&mut straight, 20);
@@ -332,7 +332,7 @@ fn a_batch_that_was_taken_back_comes_again() {
             if found.len() % 3 == 0 {
                 let after = engine.position();
                 engine.take_back();
-                // iter() begins no other pass, and a second time there is nothing to take back.
+                // iter() starts no other pass, and a second call takes nothing back.
                 engine.rewind().unwrap();
                 engine.take_back();
                 assert_eq!(next(&mut engine).as_ref(), Some(&batch));
@@ -342,7 +342,7 @@ fn a_batch_that_was_taken_back_comes_again() {
             delivered = engine.stats().delivered;
         }
         assert_eq!(found, expected);
-        // A pass that has ended tells what lies behind its last batch.
+        // A pass that has ended counts the records after its last batch.
         let told = straight.stats().delivered;
         assert_eq!(Delivered { records_failed: delivered.records_failed, ..told }, delivered);
         assert!(delivered.records_failed <= told.records_failed);
@@ -366,7 +366,7 @@ fn an_endless_pass_over_bad_records_alone_ends() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_positions_are_refused() {
     let mut engine = engine(packed(true, false, 1), QUICK);
     for error in [
         engine.seek(3).unwrap_err(),
@@ -394,7 +394,7 @@ fn what_cannot_be_is_refused() {
     ] {
         assert_eq!(engine.restore(bad).unwrap_err().kind, ErrorKind::State);
     }
-    // Found only when the record is there.
+    // Found only when the record is read.
     engine.restore(with(|at| at.held[0].used = 1000)).unwrap();
     assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::State);
     engine.restore(good).unwrap();

@@ -1,6 +1,6 @@
-//! The engine on a toy source and a toy task: what the pipeline promises, without a file and without audio.
+//! The guarantees of the engine, on a toy source and a toy task, without files or audio.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod toy;
@@ -26,7 +26,7 @@ use patience::{undisturbed, until};
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
 
-/// Threads of this process whose name begins so, as the system lists them (15 characters).
+/// The number of this process's threads whose listed names (15 characters) begin with `prefix`.
 fn threads_named(prefix: &str) -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     tasks
@@ -37,8 +37,8 @@ fn threads_named(prefix: &str) -> usize {
         .count()
 }
 
-/// Tests of this file run side by side; one that needs the list of threads for itself runs in a process of
-/// its own. Whether this is it; otherwise the test has run there.
+/// Tests of this file run in parallel. A test that needs the list of threads for itself runs again in a
+/// process of its own. Returns whether this is that process; otherwise that process has run the test.
 fn alone(test: &str) -> bool {
     if std::env::var_os("FOREBAY_ALONE").is_some() {
         return true;
@@ -61,14 +61,14 @@ fn a_pass_in_order_gives_every_row_in_order() {
     assert_eq!(rows(&passed), (0..44).collect::<Vec<_>>());
     assert_eq!(passed.iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 8, 8, 8, 4]);
     assert_eq!(engine.batches_per_epoch(), 6);
-    assert!(next(&mut engine).is_none(), "the end stays the end");
+    assert!(next(&mut engine).is_none(), "the end is permanent");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn nothing_but_the_plan_decides(
+    fn batches_depend_on_the_plan_alone(
         seed: u64, window in 1u64..80, batch_size in 1usize..20, infinite: bool, bad in prop_oneof![Just(0u64), Just(5), Just(40)],
         shards in proptest::collection::vec(0u64..60, 1..6), random_access: bool,
     ) {
@@ -88,7 +88,7 @@ proptest! {
                     Ok(Step::Batch(_, batch)) => got.push(batch),
                     Ok(Step::End) => break,
                     Ok(Step::TimedOut) => panic!("no batch within {SOON:?}: a deadlock"),
-                    // An epoch with few good rows may use up its substitutes: the same one, in each run.
+                    // An epoch with few good rows may run out of substitutes: at the same one, in each run.
                     Err(error) => {
                         prop_assert!(infinite && bad > 0 && error.kind == ErrorKind::Exhausted, "{}", error);
                         ended = Some(error.to_string());
@@ -124,7 +124,7 @@ fn a_finite_pass_delivers_or_reports_each_row() {
 }
 
 #[test]
-fn substitutes_fill_the_places_of_the_bad_and_move_nobody() {
+fn substitutes_fill_the_places_of_bad_records_and_move_no_others() {
     let infinite = Plan { infinite: true, ..plan() };
     let clean = batches(&mut engine(infinite.clone(), toy(&[40, 60]), QUICK), 40);
     let mut patched = engine(infinite, toy(&[40, 60]), Work { bad_in_100: 10, ..QUICK });
@@ -146,7 +146,7 @@ fn substitutes_fill_the_places_of_the_bad_and_move_nobody() {
 }
 
 #[test]
-fn when_all_are_bad_it_says_so() {
+fn an_error_reports_that_all_records_are_bad() {
     let mut engine = engine(Plan { infinite: true, ..plan() }, toy(&[50]), Work { bad_in_100: 100, ..QUICK });
     let error = engine.next(SOON).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Exhausted);
@@ -190,7 +190,7 @@ fn a_pass_is_over_with_its_last_batch() {
     for n in [96, 100] {
         let mut engine = engine(plan(), toy(&[n]), QUICK);
         let passed = engine.batches_per_epoch() as usize;
-        assert_eq!(batches(&mut engine, passed).len(), passed); // the end itself is not asked for
+        assert_eq!(batches(&mut engine, passed).len(), passed); // without a request for the end
         engine.rewind().unwrap();
         assert_eq!(engine.epoch(), 1, "{n} rows");
     }
@@ -216,7 +216,7 @@ fn an_infinite_engine_counts_its_epochs() {
     assert_eq!(engine.set_epoch(3).unwrap_err().kind, ErrorKind::State);
     let before = next(&mut engine);
     engine.rewind().unwrap();
-    assert_ne!(next(&mut engine), before, "iter() goes on");
+    assert_ne!(next(&mut engine), before, "iter() continues");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn the_last_batches_do_not_overflow() {
 
 #[test]
 fn the_first_batch_needs_its_own_records() {
-    // In the order in which the only I/O thread hands them over.
+    // In the order in which the only I/O thread sends them.
     static READ: Mutex<Vec<u64>> = Mutex::new(Vec::new());
     let noting = |row| {
         READ.lock().unwrap().push(row);
@@ -294,12 +294,12 @@ fn what_is_in_flight_is_bounded() {
             .unwrap();
     next(&mut engine);
     thread::sleep(Duration::from_millis(100));
-    // The batch that was handed out, those that lie ready, and the credit beyond them.
+    // The batch handed out, those that are ready, and the credit beyond them.
     assert!(source.reads.load(Ordering::Relaxed) <= 8 + 2 * 8 + 100);
 }
 
 #[test]
-fn a_failing_disk_is_told_after_the_batches_before_it_and_for_ever() {
+fn an_io_error_is_raised_after_the_earlier_batches_and_permanently() {
     let source = Toy { unreadable: |row| (row == 20).then_some(ErrorKind::Io), ..toy(&[100]) };
     let in_order = Plan { order: Order::Sequential, n_workers: 3, ..plan() };
     let mut engine = engine(in_order, source, Work { dawdles: true, ..QUICK });
@@ -335,7 +335,7 @@ fn a_panic_reaches_the_consumer_and_the_next_engine_works() {
     assert_eq!(rows(&batches(&mut engine(plan(), toy(&[100]), QUICK), 100)).len(), 100);
 }
 
-/// Where in a [`Breaking`] source or task the panic is.
+/// The part of a [`Breaking`] source or task that panics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Part {
     Read,
@@ -345,7 +345,7 @@ enum Part {
     Take,
 }
 
-/// The toy source and task, of which one part panics: at row 33, the second time, or at once.
+/// The toy source and task with one part that panics: at row 33, the second time, or at once.
 #[derive(Clone)]
 struct Breaking(Part, Arc<Toy>);
 
@@ -420,7 +420,7 @@ fn a_panic_of_any_part_reaches_the_consumer_and_no_thread_is_left() {
             }
         };
         assert_eq!(error.kind, ErrorKind::Panic, "{part:?}: {error}");
-        assert_eq!(broken.next(SOON).unwrap_err().kind, ErrorKind::Panic, "{part:?}: it stays so");
+        assert_eq!(broken.next(SOON).unwrap_err().kind, ErrorKind::Panic, "{part:?}: permanently");
         broken.close();
         until("no thread is left", || threads_named("forebay-") == 0);
         assert_eq!(rows(&batches(&mut engine(plan(), toy(&[100]), QUICK), 100)).len(), 100);
@@ -477,7 +477,7 @@ fn no_way_out_leaves_a_thread_behind() {
                     engine.close();
                 }
             }
-            // What the threads share, which were waited for: but half a second is the most.
+            // The references of threads that are still running; closing waits for them for half a second.
             let left = Arc::strong_count(&counters) - if way == 1 { 1 } else { idle };
             until("no thread", || threads_named("forebay-") == 0);
             left
@@ -502,9 +502,9 @@ fn batches_lie_ready_and_keep_their_places() {
     let first = next(&mut engine);
     let control = engine.control();
     until("four batches lie ready", || control.queues().batches == 4);
-    // What was made ahead is not what was handed out.
+    // A batch made ahead is not counted as handed out.
     assert_eq!((engine.stats().batches, engine.batch()), (1, 1));
-    // Nobody waits for them.
+    // No other thread takes them.
     let others: Vec<_> = (0..3)
         .map(|_| match engine.next(Duration::ZERO).unwrap() {
             Step::Batch(_, batch) => batch,

@@ -1,7 +1,7 @@
-//! What becomes of records that cannot be had, on a toy source and a toy task: the same in every run,
-//! whatever the number of workers.
+//! The policy for bad records, on a toy source and a toy task: the same result in every run, with any number
+//! of workers.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod toy;
 
@@ -16,7 +16,7 @@ use forebay::{
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
 
-/// Rows that the toy's stage finds bad.
+/// Whether the toy's stage finds a row bad.
 fn is_bad(row: u64, in_100: u64) -> bool {
     seed::mix(row) % 100 < in_100
 }
@@ -30,7 +30,8 @@ fn ailing(row: u64) -> Option<ErrorKind> {
     }
 }
 
-/// Batches up to an error or the end, at most `n`, and how it ended: everything that a user sees.
+/// All that a user sees: batches up to an error or the end, at most `n`, the error, and the lists of
+/// failures.
 type Seen = (Vec<Vec<(u64, u64)>>, Option<String>, Vec<Option<u64>>, Losses);
 
 fn run(engine: &mut Engine<Toy, Work>, n: usize) -> Seen {
@@ -44,7 +45,7 @@ fn run(engine: &mut Engine<Toy, Work>, n: usize) -> Seen {
                 assert_eq!(
                     engine.next(SOON).unwrap_err().to_string(),
                     error.to_string(),
-                    "told again and again"
+                    "the error is permanent"
                 );
                 ended = Some(error.to_string());
                 break;
@@ -94,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn an_excluded_row_is_to_batches_what_a_bad_one_is(seed: u64, infinite: bool, window in 1u64..60) {
+    fn an_excluded_row_changes_batches_as_a_bad_one_does(seed: u64, infinite: bool, window in 1u64..60) {
         let base = Plan { seed, infinite, window, ..plan() };
         let mut replacing = engine(base.clone(), toy(&[50, 70]), Work { bad_in_100: 10, ..QUICK });
         let bad = run(&mut replacing, 40);
@@ -105,7 +106,7 @@ proptest! {
         let excluded = run(&mut engine, 40);
         prop_assert_eq!(&bad.0, &excluded.0);
         prop_assert!(!bad.2.is_empty());
-        prop_assert!(excluded.2.is_empty(), "what the user leaves out is no error: {:?}", excluded.2);
+        prop_assert!(excluded.2.is_empty(), "an excluded row is listed as an error: {:?}", excluded.2);
         prop_assert_eq!(engine.stats().records_failed, 0);
         prop_assert!(engine.stats().records_excluded > 0);
         let delivered = engine.stats().delivered;
@@ -130,7 +131,7 @@ fn excluded_rows_are_not_read() {
 }
 
 #[test]
-fn one_that_excludes_everything_is_refused() {
+fn an_exclusion_of_all_rows_is_refused() {
     let policy = Policy { exclude: (0..30).collect(), ..Policy::default() };
     let error = Engine::new(Arc::new(toy(&[10, 20])), QUICK, Plan { policy, ..plan() }).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
@@ -138,7 +139,7 @@ fn one_that_excludes_everything_is_refused() {
 }
 
 #[test]
-fn a_bad_record_raises_in_its_turn_where_it_is_told_to() {
+fn a_bad_record_raises_in_its_turn_with_skip_bad_off() {
     let first = (0..100).find(|&row| is_bad(row, 5)).unwrap();
     for n_workers in [1, 2, 8] {
         let policy = Policy { skip_bad: false, ..Policy::default() };
@@ -148,12 +149,12 @@ fn a_bad_record_raises_in_its_turn_where_it_is_told_to() {
         assert_eq!(rows(&got), (0..first / 8 * 8).collect::<Vec<_>>(), "all batches before it");
         assert_eq!(ended.unwrap(), format!("a bad one in toy, row {first}"));
         assert_eq!(listed, [Some(first)]);
-        assert_eq!(engine.batch(), first / 8, "it stands before the batch that could not be");
+        assert_eq!(engine.batch(), first / 8, "the position is before the batch that failed");
     }
 }
 
 #[test]
-fn what_the_system_loses_is_told_by_the_state() {
+fn records_lost_to_io_errors_are_in_the_state() {
     let lossy = |row| (row % 40 == 3).then_some(ErrorKind::Io);
     let ailing = |skip_io| {
         let policy = Policy { skip_io, ..Policy::default() };
@@ -161,13 +162,13 @@ fn what_the_system_loses_is_told_by_the_state() {
         engine(Plan { order: Order::Sequential, policy, ..plan() }, source, QUICK)
     };
     let error = run(&mut ailing(false), 100).1.unwrap();
-    assert_eq!(error, "cannot be read in toy, row 3", "it raises unless told otherwise");
+    assert_eq!(error, "cannot be read in toy, row 3", "raising is the default");
     let mut engine = ailing(true);
     let passed = batches(&mut engine, 7);
     assert_eq!(rows(&passed), (0..56).filter(|row| row % 40 != 3).collect::<Vec<_>>());
     let position = engine.position();
     assert_eq!(position.lost, Losses::from([(0, Lost { records: 2, rows: vec![3, 43] })]));
-    // Row 83 may be among what is made ahead.
+    // Row 83 may be in a batch made ahead.
     let stats = engine.stats();
     assert!(stats.records_lost >= stats.delivered.records_lost);
     assert_eq!((stats.delivered.records_lost, stats.delivered.records_failed), (2, 0));
@@ -195,7 +196,7 @@ fn more_than_allowed_raise() {
         assert!(ended.as_ref().unwrap().starts_with(&message), "{ended:?}");
         assert_eq!(listed, bad[..=allowed].iter().copied().map(Some).collect::<Vec<_>>());
     }
-    // As many as there are, over any number of epochs: the same ones do not count twice.
+    // The limit is their number, over any number of epochs: a repeated one does not count twice.
     let n_bad = bad.len() as i64;
     assert_eq!(run(&mut with(MaxErrors::Count(n_bad), true), 60).0.len(), 60);
     assert_eq!(run(&mut with(MaxErrors::Share(n_bad as f64 / 100.0 + 0.001), true), 60).0.len(), 60);
@@ -220,7 +221,7 @@ fn too_many_in_a_row_raise() {
 }
 
 #[test]
-fn ranks_have_as_many_batches_as_each_other_whoever_fails() {
+fn ranks_have_equal_numbers_of_batches_for_any_failures() {
     let exclude: Arc<[u64]> = (0..37).collect();
     for order in [Order::Sequential, Order::Global, Order::Window] {
         let count = |rank| {
@@ -233,7 +234,7 @@ fn ranks_have_as_many_batches_as_each_other_whoever_fails() {
     }
 }
 
-/// Of 13 batches the third to the fifth, and the last.
+/// All rows of the third to the fifth of 13 batches, and of the last.
 fn in_bad_batches(row: u64) -> Option<ErrorKind> {
     ((16..40).contains(&row) || row >= 96).then_some(ErrorKind::Truncated)
 }
@@ -260,7 +261,7 @@ fn one_process_leaves_out_a_batch_without_rows_and_its_number_stays() {
         assert_eq!(whole.errors().map(|error| error.place.index.unwrap()).collect::<Vec<_>>(), bad);
         assert_eq!((whole.position().epoch, whole.position().batch), (1, 0));
         assert_eq!(whole.stats().batches, 9);
-        // From each position on, and from within what is left out.
+        // From each position, also from within the batches left out.
         let rest = |engine: &mut Engine<Toy, Work>| {
             std::iter::from_fn(|| match engine.next(SOON).unwrap() {
                 Step::Batch(number, batch) => Some((number, batch)),
@@ -280,7 +281,7 @@ fn one_process_leaves_out_a_batch_without_rows_and_its_number_stays() {
             assert_eq!(sought.batch(), number);
             let from = numbers.partition_point(|&there| there < number);
             assert_eq!(rest(&mut sought), got[from..]);
-            // A batch that nobody got comes again, under its number.
+            // A batch that was taken back comes again, with its number.
             if from < numbers.len() {
                 sought.seek(number).unwrap();
                 assert!(

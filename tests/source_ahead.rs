@@ -1,5 +1,5 @@
-//! Reading ahead by several threads, and mapped files: the same batches, faults at their places, an end in
-//! time, bounded memory.
+//! Read-ahead by several threads, and mapped files: the same batches, faults at their places, a prompt end,
+//! bounded memory.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -33,18 +33,18 @@ use source_common::*;
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// Local files, mapped or not, that are far away, break in places, or stall.
+/// Local files, mapped or not, with added latency, broken ranges, or stalls.
 #[derive(Debug, Default)]
 struct Far {
     mapped: bool,
     latency: Duration,
-    /// And up to so much more, another time each time.
+    /// A random addition to the latency, up to this much.
     jitter: Duration,
-    /// Bytes of any shard that cannot be read.
+    /// Bytes of each shard that cannot be read.
     broken: Range<u64>,
-    /// Reads from here on wait until the gate is opened.
+    /// Reads beyond this offset wait until the gate is opened.
     stalls_from: Option<u64>,
-    /// Reads of a MiB and more do.
+    /// Reads of a MiB and more wait too.
     stalls_long: bool,
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -221,7 +221,7 @@ fn next(engine: &mut Engine<ArrowSource, Sum>) -> Result<Option<Vec<(u64, u64)>>
     }
 }
 
-/// Shards of small and large rows, and one that was cut off: 571 rows, of which the last ones are bad.
+/// Shards of small and large rows, and a truncated one: 571 rows, of which the last ones are bad.
 fn shards(folder: &Path) -> [PathBuf; 4] {
     let paths = [(0, 230, 9000), (230, 40, 300_000), (270, 1, 50), (271, 300, 20_000)]
         .map(|(first, n, len)| shard(&folder.join(format!("{first}.arrow")), first, n, len));
@@ -230,7 +230,7 @@ fn shards(folder: &Path) -> [PathBuf; 4] {
     paths
 }
 
-/// The rest of a pass, and what was found bad.
+/// The rest of a pass, and its bad rows.
 type Rest = (Vec<Vec<(u64, u64)>>, Vec<(ErrorKind, Option<u64>)>);
 
 fn rest(engine: &mut Engine<ArrowSource, Sum>) -> Rest {
@@ -239,7 +239,7 @@ fn rest(engine: &mut Engine<ArrowSource, Sum>) -> Rest {
 }
 
 #[test]
-fn batches_do_not_know_who_read_ahead() {
+fn batches_do_not_depend_on_the_reading_threads() {
     let folder = tempfile::tempdir().unwrap();
     let paths = shards(folder.path());
     for order in [Order::Sequential, Order::Window, Order::Global] {
@@ -261,7 +261,7 @@ fn batches_do_not_know_who_read_ahead() {
     }
 }
 
-/// 15 passes, times `FOREBAY_SOAK`, each left somewhere and gone on with.
+/// 15 passes, times `FOREBAY_SOAK`, each left at some batch and resumed.
 #[test]
 fn any_readers_with_any_bounds_and_latencies() {
     let soak: usize = std::env::var("FOREBAY_SOAK").map_or(1, |times| times.parse().unwrap());
@@ -277,7 +277,7 @@ fn any_readers_with_any_bounds_and_latencies() {
             jitter: Duration::from_micros(rand::random_range(0..4000)),
             ..Far::default()
         });
-        // Bytes from less than a record on.
+        // Bytes in flight from less than a record upwards.
         let plan = Plan {
             n_workers: rand::random_range(1..=4),
             channel_size: rand::random_range(1..=64),
@@ -295,14 +295,14 @@ fn any_readers_with_any_bounds_and_latencies() {
         other.seek(at as u64).unwrap();
         let (found, mut found_bad) = rest(&mut other);
         assert!(found == batches[at..], "{plan:?}, {far:?}, from {at}");
-        // Those of the part that was passed over are told by whoever passed it.
+        // Bad rows of the first part were reported there.
         found_bad.retain(|row| !bad.contains(row));
         assert!(found_bad.is_empty(), "{found_bad:?}, {plan:?}, {far:?}");
         other.close();
     }
 }
 
-/// Where row `row` of the only shard lies, as its neighbours' lengths say.
+/// The bytes of row `row` of the only shard, by its neighbours' lengths.
 fn place_of(path: &Path, row: u64) -> Range<u64> {
     let content = std::fs::read(path).unwrap();
     let source = open(&[path.into()]).unwrap();
@@ -312,13 +312,13 @@ fn place_of(path: &Path, row: u64) -> Range<u64> {
 }
 
 #[test]
-fn a_fault_read_ahead_is_told_at_its_place_or_never() {
+fn an_error_read_ahead_is_raised_at_its_place_or_discarded() {
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(&folder.path().join("a.arrow"), 0, 300, 20_000)];
     let place = place_of(&paths[0], 170);
     for (n_readers, mapped) in [(1, false), (16, false), (16, true)] {
         let far = Arc::new(Far { mapped, broken: place.start + 5..place.start + 6, ..Far::default() });
-        // Needed: the batches before come, then the error, with its row.
+        // Needed: first the batches before it, then the error, with its row.
         let mut needed = engine(&far, &paths, plan(Order::Sequential, n_readers));
         for first in (0..160).step_by(16) {
             assert_eq!(next(&mut needed).unwrap().unwrap()[0].0, first);
@@ -327,7 +327,7 @@ fn a_fault_read_ahead_is_told_at_its_place_or_never() {
             let error = next(&mut needed).unwrap_err();
             assert_eq!((error.kind, error.place.row), (ErrorKind::Io, Some(170)), "{error}");
         }
-        // Not needed: read ahead while the first batches were taken, and never heard of.
+        // Not needed: read ahead while the first batches were taken, then discarded.
         let mut left = engine(&far, &paths, plan(Order::Sequential, n_readers));
         for _ in 0..8 {
             next(&mut left).unwrap().unwrap();
@@ -338,7 +338,7 @@ fn a_fault_read_ahead_is_told_at_its_place_or_never() {
 }
 
 #[test]
-fn a_stalled_read_holds_no_close_up() {
+fn a_stalled_read_does_not_delay_close() {
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(&folder.path().join("a.arrow"), 0, 400, 100_000)];
     let closing = |order| {
@@ -363,10 +363,10 @@ fn a_stalled_read_holds_no_close_up() {
     }
 }
 
-/// Of three large records the first pieces are being read when the engine is closed: no other piece is asked
-/// for.
+/// The engine is closed while the first parts of three large records are being read: no other part is
+/// requested.
 #[test]
-fn a_long_read_is_left_where_it_is() {
+fn a_long_read_stops_after_its_current_part() {
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(&folder.path().join("a.arrow"), 0, 3, 24 << 20)];
     for (order, mapped) in [(Order::Sequential, false), (Order::Global, false), (Order::Global, true)] {
@@ -387,7 +387,7 @@ fn a_long_read_is_left_where_it_is() {
     }
 }
 
-/// Records larger than the bytes that may be in flight, one at a time and in whichever order they come.
+/// Records larger than the limit of bytes in flight, read one at a time in any order.
 #[test]
 fn records_beyond_the_bound_come_one_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -412,7 +412,7 @@ fn records_beyond_the_bound_come_one_at_a_time() {
         is_over.store(true, Relaxed);
         watcher.join().unwrap();
         assert_eq!((batches.concat().len(), bad.len()), (12, 0));
-        // One of at most 13.5 MiB, in a block of 16; nothing beside it.
+        // One record of at most 13.5 MiB, in a block of 16, and no other.
         assert!((9 << 20..=16 << 20).contains(&most.load(Relaxed)), "{order:?}: {most:?}");
     }
 }
@@ -433,7 +433,7 @@ fn what_is_read_ahead_is_bounded_and_counted() {
         most = most.max(queues.read_bytes);
     }
     println!("{most} bytes in use at most");
-    // 16 blocks of 4 MiB, those of the records in the channel and in the workers, of 250 MB in all.
+    // 16 blocks of 4 MiB, and those of the records in the channel and in the workers, of 250 MB in all.
     assert!((1 << 20..=(16 + 4) * (4 << 20)).contains(&most), "{most}");
     engine.close();
     drop(engine);
@@ -453,8 +453,8 @@ fn the_first_batch_is_read_by_many_at_once() {
         begin.elapsed()
     };
     for order in [Order::Window, Order::Global] {
-        // One after the other it would be at least 64 round trips, 6.4 s, and three times that with offsets
-        // and labels.
+        // Sequential reads would take at least 64 round trips, 6.4 s, and three times that with offsets and
+        // labels.
         undisturbed(|| first(order), |&took| took < Duration::from_millis(3200));
     }
 }
@@ -464,15 +464,15 @@ fn a_late_record_of_the_first_batch_is_not_overtaken() {
     let folder = tempfile::tempdir().unwrap();
     let paths = [shard(&folder.path().join("a.arrow"), 0, 2000, 2000)];
     let far = Arc::new(Far { jitter: Duration::from_millis(100), ..Far::default() });
-    // A worker alone begins with records in the order of the channel.
+    // A single worker begins with records in the order of the channel.
     let plan =
         Plan { window: 1000, buffer_size: 1200, channel_size: 256, n_workers: 1, ..plan(Order::Window, 32) };
     let sum = Sum { slow: Duration::from_millis(20), ..Sum::default() };
     let mut engine = engine_of(&far, &paths, plan, sum.clone());
     let first = next(&mut engine).unwrap().unwrap();
     engine.close();
-    // Of 32 threads one reads the last of these 16 records when others could have filled the channel with 256
-    // behind them.
+    // One of 32 threads reads the last of these 16 records while others could fill the channel with 256 later
+    // ones.
     let begun = sum.begun.lock().unwrap();
     let place = |&(row, _): &(u64, _)| begun.iter().position(|&other| other == row).unwrap();
     let needed = 1 + first.iter().map(place).max().unwrap();
@@ -490,7 +490,7 @@ fn a_record_alone_costs_one_read() {
             .unwrap(),
     );
     let reads = |row: u64, part: Option<Range<u64>>| {
-        // Readers share what finding a row takes.
+        // Readers share the buffers that locate a row.
         let mut reader = source.reader();
         let before = far.n_reads.load(Relaxed);
         let record = reader.read_excerpt(row, 1, &|_, _| part.clone()).unwrap();
@@ -501,7 +501,7 @@ fn a_record_alone_costs_one_read() {
     assert_eq!(reads(77, None), 1);
     assert_eq!(reads(150, None), 3, "another record batch");
     assert_eq!([reads(10, None), reads(199, None)], [1, 1]);
-    // Where a part is enough, the next record's head is read first, until one is of another kind.
+    // Where a part is enough, the head of a record is read first, until a record has another format.
     let part = Some(100_000..120_000);
     assert_eq!([reads(11, part.clone()), reads(12, part.clone()), reads(13, part.clone())], [1, 2, 2]);
     assert_eq!([reads(14, None), reads(15, None), reads(16, part)], [2, 1, 1]);

@@ -1,4 +1,4 @@
-//! Which columns are taken, what is said when none fits, and what labels may be.
+//! Choice of columns: defaults, the errors when none fits, and the types of labels.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -34,7 +34,7 @@ fn names(values: &[&str]) -> String {
     format!(r#"{{"_type": "ClassLabel", "names": {}}}"#, serde_json::to_string(values).unwrap())
 }
 
-/// Writes shards with these columns and features.
+/// Writes shards with given columns and features.
 struct Made {
     folder: TempDir,
     paths: Vec<PathBuf>,
@@ -105,7 +105,7 @@ fn columns_are_found_by_name_then_by_feature() {
     assert_eq!(made.open(None, None).unwrap().class_names().unwrap(), ["a", "b"]);
     assert_eq!(made.first(Some("noise"), None), (1, 1));
 
-    // Two class labels and no name: none is taken.
+    // Two class labels and no name: no label is taken.
     let made = Made::new().add(
         batch([("species", ints([1, 0])), ("genus", ints([2, 2])), ("audio", audio(3))]),
         &[("genus", &species), ("species", &species)],

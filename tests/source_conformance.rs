@@ -1,5 +1,5 @@
-//! Every row of every kind of shard equals what `arrow-ipc`'s own readers give: of Arrow streams and files,
-//! and of the same rows as Parquet.
+//! Every row of every kind of shard, Arrow streams and files and the same rows as Parquet, equals that of
+//! `arrow-ipc`'s own readers.
 
 #![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -40,7 +40,7 @@ fn parquet_of_every_kind() {
     let batches: Vec<_> = [0..1, 1..30, 30..120].into_iter().map(usual_batch).collect();
     write(&arrow, Format::default(), &batches);
     let rows = oracle(&arrow, "audio", Some("label"));
-    // Every codec, and every style.
+    // Every codec, and every way of writing.
     for properties in
         parquet_properties().into_iter().step_by(4).chain(parquet_properties().into_iter().take(3))
     {

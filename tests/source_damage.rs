@@ -1,5 +1,4 @@
-//! Shards that are cut off, overwritten or made to deceive: rows that are whole are read, all else is an
-//! error.
+//! Truncated, overwritten and deceptive shards: complete rows are read, all others are errors.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -20,7 +19,7 @@ use arrow_array::ArrayRef;
 use forebay::{ErrorKind, source::ArrowSource};
 use source_common::*;
 
-/// Notes the largest allocation: none may follow from a number in a header alone.
+/// Records the largest allocation: none may depend on a number in a header alone.
 struct Noting;
 
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
@@ -29,12 +28,12 @@ static LARGEST: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -43,10 +42,10 @@ unsafe impl GlobalAlloc for Noting {
 #[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Noting = Noting;
 
-/// What a shard of at most a few hundred kilobytes may make us allocate at once.
+/// The largest allocation allowed for a shard of at most a few hundred kilobytes.
 const ALLOWED: usize = 16 << 20;
 
-/// Reads everything of a shard that may be damaged, within reason.
+/// Reads all rows of a shard that may be damaged, up to a limit.
 fn read_within_reason(source: &Arc<ArrowSource>) {
     let n = source.n_rows();
     let mut reader = source.reader();
@@ -84,7 +83,7 @@ fn cut_off_anywhere() {
         let bytes = fs::read(&whole).unwrap();
         let path = folder.path().join(format!("cut-{n}.arrow"));
         let mut n_delivered_before = 0;
-        // Odd steps keep this short and meet every place within a word.
+        // Odd steps keep this short and reach every offset within a word.
         for len in (0..bytes.len()).step_by(if format.compression.is_some() { 11 } else { 3 }) {
             fs::write(&path, &bytes[..len]).unwrap();
             let source = match open(std::slice::from_ref(&path)) {
@@ -97,7 +96,7 @@ fn cut_off_anywhere() {
                 assert_eq!(damage.kind, ErrorKind::Truncated, "cut at {len}: {damage}");
                 assert_eq!(damage.place.shard.as_deref(), Some(&*path));
             } else {
-                // Between two messages nothing shows that a stream was cut.
+                // A cut between two messages of a stream cannot be detected.
                 assert!(!format.is_file && [0, 6, 13, 19].contains(&shard.n_rows), "cut at {len}");
             }
             let (mut reader, mut n_delivered) = (source.reader(), 0);
@@ -165,8 +164,7 @@ fn ends_of_streams() {
         damage(&[no_end, &[255, 255, 255, 255, 16, 0, 0, 0], &[9; 64]].concat()),
         (19, Some(ErrorKind::Format))
     );
-    // What follows an end is not silently left out: another stream, or the zeros of a file that was made long
-    // beforehand.
+    // Bytes after an end are not silently left out: another stream, or the zeros of a preallocated file.
     assert_eq!(damage(&[&whole[..], &whole].concat()), (19, Some(ErrorKind::Format)));
     assert_eq!(damage(&[no_end, &[0; 4096]].concat()), (19, Some(ErrorKind::Format)));
     // A second schema without an end before it.
@@ -189,7 +187,7 @@ fn a_file_without_its_footer_is_read_as_a_stream() {
 }
 
 #[test]
-fn a_footer_that_names_a_block_twice_is_not_believed() {
+fn a_footer_that_names_a_block_twice_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("whole.arrow");
     let batches =
@@ -204,12 +202,12 @@ fn a_footer_that_names_a_block_twice_is_not_believed() {
         let at = footer_at + bytes[footer_at..].windows(24).position(|bytes| bytes == block).unwrap();
         bytes[at..at + 24].copy_from_slice(&blocks[0]);
     }
-    // The walk over the messages tells the truth: one row of each length.
+    // The walk over the messages finds one row of each length.
     assert_eq!(damage_of(folder.path(), &bytes), (4, Some(ErrorKind::Format)));
 }
 
 #[test]
-fn what_is_not_arrow_is_named() {
+fn files_in_other_formats_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.arrow");
     let cases: [(&[u8], &str); 8] = [

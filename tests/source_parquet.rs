@@ -1,4 +1,4 @@
-//! Documents in Parquet: what a row gives, whatever was read before it; damage; what is read of a file.
+//! Documents in Parquet: the same row in any order of reading, damage, and the bytes that are read of a file.
 
 #![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -35,7 +35,7 @@ use parquet::{
 use proptest::prelude::*;
 use source_common::*;
 
-/// Notes the largest allocation: none may follow from a number in a header alone.
+/// Records the largest allocation: none may depend on a number in a header alone.
 struct Noting;
 
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
@@ -44,18 +44,18 @@ static LARGEST: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -64,7 +64,7 @@ unsafe impl GlobalAlloc for Noting {
 #[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Noting = Noting;
 
-/// What a file of at most a few hundred kilobytes may make us allocate at once.
+/// The largest allocation allowed for a file of at most a few hundred kilobytes.
 const ALLOWED: usize = 32 << 20;
 
 /// Document `i`: some are empty, some long, some in other scripts.
@@ -87,7 +87,7 @@ fn text_batch(documents: &[Option<Vec<u8>>]) -> RecordBatch {
     batch([("id", id), ("text", text)])
 }
 
-/// What is to come of a document.
+/// The expected result for a document.
 fn expected(document: Option<&[u8]>) -> Result<&[u8], ErrorKind> {
     match document {
         None => Err(ErrorKind::Unreadable),
@@ -100,7 +100,7 @@ fn verdict(read: Result<RawRecord>) -> Result<Vec<u8>, ErrorKind> {
     read.map(|record| record.bytes.to_vec()).map_err(|error| error.kind)
 }
 
-/// Whether every row is as expected, in order, backwards and alone.
+/// Checks every row, in order, backwards and alone.
 fn check_documents(source: &Arc<ParquetSource>, documents: &[Option<Vec<u8>>]) {
     assert_eq!(source.n_rows(), documents.len() as u64);
     let n = source.n_rows();
@@ -135,7 +135,7 @@ fn documents_of_every_kind() {
 }
 
 #[test]
-fn what_is_wrong_with_a_document_is_said() {
+fn the_problem_of_a_document_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     let documents = [Some(b"fine".to_vec()), None, Some(Vec::new()), Some(b"caf\xe9 au lait".to_vec())];
@@ -196,7 +196,7 @@ fn labels_and_class_names_as_in_arrow() {
 }
 
 #[test]
-fn columns_that_are_not_there() {
+fn missing_columns_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     let content: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
@@ -235,14 +235,14 @@ fn encrypted_files() {
         open_column(&data("encrypt_columns_and_footer_aad.parquet.encrypted"), "ba_field").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Format);
     assert!(error.message.contains("encrypted"), "{error}");
-    // Beside encrypted columns, those in plain text are read.
+    // Columns in plain text are read beside encrypted ones.
     let source =
         open_column(&data("encrypt_columns_plaintext_footer.parquet.encrypted"), "ba_field").unwrap();
     assert_eq!(source.reader().read(0, 9).unwrap().bytes, "parquet000");
 }
 
-/// Reads everything of a file that may be damaged, within reason: the verdict on a row must not depend on the
-/// way to it.
+/// Reads all rows of a file that may be damaged, up to a limit: the verdict on a row must not depend on the
+/// order of reading.
 fn read_within_reason(source: &Arc<ParquetSource>) -> Vec<Result<Vec<u8>, ErrorKind>> {
     let n = source.n_rows().min(60);
     let (mut in_order, mut alone) = (source.reader(), source.reader());
@@ -298,7 +298,7 @@ fn a_damaged_page_costs_its_own_rows() {
     let file = SerializedFileReader::new(fs::File::open(&path).unwrap()).unwrap();
     let (start, len) = file.metadata().row_group(0).column(1).byte_range();
     let mut bytes = fs::read(&path).unwrap();
-    // The magic of a Zstandard frame in the middle.
+    // The magic bytes of a Zstandard frame in the middle.
     let magic = [0x28, 0xb5, 0x2f, 0xfd];
     let at = (start + len / 2) as usize;
     let at = at + bytes[at..].windows(4).position(|window| window == magic).unwrap();
@@ -319,8 +319,8 @@ fn a_damaged_page_costs_its_own_rows() {
     }
 }
 
-/// A header whose rows are not its values was believed by whoever passed over the page, and by nobody who
-/// read it.
+/// Regression: a page header whose number of rows differs from its values was accepted where the page was
+/// skipped, and refused where it was read.
 #[test]
 fn every_byte_of_a_small_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -375,7 +375,7 @@ proptest! {
     }
 }
 
-/// Local files that count what is read, and fail for good once told to.
+/// Local files that count what is read, and fail permanently once set to.
 #[derive(Debug, Clone, Default)]
 struct Disk(Arc<[AtomicU64; 3]>);
 
@@ -405,7 +405,7 @@ impl ReadAt for CountedFile {
 }
 
 #[test]
-fn only_the_wanted_column_is_read_and_in_large_pieces() {
+fn only_the_requested_column_is_read_in_large_pieces() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     let noise = |seed: usize| (0..20_000).map(move |k| ((k * k + seed * 7919) % 251) as u8);
@@ -463,7 +463,7 @@ fn records_outlive_their_batch_and_those_read_alone_hold_no_page() {
     for (record, document) in records.iter().zip(&documents) {
         assert_eq!(record.as_deref(), expected(document.as_deref()).ok());
     }
-    // Neighbours of a page, read in order, lie in it side by side: nothing was copied.
+    // Adjacent rows of a page, read in order, share the page's memory: no copy was made.
     let [a, b] = [&records[88], &records[89]].map(|record| record.as_ref().unwrap().as_ptr() as usize);
     assert!(b.abs_diff(a) < 20_000, "{a} and {b}");
 }

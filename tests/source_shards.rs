@@ -1,5 +1,5 @@
-//! Shards by the real `datasets` and `pyarrow`, and golden ones of the Arrow project: every row equals what
-//! other readers give.
+//! Shards written by the real `datasets` and `pyarrow`, and golden ones of the Arrow project: every row
+//! equals that of other readers.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -25,7 +25,7 @@ fn fnv1a(data: &[u8]) -> String {
     format!("{:016x}", data.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// Compares a row with what pyarrow read: length, hash, path, label.
+/// Compares a row with pyarrow's: length, hash, path, label.
 fn check_pyarrow(reader: &mut ArrowReader, at: u64, row: &Value, place: &str) {
     let path = row[2].as_str();
     assert_eq!(reader.path(at).unwrap().as_deref(), path, "{place}");
@@ -86,8 +86,8 @@ fn a_saved_dataset_is_its_folder() {
     }
 }
 
-/// Reads every row of a shard with every pair of columns that fit; compares with `arrow-ipc` where that reads
-/// the shard. Returns how many pairs were read.
+/// Reads every row of a shard with every pair of columns that fit, and compares with `arrow-ipc` where that
+/// reads the shard. Returns the number of pairs read.
 fn read_every_column(path: &Path, is_golden: bool) -> usize {
     let named = |audio: &str, label: &str| ArrowOptions {
         audio_column: Some(audio.into()),
@@ -95,7 +95,7 @@ fn read_every_column(path: &Path, is_golden: bool) -> usize {
         threads: 1,
         ..ArrowOptions::default()
     };
-    // Without a column of that name the message lists the columns; this asks nothing of `arrow-ipc`.
+    // The message for a missing column lists the columns, without the help of `arrow-ipc`.
     let Err(error) = open_with(&[path.into()], &named("no such column", "")) else { return 0 };
     let Some((_, listed)) = error.message.split_once("the columns are ") else { return 0 };
     let names: Vec<_> =
@@ -106,7 +106,7 @@ fn read_every_column(path: &Path, is_golden: bool) -> usize {
             let Ok(source) = open_with(&[path.into()], &named(audio, label)) else { continue };
             n_read += 1;
             let mut reader = source.reader();
-            // A header may claim more rows than any machine can visit.
+            // A header may claim more rows than can be visited.
             for row in
                 (0..source.n_rows().min(300)).chain(source.n_rows().saturating_sub(10)..source.n_rows())
             {
@@ -145,7 +145,7 @@ fn inputs_that_broke_other_readers() {
     }
 }
 
-/// A larger set, by hand: `FOREBAY_ARROW_SHARDS` names a folder; what lies under `integration` is golden.
+/// A larger set, run by hand: `FOREBAY_ARROW_SHARDS` names a folder; files under `integration` are golden.
 #[test]
 fn shards_of_a_named_folder() {
     fn visit(folder: &Path, files: &mut Vec<PathBuf>) {

@@ -1,4 +1,4 @@
-//! What a source asks of its files: how much, how often, and what it does when they fail or change.
+//! A source's use of its files: how much it reads, how often, and its handling of files that fail or change.
 
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -27,17 +27,17 @@ use forebay::{
 use patience::undisturbed;
 use source_common::*;
 
-/// Local files that count what is read and fail as told.
+/// Local files that count what is read and fail on request.
 #[derive(Debug, Default)]
 struct Watched {
     n_bytes: AtomicU64,
     n_reads: AtomicU64,
     n_opens: AtomicU64,
-    /// The errors of the next reads, last first.
+    /// The errors of the next reads, the last one first.
     faults: Mutex<Vec<i32>>,
     /// The error of all reads.
     broken: Mutex<Option<i32>>,
-    /// Reads give at most so many bytes at once, if not zero.
+    /// The most bytes that a read returns, if not zero.
     at_once: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ fn counting_reads_headers_and_reading_reads_rows() {
     let (n_bytes, n_reads, n_opens) = disk.0.counts();
     println!("counting the rows of {size} bytes: {n_bytes} bytes in {n_reads} reads");
     assert!(n_bytes < size / 100, "{n_bytes} of {size}");
-    // The real figure: a few hundred bytes for each of 12 messages.
+    // The actual figure: a few hundred bytes for each of 12 messages.
     assert!(n_bytes < 16 << 10 && n_reads <= 20 && n_opens == 1, "{n_bytes} bytes, {n_reads} reads");
 
     // One row alone: its bytes and a little of the small buffers.
@@ -136,7 +136,7 @@ fn counting_reads_headers_and_reading_reads_rows() {
     assert!(n_bytes < size + size / 100, "{n_bytes} of {size}");
     assert!(n_reads < 100, "{n_reads} reads");
 
-    // Rows alone in between do not disturb the block.
+    // Single rows in between do not discard the block.
     disk.0.reset();
     for row in 0..20 {
         reader.read(row, 20).unwrap();
@@ -164,7 +164,7 @@ fn short_reads_are_completed() {
 
 #[cfg(unix)]
 #[test]
-fn transient_failures_are_waited_out() {
+fn transient_failures_are_retried() {
     let folder = tempfile::tempdir().unwrap();
     let path = small_shard(folder.path());
     let rows = oracle(&path, "audio", Some("label"));
@@ -175,7 +175,7 @@ fn transient_failures_are_waited_out() {
     *disk.0.faults.lock().unwrap() = vec![libc::EIO, libc::EINTR, libc::ESTALE, libc::EAGAIN];
     disk.0.reset();
     check(&rows[0], reader.read(0, 1), 0);
-    assert_eq!(disk.0.counts().2, 2, "a stale handle is opened anew");
+    assert_eq!(disk.0.counts().2, 2, "a stale handle is opened again");
     assert!(disk.0.faults.lock().unwrap().is_empty());
     check(&rows[1], reader.read(1, 1), 1);
 }
@@ -212,12 +212,12 @@ fn a_shard_that_changes_is_an_error() {
     reader.read(0, 1).unwrap();
     let size = fs::metadata(&path).unwrap().len();
 
-    // Cut off under an open reader.
+    // Truncated under an open reader.
     File::options().write(true).open(&path).unwrap().set_len(size / 2).unwrap();
     let error = reader.read(99, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("changed"), "{error}");
-    // Opened anew, once nobody has it open any more.
+    // Opened again, once no reader has it open.
     drop(reader);
     let error = source.reader().read(0, 1).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io, "{error}");
@@ -244,7 +244,7 @@ fn opening_many_shards_keeps_their_order_and_can_be_stopped() {
         let stopped = ArrowSource::open(&paths, &options, &AtomicBool::new(true)).unwrap_err();
         assert_eq!(stopped.kind, ErrorKind::Closed);
 
-        // The first error in the order of the files, whichever is met first.
+        // The first error in the order of the files, whichever occurs first.
         let mut wrong = paths.clone();
         wrong[40] = folder.path().join("gone.arrow");
         wrong[50] = folder.path().join("gone too.arrow");

@@ -1,6 +1,6 @@
-//! A thread that does not move is found, from outside and at any time: a reader, a worker, the collator.
+//! A stalled thread is found, from outside and at any time: a reader, a worker, the collator.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod toy;
@@ -24,7 +24,7 @@ use toy::{QUICK, Toy, ToyCollate, Work, plan, toy};
 
 type Example = (u64, u64);
 
-/// Where a thread of a test stands still for as long as it is shut. Tests of this file take turns.
+/// Blocks a thread of a test while it is shut. Tests of this file run one by one.
 struct Gate {
     is_shut: AtomicBool,
     turn: Mutex<()>,
@@ -39,8 +39,8 @@ impl Gate {
         }
     }
 
-    /// Runs `seen` while a call waits for a batch of `engine` and the gate is shut; then the call gets its
-    /// batch.
+    /// Runs `seen` while a call waits for a batch of `engine` and the gate is shut; then opens the gate, and
+    /// the call gets its batch.
     fn hold<S: Source, K: Task>(&self, mut engine: Engine<S, K>, seen: impl FnOnce(&Control<Example>))
     where
         K::Maker: forebay::record::ExampleMaker<Example = Example>,
@@ -66,7 +66,7 @@ impl Gate {
     }
 }
 
-/// The last link, once it contains `text`.
+/// The last link of the chain, as soon as it contains `text`.
 fn last_link(control: &Control<Example>, text: &str) -> String {
     let last = || control.stall().and_then(|stall| stall.links.last().cloned()).unwrap_or_default();
     until("the thread is named", || last().contains(text));
@@ -110,7 +110,7 @@ fn a_worker_that_does_not_return() {
     });
 }
 
-/// As `Work`, with a collator that stands still at its first example.
+/// As `Work`, with a collator that blocks at its first example.
 struct Halting;
 
 struct HaltingCollate(ToyCollate);

@@ -1,6 +1,6 @@
-//! Where the time goes: injected delays are found where they are.
+//! The measured times: injected delays are found in the stage where they are.
 
-#![allow(clippy::unwrap_used, reason = "a failed test is what an unwrap means here")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;
 mod toy;
@@ -33,8 +33,8 @@ fn report(engine: &Engine<Toy, Work>) -> Report {
     engine.counters().report()
 }
 
-/// What makes a stage the slow one on any machine: its work goes on until all others wait for it, whatever
-/// halts them.
+/// Makes a stage the slow one on any machine: its work continues until all other stages wait for it, even if
+/// the system deschedules them.
 struct Slow(Mutex<Option<Watched>>);
 
 type Watched = (Arc<Control<(u64, u64)>>, Arc<Counters>);
@@ -87,7 +87,7 @@ fn slow_storage_is_io_bound() {
         |Report { stages: [read, decode, ..], starved, verdict, .. }| {
             verdict.starts_with("I/O-bound")
                 && (read.busy_share > 0.8 && decode.busy_share < 0.2)
-                // A batch is eight records.
+                // A batch has eight records.
                 && (read.times.p50_s > 0.0009 && starved.p50_s > 0.004)
         },
     );
@@ -122,7 +122,7 @@ fn a_slow_loop_is_consumer_bound() {
         let control = engine.control();
         for _ in 0..20 {
             next(&mut engine);
-            // Slow is what is slower than the workers.
+            // The loop is slow if it is slower than the workers.
             until("two batches lie ready", || control.queues().batches == 2);
             thread::sleep(10 * MS);
         }
@@ -155,7 +155,7 @@ fn counts_add_up_and_queues_are_bounded() {
     let mut n = 0;
     while next(&mut engine).is_some() {
         let queues = control.queues();
-        // One record waits to be sent, and a batch to be handed over.
+        // Beside them, one record waits to be sent, and one batch to be handed over.
         assert!(queues.records <= 16 + 1 && queues.record_bytes == 8 * queues.records, "{queues:?}");
         assert!(queues.examples <= 50 && queues.batches <= 2, "{queues:?}");
         n += 1;
@@ -170,7 +170,7 @@ fn counts_add_up_and_queues_are_bounded() {
 }
 
 #[test]
-fn a_consumer_that_does_nothing_is_measured_on_the_side() {
+fn the_loaders_own_rate_is_measured_by_headspace() {
     for plan in [infinite(), plan()] {
         let mut engine = engine(plan, toy(&[100]), Work { slow: MS, ..QUICK });
         let (first, before) = (next(&mut engine), engine.batch());
@@ -179,7 +179,8 @@ fn a_consumer_that_does_nothing_is_measured_on_the_side() {
             let aside = engine.aside().unwrap();
             let (headspace, batch) = aside.headspace(200 * MS, || true, Vec::len).unwrap().unwrap();
             assert!(!batch.is_empty());
-            // Two workers with a millisecond each, some of it for a window that fills, and what lay ready.
+            // Two workers with a millisecond each, of which some fills a window, and the batches that were
+            // ready.
             let most = 2000.0 * headspace.elapsed_s + 100.0;
             assert!(headspace.elapsed_s >= 0.2 && headspace.examples as f64 <= most, "{headspace:?}");
             headspace
@@ -194,7 +195,7 @@ fn a_consumer_that_does_nothing_is_measured_on_the_side() {
     assert!(stopped.is_none());
 }
 
-/// Workers at work and batches that may lie ahead.
+/// Workers that are awake, and the bound of batches made ahead.
 fn numbers(engine: &Engine<Toy, Work>) -> (usize, usize) {
     let Report { stages: [_, decode, ..], prefetch_batches, .. } = report(engine);
     (decode.threads, prefetch_batches)
@@ -206,8 +207,8 @@ fn auto(n_workers: usize) -> Plan {
 }
 
 #[test]
-fn workers_come_with_the_hunger_and_go_with_it() {
-    // Work that sleeps finds a core for every worker.
+fn workers_are_woken_by_starvation_and_parked_without() {
+    // Work that sleeps needs no core, so any number of workers runs at once.
     let mut engine = engine(auto(6), toy(&[1000]), Work { slow: 4 * MS, ..QUICK });
     assert_eq!(numbers(&engine), (2, 2));
     let begin = Instant::now();
@@ -215,8 +216,7 @@ fn workers_come_with_the_hunger_and_go_with_it() {
         assert!(begin.elapsed() < SOON, "{:?}", report(&engine));
         next(&mut engine);
     }
-    // Eight records of 4 ms in 50 ms: two workers have time left. The loop never waits, however slow the
-    // machine is.
+    // Eight records of 4 ms in 50 ms leave two workers time. The loop never waits, on a machine of any speed.
     let control = engine.control();
     while numbers(&engine).0 > 3 {
         assert!(begin.elapsed() < 2 * SOON, "{:?}", report(&engine));
@@ -228,14 +228,14 @@ fn workers_come_with_the_hunger_and_go_with_it() {
         assert!(begin.elapsed() < 3 * SOON, "{:?}", report(&engine));
         next(&mut engine);
     }
-    // A pass begins with what the last one found.
+    // A pass starts with the numbers of the last one.
     engine.seek(1000).unwrap();
     next(&mut engine);
     assert!(numbers(&engine).0 > 2);
 }
 
 #[test]
-fn slow_storage_calls_no_workers() {
+fn slow_storage_wakes_no_workers() {
     let slow = |_| {
         thread::sleep(MS);
         None
@@ -245,13 +245,13 @@ fn slow_storage_calls_no_workers() {
         batches(&mut engine, 60);
         report(&engine)
     };
-    // A worker that the system halts in the middle of a record seems to work, and hungry loops call another
-    // one.
+    // A worker that the system deschedules within a record seems to work, and a starved loop then wakes
+    // another.
     undisturbed(trial, |Report { stages: [_, decode, ..], .. }| decode.threads == 2);
 }
 
 #[test]
-fn resting_workers_end_with_the_pass() {
+fn parked_workers_end_with_the_pass() {
     for slow in [Duration::ZERO, MS] {
         let mut engine = engine(Plan { infinite: false, ..auto(8) }, toy(&[100]), Work { slow, ..QUICK });
         for _ in 0..3 {
@@ -265,7 +265,7 @@ fn resting_workers_end_with_the_pass() {
     }
 }
 
-/// The spans of a trace by thread, from when to when, and its counters by name.
+/// The spans of a trace by thread, with begin and end, and its counters by name.
 type Traced = (Spans, HashMap<String, Vec<f64>>);
 type Spans = BTreeMap<String, Vec<(String, f64, f64)>>;
 
@@ -293,10 +293,10 @@ fn read_trace(path: &Path) -> Traced {
     (spans, counters)
 }
 
-/// Spans of a thread lie beside or inside one another, and in the 400 ms.
+/// Checks that the spans of a thread are disjoint or nested, and within the 400 ms.
 fn check_spans(spans: &Spans) {
     for (thread, of) in spans {
-        // By a thousandth of a microsecond for each number that was rounded.
+        // The tolerance is a thousandth of a microsecond for each rounded number.
         for (i, (name, begin, end)) in of.iter().enumerate() {
             for (other, from, to) in &of[i + 1..] {
                 let (apart, inside) = (
@@ -344,7 +344,7 @@ fn a_trace_shows_what_each_thread_did() {
         let sum = |thread: &str, wanted: &str| -> f64 {
             spans[thread].iter().filter(|(name, ..)| name == wanted).map(|(_, begin, end)| end - begin).sum()
         };
-        // All but what was under way at the end, and the batch that lies around others.
+        // All spans, without those running at the end, and without the batch, which contains others.
         let covered = |thread: &str| -> f64 {
             let of = spans[thread].iter().filter(|(name, ..)| name != "batch");
             of.map(|(_, begin, end)| end - begin).sum()
@@ -377,7 +377,7 @@ fn a_trace_ends_with_its_engine() {
     batches(&mut dropped, 5);
     drop(dropped);
     assert!(!read_trace(&paths[1]).0.is_empty());
-    // A trace may be replaced, and nothing else.
+    // A trace may be replaced; any other file may not.
     let mut again = engine(plan(), toy(&[10]), QUICK);
     again.trace(&paths[0], SOON).unwrap();
     drop(again);
@@ -402,7 +402,7 @@ fn a_trace_ends_with_its_engine() {
 
 #[test]
 fn metering_costs_less_than_a_hundredth() {
-    // The quickest real example takes half a millisecond. Of several runs the one that was disturbed least.
+    // The fastest real example takes half a millisecond. The least disturbed of several runs counts.
     let cost = (0..20).map(|_| meter_examples(1000) / 1000).min().unwrap();
     assert!(cost < Duration::from_micros(5), "{cost:?}");
 }

@@ -1,4 +1,4 @@
-//! Tokenizers on real files: ids of tiktoken and of Hugging Face's tokenizers, odd files, odd texts.
+//! Tokenizers on real files: the ids of tiktoken and of Hugging Face's tokenizers, unusual files and texts.
 #![cfg(feature = "tokens")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -59,7 +59,7 @@ fn edge_strings_have_the_ids_of_the_libraries() {
     let files = [("gpt2.tiktoken", "gpt2"), ("tokenizer.json", "tokenizer_json")];
     for (file, key) in files {
         let tokenizer = open(file);
-        // The second time, words come out of memory.
+        // The second time, words come from the cache.
         for _ in 0..2 {
             for edge in golden["edge"].as_array().unwrap() {
                 let text = edge["text"].as_str().unwrap();
@@ -97,7 +97,7 @@ fn a_batch_is_its_texts_one_by_one() {
 }
 
 #[test]
-fn what_a_file_says() {
+fn properties_come_from_the_file() {
     let gpt2 = open("gpt2.tiktoken");
     assert_eq!((gpt2.name(), gpt2.n_vocab(), gpt2.bos_id()), ("gpt2", 50_257, 50_256));
     let trained = open("tokenizer.json");
@@ -142,7 +142,7 @@ fn the_fingerprint_tells_tokenizers_apart() {
 }
 
 #[test]
-fn long_texts_without_a_boundary_are_no_trap() {
+fn long_texts_without_a_boundary_take_bounded_time() {
     for tokenizer in [open("gpt2.tiktoken"), open("tokenizer.json")] {
         for piece in ["a", "ab", " ", "\n", "!", "字", "e\u{301}", "👩‍👩‍👧", "1", "'", "\0"] {
             let n_bytes = if piece == "a" { 1 << 20 } else { 1 << 16 };
@@ -170,7 +170,7 @@ fn special_tokens_in_text_are_text() {
 fn other_kinds_of_tokenizer_json_go_to_the_library() {
     let own = open("tokenizer.json");
     let text = "It's <|bos|>  café!\n\n1234 naïve";
-    // A normalizer that changes nothing here, and a pattern of its own that is GPT-2's in other words.
+    // A normalizer that changes nothing here, and GPT-2's pattern in another notation.
     let mut normalized = tokenizer_json();
     normalized["normalizer"] = json!({"type": "NFC"});
     let mut in_words = tokenizer_json();
@@ -216,7 +216,7 @@ fn the_pattern_of_a_tokenizer_json_is_obeyed() {
             {"Regex": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"}},
         {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
     let own = open_json(&llama).unwrap();
-    // The same, but made so that the library does it: a normalizer that finds nothing.
+    // The same, but encoded by the library, because of a normalizer that matches nothing.
     llama["normalizer"] = json!({"type": "Replace", "pattern": {"String": "\u{1}\u{1}"}, "content": ""});
     let library = open_json(&llama).unwrap();
     for document in golden()["documents"].as_array().unwrap() {
@@ -226,7 +226,7 @@ fn the_pattern_of_a_tokenizer_json_is_obeyed() {
 }
 
 #[test]
-fn a_rank_file_of_ones_own_needs_a_pattern() {
+fn a_rank_file_without_a_known_encoding_needs_a_pattern() {
     let bytes = fs::read(data("gpt2.tiktoken")).unwrap();
     let (kind, message) = refused("mine.tiktoken", &bytes, &TokenizerOptions::default());
     assert_eq!(kind, ErrorKind::Config);
@@ -236,14 +236,14 @@ fn a_rank_file_of_ones_own_needs_a_pattern() {
     let (kind, message) = refused("mine.tiktoken", &bytes, &options);
     assert_eq!(kind, ErrorKind::Config);
     assert!(message.contains(r#"pattern "(" is not a valid regular expression"#), "{message}");
-    // Matches are pieces; what lies between them is left out, as tiktoken leaves it.
+    // Matches are pieces; text between them is left out, as in tiktoken.
     let options =
         TokenizerOptions { pattern: Some("[a-z]+".into()), bos_id: Some(0), ..TokenizerOptions::default() };
     let tokenizer = open_bytes("mine.tiktoken", &bytes, &options).unwrap();
     let gpt2 = open("gpt2.tiktoken");
     let together = [encode(&gpt2, "hello"), encode(&gpt2, "world")].concat();
     assert_eq!(encode(&tokenizer, "hello, WORLD world"), together);
-    // A pattern that gives up: an error, and nothing appended.
+    // A pattern that gives up: an error, with nothing appended.
     let options = TokenizerOptions {
         pattern: Some(r"(?:a|a)*(?=b)\1|x".into()),
         bos_id: Some(0),
@@ -258,7 +258,7 @@ fn a_rank_file_of_ones_own_needs_a_pattern() {
 }
 
 #[test]
-fn without_a_token_that_begins_documents_it_is_refused() {
+fn a_tokenizer_without_bos_is_refused() {
     let mut json = tokenizer_json();
     json["added_tokens"] = json!([]);
     let vocab = json["model"]["vocab"].as_object_mut().unwrap();

@@ -54,7 +54,8 @@ fn load() -> Vec<Golden> {
     .collect()
 }
 
-/// Mean error, largest error where a band is within 60 dB of its frame's largest, largest error elsewhere.
+/// Mean error, largest error where a band is within 60 dB of its frame's largest, and largest error
+/// elsewhere.
 fn errors(golden: &Golden, found: &[f32], expected: &[f32]) -> (f64, f64, f64) {
     let decibels_60 = 3.0 * LN_10 * f64::from(golden.config.power);
     let (mut sum, mut near, mut far) = (0.0, 0.0_f64, 0.0_f64);
@@ -94,7 +95,7 @@ fn odd_sizes_equal_the_statement_of_torchaudio() {
             hop_length: number(7) as usize,
             n_mels: number(8) as usize,
             f_min: 0.0,
-            // The default is what the statement has.
+            // The default, as in torchaudio's definition.
             f_max: None,
             power: number(10) as f32,
             center: true,
@@ -133,7 +134,7 @@ fn equals_torchaudio_and_float64() {
             golden.name
         );
         if golden.name == "speech" {
-            // More dynamic range than single precision has: torchaudio is no measure, only a peer.
+            // The dynamic range exceeds single precision: torchaudio is no reference here, only compared.
             assert!(mean <= torch_mean && near <= torch_near && far <= torch_far, "{}", golden.name);
         } else {
             // The tolerances of the design, in log units.

@@ -1,4 +1,4 @@
-//! Packing beside golden rows, and what it costs in waste and memory.
+//! Packing compared with golden rows; its waste and memory.
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -17,7 +17,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap()
 }
 
-/// The rows of `tests/data/token-golden` (its SOURCE.txt says whose) as pieces: one rank, two ranks, two
+/// The rows of `tests/data/token-golden` (sources in its SOURCE.txt) as pieces: one rank, two ranks, two
 /// resumptions.
 #[test]
 fn golden_rows() {
@@ -50,7 +50,7 @@ fn golden_rows() {
     }
 }
 
-/// Lengths like those of web text, BOS included: log-normal, median 556, mean 1000.
+/// Lengths similar to web text, BOS included: log-normal, median 556, mean 1000.
 struct WebLike {
     seed: u64,
     n: u64,
@@ -68,7 +68,7 @@ impl Iterator for WebLike {
     }
 }
 
-/// Rows over documents of given lengths, each document with its length and what is left of it.
+/// Rows packed from documents of given lengths, and for each document its length and what is left of it.
 struct Run<L> {
     packer: Packer,
     capacity: usize,
@@ -112,7 +112,7 @@ impl<L: Iterator<Item = usize>> Run<L> {
         pieces
     }
 
-    /// Documents held that are longer than a row.
+    /// The number of held documents that are longer than a row.
     fn n_long(&self) -> usize {
         self.packer
             .held()
@@ -120,7 +120,7 @@ impl<L: Iterator<Item = usize>> Run<L> {
             .count()
     }
 
-    /// The share of the tokens that came in and did not go out: dropped, or still held.
+    /// The share of incoming tokens that are not in rows: dropped, or still held.
     fn waste(&self) -> f64 {
         1.0 - self.delivered as f64 / self.pushed as f64
     }
@@ -144,9 +144,9 @@ fn waste_on_web_like_documents() {
     assert!(carry.n_long() < 50, "{}", carry.n_long());
 }
 
-/// A document of 100 MB of text, among others: it takes turns with them, and the buffer stays what it was.
+/// A document of 100 MB of text, among others: it alternates with them, and the buffer keeps its size.
 #[test]
-fn a_giant_takes_turns() {
+fn a_giant_alternates_with_others() {
     let giant = 5_000_000;
     let lengths = WebLike { seed: 2, n: 0 }.enumerate().map(|(at, len)| if at == 3000 { giant } else { len });
     let mut run = Run::new(2048, CropRule::Carry, lengths);
@@ -168,7 +168,7 @@ fn a_giant_takes_turns() {
     assert!(n_long < 50, "{n_long}");
 }
 
-/// Memory follows the tokens that are held, not the largest documents that ever were.
+/// Memory is bounded by the tokens that are held, not by the largest document so far.
 #[test]
 fn memory_follows_what_is_held() {
     for crop in [CropRule::Drop, CropRule::Carry] {

@@ -1,4 +1,4 @@
-//! Resampling of sums of sinusoids against the analytic answer, and of tones that must vanish.
+//! Resampling of sums of sinusoids compared with the analytic answer, and of tones that must vanish.
 //!
 //! The data and the script that cut it are in `tests/data/resample`.
 #![cfg(feature = "audio")]
@@ -25,7 +25,7 @@ fn decibels(ratio: f64) -> f64 {
     10.0 * ratio.log10()
 }
 
-/// The middle half: the recording's ends are steps, whose answer is not analytic.
+/// The middle half: the recording's ends are steps, for which there is no analytic answer.
 fn middle<T>(samples: &[T]) -> &[T] {
     &samples[samples.len() / 4..samples.len() * 3 / 4]
 }
@@ -34,7 +34,7 @@ fn tone(hz: f64, rate: u32, n: usize) -> Vec<f32> {
     (0..n).map(|i| (0.5 * (TAU * hz * i as f64 / f64::from(rate)).sin()) as f32).collect()
 }
 
-/// Distance in dB between a tone and what resampling should have made of it.
+/// The error in dB of a resampled tone, relative to the tone computed at the target rate.
 fn tone_error(hz: f64, source_hz: u32, target_hz: u32, quality: Quality) -> f64 {
     let found = resample(&tone(hz, source_hz, source_hz as usize / 4), source_hz, target_hz, quality);
     let exact = tone(hz, target_hz, found.len());

@@ -1,1 +1,1 @@
-"""The same work by forebay and by the loaders a user would pick instead: see ../README.md."""
+"""The same work by forebay and by its alternatives: see ../README.md."""

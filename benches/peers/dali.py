@@ -1,6 +1,6 @@
 """DALI on the CPU: crop by soundfile in its parallel external source, mel by its operators or by scipy.
 
-Its own audio decoder reads whole recordings and no MP3, so a user who wants windows takes this way.
+Its own audio decoder reads only whole recordings and no MP3, so windows are read in this way.
 """
 
 import math

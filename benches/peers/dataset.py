@@ -1,13 +1,13 @@
 """The data set of the peer bench: one set of recordings in five formats, as Hugging Face shards.
 
-In: the CC0 sounds of Debian's package `sonic-pi-samples`, fetched by apt and unpacked without installing it.
-Out, under the folder given: `<format>/data-*.arrow` as `datasets` writes them (IPC streams, column `audio` =
-struct<bytes, path>).
+Input: the CC0 sounds of Debian's package `sonic-pi-samples`, fetched by apt and unpacked without installing
+it. Output, in the given folder: `<format>/data-*.arrow` as `datasets` writes them (IPC streams, column
+`audio` = struct<bytes, path>).
 
-Each recording lasts 10 to 120 s, 38 s on average, as field recordings do, and is made of two layers of sounds
-laid one after the other, each at its own gain and speed. All choices come from one seed, and quality settings
-vary from recording to recording, so that the codec's setup headers differ as they do in a collection with
-several contributors.
+Each recording lasts 10 to 120 s, 38 s on average, like field recordings. It consists of two layers of
+consecutive sounds, each at its own gain and speed. All choices come from one seed. Quality settings vary from
+recording to recording, so that the codec's setup headers differ, as in a collection with several
+contributors.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def recording(arguments: tuple[int, float, Path]) -> tuple[dict[str, bytes], int
 
 
 def build(work: Path) -> None:
-    """Writes every format's shards and `summary.json`, which stands last: a folder without it is incomplete."""
+    """Writes every format's shards, and `summary.json` last: a folder without it is incomplete."""
     import torchcodec  # noqa: F401  `datasets` asks for it when it writes audio; better to fail before four minutes of work
     from datasets import Audio, ClassLabel, Dataset, Features
 

@@ -1,9 +1,9 @@
-"""One virtual environment per peer, over a common one.
+"""One virtual environment per peer, on top of a common one.
 
-The common one holds torch, `datasets` and the codecs (`requirements.txt`). Each peer's own
-(`requirements/<peer>.txt`) lies over it by a `.pth` line: its packages come first, so peers that ask for
-other versions of the same package don't disturb each other, and what pip says about one that does not install
-is kept and shown in the table.
+The common one holds torch, `datasets` and the codecs (`requirements.txt`). A `.pth` line in each peer's
+environment (`requirements/<peer>.txt`) adds the common one. The peer's own packages come first, so peers that
+need other versions of a package don't affect each other. If an installation fails, pip's message is kept and
+shown in the table.
 """
 
 import os
@@ -17,7 +17,7 @@ REPOSITORY = HERE.parent.parent
 
 
 class InstallError(Exception):
-    """pip's last words about a peer."""
+    """The last line of pip's output about a peer."""
 
 
 def python_of(folder: Path) -> Path:
@@ -64,7 +64,7 @@ def of_peer(name: str, work: Path) -> Path:
 
 
 def of_forebay(work: Path, wheel: Path | None) -> Path:
-    """The Python that runs forebay: the wheel given, or this repository, built now by its own backend."""
+    """The Python that runs forebay: the given wheel, or this repository, built now by its own backend."""
     python = make(work / "env" / "forebay", HERE / "requirements" / "forebay.txt", below=common(work))
     pip_install(python.parent.parent, "--force-reinstall", "--no-deps", str(wheel or REPOSITORY))
     return python

@@ -18,7 +18,7 @@ SWEEP = [
 
 
 class Source:
-    """Row numbers; the bytes are read by the map, beside the decode."""
+    """Row numbers; the map step reads the bytes, then decodes them."""
 
     def __init__(self, n_rows: int):
         self.n_rows = n_rows

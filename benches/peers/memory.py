@@ -1,7 +1,7 @@
 """Peak memory of a process and its descendants, sampled from /proc.
 
-Counted: proportional set size of anonymous and shared memory, so that pages shared by forked workers count
-once. Not counted: file pages (program code, mapped shards), which the kernel takes back when it needs them.
+Counted: proportional set size of anonymous and shared memory, so pages shared by forked workers count once.
+Not counted: file pages (program code, mapped shards), which the kernel can free at any time.
 """
 
 import threading
@@ -11,7 +11,7 @@ INTERVAL_S = 0.5
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all below it; those that end meanwhile are left out."""
+    """The process and all its descendants; those that end meanwhile are left out."""
     found, todo = [], [pid]
     while todo:
         current = todo.pop()

@@ -1,4 +1,4 @@
-"""Runs one peer in this process and prints one JSON line: what `run.py` starts for every cell of the table.
+"""Runs one peer in this process and prints one JSON line; `run.py` starts it for every cell of the table.
 
 `python -m peers.one NAME --files A B --options '{"n_workers": 2}' --seconds 4`
 """
@@ -16,12 +16,12 @@ LEAST_BATCHES = 6
 
 
 def spectrogram_of(batch):
-    """The batch's `[BATCH_SIZE, N_MELS, N_FRAMES]`, whatever the peer calls it."""
+    """The batch's `[BATCH_SIZE, N_MELS, N_FRAMES]`, under any of the peers' names."""
     return batch["spectrogram"] if isinstance(batch, dict) else batch[0]
 
 
 def check(spectrogram) -> None:
-    """Stops the run if the peer did not do the work."""
+    """Raises if the batch is not the expected work."""
     import numpy as np
 
     values = np.asarray(spectrogram)
@@ -32,7 +32,7 @@ def check(spectrogram) -> None:
 
 
 def glance(spectrogram) -> float:
-    """The mean of a few hundred values of the batch: costs nothing, and over a run the peers must agree on it."""
+    """The mean of a few hundred values of the batch: cheap, and over a run all peers must agree on it."""
     return float(spectrogram[:, ::16, ::100].mean())
 
 
@@ -45,7 +45,7 @@ def measure(name: str, files: list[str], options: dict, seconds: float, warm_up:
     first = time.perf_counter()
     check(spectrogram_of(batch))
 
-    # Whole batches only; those that queued up during the start are spent before the clock runs.
+    # Whole batches only; those queued during the start are taken before the clock starts.
     while time.perf_counter() < first + warm_up:
         batch = next(batches)
     begin = end = time.perf_counter()
@@ -73,7 +73,7 @@ def main() -> None:
     result = measure(arguments.name, arguments.files, arguments.options, arguments.seconds, arguments.warm_up)
     print(json.dumps(result), flush=True)
     sys.stdout.flush()
-    os._exit(0)  # some peers hang while they are torn down; the clock has stopped, so how they end is not measured
+    os._exit(0)  # some peers hang at exit; the measurement is over, so the exit is skipped
 
 
 if __name__ == "__main__":

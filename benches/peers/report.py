@@ -106,7 +106,7 @@ def settings_used(medians: dict, settings: dict, formats: list[str]) -> list[str
 
 
 def disagreements(medians: dict, formats: list[str]) -> list[str]:
-    """Peers whose spectrograms are, on average, not those of the others: they did other work, or decode wrongly."""
+    """Peers whose spectrograms differ from the others' on average: they did other work, or decode wrongly."""
     lines = []
     for name in formats:
         means = sorted(cells[name]["mean"] for cells in medians.values() if name in cells)
@@ -121,7 +121,7 @@ def disagreements(medians: dict, formats: list[str]) -> list[str]:
 
 
 def text(medians: dict, problems: dict, settings: dict, formats: list[str], summary: dict, given) -> str:
-    """The whole report. `medians`: peer, format, quantity; `problems`: peer, what went wrong."""
+    """The whole report. `medians`: peer, format, quantity; `problems`: peer, error."""
     order = [peer for peer in TITLES if peer in medians]
     medians = {peer: medians[peer] for peer in order}
     sizes = ", ".join(f"{COLUMNS[name]} {size:.0f} MB" for name, size in summary["megabytes"].items())

@@ -1,4 +1,4 @@
-"""Random access to the rows of Hugging Face shards: memory-mapped, nothing copied until asked for."""
+"""Random access to the rows of Hugging Face shards: memory-mapped, copied only on request."""
 
 from bisect import bisect_right
 from itertools import accumulate

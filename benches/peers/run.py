@@ -1,8 +1,8 @@
 """Runs forebay and its peers over the same shards, interleaved, and prints the tables.
 
-`python benches/peers/run.py`, from any folder. Needs Python >= 3.11, pip, apt (one package of sounds) and ffmpeg's
-shared libraries (Hugging Face Audio, SPDL); installs nothing outside its work folder. What takes long is done once
-and kept there: environments, data set, sweep. The rest is the run.
+`python benches/peers/run.py`, from any folder. Needs Python >= 3.11, pip, apt (one package of sounds) and
+ffmpeg's shared libraries (Hugging Face Audio, SPDL); installs nothing outside its work folder. Environments,
+data set and sweep take long, so they are made once and kept there.
 """
 
 import argparse
@@ -31,7 +31,7 @@ TIMEOUT_S = 120
 
 
 class PeerError(Exception):
-    """The last line that a peer's process said before it failed."""
+    """The last line of a peer's output before it failed."""
 
 
 def log(message: str) -> None:
@@ -39,7 +39,7 @@ def log(message: str) -> None:
 
 
 def measure(python: Path, peer: str, files: list[str], options: dict, seconds: float) -> dict:
-    """One run of one peer, in a process group that is ended afterwards with whatever the peer left in it."""
+    """One run of one peer, in a process group that is killed afterwards with all processes left in it."""
     command = [
         python,
         "-m",
@@ -53,7 +53,7 @@ def measure(python: Path, peer: str, files: list[str], options: dict, seconds: f
         str(seconds),
     ]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        # files and not pipes: workers that outlive their parent would keep a pipe open
+        # files instead of pipes: workers that outlive their parent would keep a pipe open
         process = subprocess.Popen(
             [str(part) for part in command],
             env=environments.variables(),
@@ -86,7 +86,7 @@ def end_group(pid: int) -> None:
 
 
 class Bench:
-    """The peers that run, their environments and settings, and what was measured so far."""
+    """The peers that run, their environments and settings, and the results so far."""
 
     def __init__(self, work: Path, formats: list[str], seconds: float, full: bool):
         self.work, self.formats, self.seconds, self.full = work, formats, seconds, full
@@ -165,7 +165,7 @@ class Bench:
         return self.formats if self.full or peer not in OTHERS else self.formats[:1]
 
     def rounds(self, n_runs: int) -> None:
-        """Does `n_runs` rounds over every format and peer; each round begins with another peer."""
+        """Runs `n_runs` rounds over every format and peer; each round begins with another peer."""
         for run in range(n_runs):
             for name in self.formats:
                 peers = [peer for peer in self.pythons if name in self.formats_of(peer)]

@@ -1,7 +1,7 @@
 """SPDL: a thread pipeline over the mapped shards, with its own decoder (ffmpeg) or with soundfile.
 
-SPDL's decoder asks for the window in seconds, so the lengths are read from the headers once, before the first
-batch: a user would have them in a manifest.
+SPDL's decoder takes the window in seconds, so the lengths are read from the headers once, before the first
+batch; a user would have them in a manifest.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""tf.data: the crop by soundfile in a numpy function, the mel in TensorFlow's graph or by scipy beside the crop."""
+"""tf.data: the crop by soundfile in a numpy function, the mel in TensorFlow's graph or by scipy with the crop."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""torch DataLoader over mapped shards, soundfile seeks the window: what a careful engineer writes by hand."""
+"""torch DataLoader over mapped shards; soundfile seeks to the window: a careful hand-written solution."""
 
 import torch
 from torch.utils.data import DataLoader, Dataset

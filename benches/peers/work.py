@@ -1,12 +1,12 @@
-"""The work that every peer does per example: read a random 5 s window, mean of the channels, 32 kHz, log-mel.
+"""The work of every peer per example: read a random 5 s window, mean of the channels, 32 kHz, log-mel.
 
-In: the bytes of one recording. Out: float32 `[N_MELS, N_FRAMES]`, natural log with floor 1e-10, HTK mel
+Input: the bytes of one recording. Output: float32 `[N_MELS, N_FRAMES]`, natural log with floor 1e-10, HTK mel
 without norm.
 
-This is the hand-tuned version: the window is sought and nothing else is decoded, every large buffer is kept
-between examples (fresh memory costs half of a plain mel), and the filterbank is multiplied in bands, since
-nearly all of it is zero. A peer with its own decoder or mel uses that instead where it is faster; its module
-says so.
+This is the hand-tuned version: it seeks to the window and decodes only that. Every large buffer is kept
+between examples (fresh memory takes half of the time of a plain mel). The filterbank is multiplied in bands,
+since nearly all of it is zero. A peer with its own decoder or mel uses that instead where it is faster; its
+module says so.
 """
 
 import threading
@@ -27,7 +27,7 @@ MELS_PER_BAND = 16
 
 
 def rng_of(seed: int, index: int) -> np.random.Generator:
-    """The generator of one example; a new one is cheap beside a decode."""
+    """The generator of one example; making one is cheap compared with decoding."""
     return np.random.default_rng([seed, index])
 
 
@@ -42,7 +42,7 @@ def mel_filterbank() -> np.ndarray:
 
 
 def mel_bands() -> list[tuple[slice, slice, np.ndarray]]:
-    """The filterbank cut into groups of neighbouring mels: (mels, the bins they touch, that block)."""
+    """The filterbank cut into groups of neighbouring mels: (mels, their bins, that block)."""
     filterbank = mel_filterbank()
     bands = []
     for first in range(0, N_MELS, MELS_PER_BAND):
@@ -115,7 +115,7 @@ class TorchMel:
 
 
 def new_mel(name: str):
-    """`"torch"` or `"scipy"`, which a sweep chooses between."""
+    """`"torch"` or `"scipy"`, chosen by a sweep."""
     return {"torch": TorchMel, "scipy": ScipyMel}[name]()
 
 
@@ -128,7 +128,7 @@ def reflect(waveform: np.ndarray, padded: np.ndarray) -> None:
 
 
 def fit(waveform: np.ndarray) -> np.ndarray:
-    """Cut, or zeros behind, to `CLIP_SAMPLES`."""
+    """Cuts or zero-pads at the end to `CLIP_SAMPLES`."""
     if len(waveform) >= CLIP_SAMPLES:
         return waveform[:CLIP_SAMPLES]
     return np.pad(waveform, (0, CLIP_SAMPLES - len(waveform)))
@@ -141,7 +141,7 @@ def random_start(n_samples: int, rate: int, rng: np.random.Generator) -> tuple[i
 
 
 def resample(waveform: np.ndarray, rate: int) -> np.ndarray:
-    """To `SAMPLE_RATE` by soxr HQ, the quick one of the good resamplers a Python user has."""
+    """To `SAMPLE_RATE` by soxr HQ, a fast resampler of good quality in Python."""
     if rate == SAMPLE_RATE:
         return waveform
     import soxr
@@ -150,7 +150,7 @@ def resample(waveform: np.ndarray, rate: int) -> np.ndarray:
 
 
 def read_window(file, rng: np.random.Generator) -> np.ndarray:
-    """A random window out of an open file-like object by soundfile: float32 `[CLIP_SAMPLES]`."""
+    """A random window from an open file-like object by soundfile: float32 `[CLIP_SAMPLES]`."""
     import soundfile
 
     with soundfile.SoundFile(file) as recording:

@@ -1,8 +1,8 @@
-//! One array as its writer sees it: values are appended, and now and then made to last.
+//! The writer of one array: appends values, and makes them durable with each [`ArrayWriter::flush`].
 //!
-//! Chunks are encoded as they fill up; a shard's file is written when it is full, and the last one with each
-//! [`ArrayWriter::flush`], under a temporary name and in place of the shorter one before. So a file is whole
-//! whenever it is there, and what a reader has open does not change.
+//! A chunk is encoded when it is full. A shard's file is written when the shard is full; the last, partial
+//! one is written at each flush. A file is written under a temporary name and then replaces the shorter one
+//! before it. So a named file is always complete, and the file that a reader has open does not change.
 
 use std::{
     fs,
@@ -28,17 +28,17 @@ pub struct ArrayWriter {
     /// The shard that is being filled.
     shard: u64,
     chunks: Chunks,
-    /// Whether the shard's file lacks some of it.
+    /// Whether the shard has rows that its file lacks.
     is_dirty: bool,
-    /// Whether a file has got a name since the folder was synced.
+    /// Whether a file was renamed since the folder was synced.
     has_new_names: bool,
-    /// Rows that `zarr.json` tells.
+    /// The number of rows in `zarr.json`.
     told: Option<u64>,
-    /// The first shard, once it is full, if its first value is written again and again.
+    /// The first shard, kept if its first value is rewritten at each commit.
     head: Option<Head>,
 }
 
-/// The chunks of a shard: the full ones encoded, the last one as it is.
+/// The chunks of a shard: the full ones encoded, the last one raw.
 #[derive(Debug, Default, Clone)]
 struct Chunks {
     encoded: Vec<u8>,
@@ -46,7 +46,7 @@ struct Chunks {
     tail: Vec<u8>,
 }
 
-/// The first shard of the ends of documents, whose first value is the number of documents.
+/// The first shard of the ends of documents, whose first value holds the number of documents.
 #[derive(Debug)]
 struct Head {
     /// The values of the first chunk, once it is full.
@@ -56,10 +56,10 @@ struct Head {
 }
 
 impl ArrayWriter {
-    /// Begins an array in `folder`, or continues after its first `rows` rows: later rows are cut off.
+    /// Begins an array in `folder`, or continues after its first `rows` rows and removes later ones.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Io`]; [`crate::ErrorKind::Corrupt`] if what is there cannot be read.
+    /// [`crate::ErrorKind::Io`]; [`crate::ErrorKind::Corrupt`] if existing files cannot be read.
     pub fn open(folder: &Path, layout: Layout, rows: u64, has_head: bool) -> Result<Self> {
         let shard = rows / layout.shard_rows;
         let mut writer = Self {
@@ -89,7 +89,7 @@ impl ArrayWriter {
         Ok(writer)
     }
 
-    /// Encodes the rows of a shard once more. They are the same bytes: encoding depends on the values alone.
+    /// Encodes the rows of a shard again. The bytes are the same, since encoding depends on the values alone.
     fn read_back(&mut self, stored: &Stored, start: u64, end: u64) -> Result<Chunks> {
         let chunk = self.layout.chunk_rows;
         let width = (self.layout.width() as usize) * self.layout.dtype.bytes();
@@ -110,8 +110,8 @@ impl ArrayWriter {
         Ok(chunks)
     }
 
-    /// Removes the files of shards after the last one, and marks the last one to be written again. Only files
-    /// of shards have such names.
+    /// Removes the files of shards after the last one, and marks the last one to be written again. Other
+    /// files have no such names.
     fn cut_off(&mut self) -> Result<()> {
         let names = self.folder.join("c");
         let list = fs::read_dir(&names).map_err(|error| Error::io(&names, "list", error))?;
@@ -182,7 +182,7 @@ impl ArrayWriter {
         }
     }
 
-    /// Makes all rows last, and the array's `zarr.json` tell of them.
+    /// Writes and syncs all rows, then the array's `zarr.json` with their number.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`].
@@ -202,7 +202,7 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// Writes the first value anew: the number of documents, in the array of their ends.
+    /// Rewrites the first value: in the array of ends, the number of documents.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`].
@@ -259,7 +259,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Encodes the first chunk anew.
+    /// Encodes the first chunk again.
     fn set_first(&mut self, layout: &Layout, values: &[u8]) -> Result<()> {
         let Some(&old) = self.ends.first() else { return Ok(()) };
         let mut first = Vec::new();
@@ -271,7 +271,7 @@ impl Chunks {
     }
 }
 
-/// Writes the metadata of an array or a group, unless it is there already.
+/// Writes the metadata of an array or a group, unless the file has this text already.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Io`].

@@ -1,4 +1,4 @@
-//! What a processor makes of a batch: documents, field by field.
+//! The output of a processor for one batch: documents, as a column for each field.
 
 use super::{cast, layout::MAX_RANK};
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
 /// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Processed {
-    /// How many there are.
+    /// Their number.
     pub documents: u64,
-    /// One for each field; all have as many documents.
+    /// One for each field, each with all documents.
     pub columns: Vec<Column>,
 }
 
@@ -26,22 +26,22 @@ pub struct Column {
     pub rank: usize,
     /// The values of all documents, little-endian.
     pub data: Vec<u8>,
-    /// How many each has.
+    /// The number of values of each document.
     pub lengths: Vec<u64>,
-    /// The shape of each, `rank` numbers; may be left out below two axes.
+    /// The shape of each document, `rank` numbers; may be empty below two axes.
     pub shapes: Vec<u64>,
 }
 
 impl Column {
-    /// Documents of one axis.
+    /// Documents with one axis.
     pub fn flat(name: impl Into<String>, dtype: DataType, data: Vec<u8>, lengths: Vec<u64>) -> Self {
         Self { name: name.into(), dtype, rank: 1, data, lengths, shapes: Vec::new() }
     }
 
-    /// The values in another type.
+    /// Converts the values to another type.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if one does not fit.
+    /// [`ErrorKind::Schema`] if a value does not fit.
     pub fn cast(&mut self, dtype: DataType) -> Result<()> {
         if self.data.is_empty() {
             self.dtype = dtype;
@@ -57,25 +57,24 @@ impl Column {
 }
 
 impl Processed {
-    /// Sorts the fields by name, and looks whether they fit together.
+    /// Sorts the fields by name, and checks that they are consistent.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if a field is there twice, has another number of documents, or not the values
-    /// that it says.
+    /// [`ErrorKind::Schema`] if a field occurs twice, or its number of documents or values is wrong.
     pub fn check(&mut self) -> Result<()> {
         self.columns.sort_by(|a, b| a.name.cmp(&b.name));
         let wrong = |message: String| Err(Error::new(ErrorKind::Schema, message));
         for pair in self.columns.windows(2) {
             if pair[0].name == pair[1].name || pair[1].name.starts_with(&format!("{}/", pair[0].name)) {
                 return wrong(format!(
-                    "the fields {:?} and {:?} are in each other's way",
+                    "the fields {:?} and {:?} conflict: one path repeats or contains the other; rename one",
                     pair[0].name, pair[1].name
                 ));
             }
         }
         for Column { name, dtype, rank, data, lengths, shapes } in &self.columns {
             if let Some(problem) = bad_name(name) {
-                return wrong(format!("a field cannot be called {name:?}: {problem}"));
+                return wrong(format!("{name:?} is not allowed as the name of a field: {problem}"));
             }
             if *rank > MAX_RANK {
                 return wrong(format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}"));
@@ -97,17 +96,17 @@ impl Processed {
                 let fits = shapes.len() == lengths.len() * rank
                     && shapes.chunks_exact(*rank).zip(lengths).all(|(shape, &n)| product(shape) == Some(n));
                 if !fits {
-                    return wrong(format!("the shapes of field {name:?} don't fit its {values} values"));
+                    return wrong(format!("the shapes of field {name:?} don't match its {values} values"));
                 }
             }
         }
         Ok(())
     }
 
-    /// Appends documents with the same fields; without documents there may be no fields.
+    /// Appends documents with the same fields. A `Processed` without documents may have no fields.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if they have other fields, [`ErrorKind::Memory`].
+    /// [`ErrorKind::Schema`] if the fields differ, [`ErrorKind::Memory`].
     pub fn append(&mut self, more: Self) -> Result<()> {
         if more.documents == 0 {
             return Ok(());
@@ -118,7 +117,7 @@ impl Processed {
         }
         let is_like = |(a, b): (&Column, &Column)| a.name == b.name && a.dtype == b.dtype && a.rank == b.rank;
         if self.columns.len() != more.columns.len() || !self.columns.iter().zip(&more.columns).all(is_like) {
-            let message = "the documents of a batch have different fields; expected the same of all";
+            let message = "the documents of a batch have different fields, expected the same fields in each";
             return Err(Error::new(ErrorKind::Schema, message));
         }
         for (column, more) in self.columns.iter_mut().zip(more.columns) {
@@ -131,10 +130,10 @@ impl Processed {
         Ok(())
     }
 
-    /// Keeps these fields alone, and those with a type in that type.
+    /// Keeps only these fields, converted to their type where one is given.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if one is missing, or has values that don't fit the type.
+    /// [`ErrorKind::Schema`] if a field is missing, or has values that don't fit the type.
     pub fn select(&mut self, fields: &[(String, Option<DataType>)]) -> Result<()> {
         if self.documents == 0 {
             return Ok(());
@@ -144,7 +143,7 @@ impl Processed {
             let Some(at) = self.columns.iter().position(|column| column.name == *name) else {
                 let names: Vec<_> = self.columns.iter().map(|column| &column.name[..]).collect();
                 let message = format!(
-                    "the processor gave no field {name:?}, which fields= names; it gave {}",
+                    "the processor returned no field {name:?}, which fields= names; it returned {}",
                     names.join(", ")
                 );
                 return Err(Error::new(ErrorKind::Schema, message));
@@ -165,15 +164,15 @@ impl Processed {
     }
 }
 
-/// What forbids a field's name, which becomes a path.
+/// The reason why a field's name, which becomes a path, is not allowed.
 fn bad_name(name: &str) -> Option<&'static str> {
     let parts = || name.split('/');
     if parts().any(str::is_empty) {
         Some("a part of it is empty")
     } else if parts().any(|part| part.starts_with('.') || part.contains(['\\', '\0'])) {
-        Some("a part of it begins with a dot, or has a character that a path cannot")
+        Some("a part of it begins with a dot, or has a character that is not allowed in paths")
     } else if parts().any(|part| matches!(part, "data" | "offsets" | "shapes" | "zarr.json" | "c")) {
-        Some("data, offsets, shapes, zarr.json and c are names of the store's own")
+        Some("data, offsets, shapes, zarr.json and c are reserved")
     } else {
         None
     }

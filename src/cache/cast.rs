@@ -1,4 +1,4 @@
-//! Values of one type in another: numbers that a processor returns, in the type of their field.
+//! Conversion of a processor's values to the type of their field.
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -16,7 +16,7 @@ macro_rules! values {
     };
 }
 
-/// Calls `$go` with `$number` as the Rust type of `$dtype`, which is one of integers.
+/// Calls `$go` with `$number` as the Rust type of the integer type `$dtype`.
 macro_rules! with_integer {
     ($dtype:expr, $number:ident => $go:expr, else $other:expr) => {
         match $dtype {
@@ -57,17 +57,18 @@ macro_rules! with_integer {
     };
 }
 
-/// The same values in another type: whole numbers that fit, and floats, which are rounded to nearest.
+/// The same values in another type: integers that fit, and floats, rounded to nearest.
 ///
 /// # Errors
-/// [`ErrorKind::Schema`] if a number does not fit (it is named), or if types of different kinds meet.
+/// [`ErrorKind::Schema`] if a number does not fit (the message has it), or one type is integer and the other
+/// float.
 pub fn cast(bytes: &[u8], from: DataType, to: DataType) -> Result<Vec<u8>> {
     if from == to {
         return Ok(bytes.to_vec());
     }
     let mixed = || {
         let message = format!(
-            "values of {} cannot be kept as {}; convert them in the processor",
+            "cannot convert values of {} to {}; convert them in the processor",
             from.name(),
             to.name()
         );
@@ -90,7 +91,7 @@ pub fn cast(bytes: &[u8], from: DataType, to: DataType) -> Result<Vec<u8>> {
     }
 }
 
-/// A whole number in little-endian bytes.
+/// An integer in little-endian bytes.
 trait Integer: Copy + TryFrom<i128> + Into<i128> {
     fn put(self, out: &mut Vec<u8>);
 }

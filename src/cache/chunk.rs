@@ -1,19 +1,19 @@
-//! The bytes of a chunk, and the index of a shard.
+//! Encoding of chunks, and of the index of a shard.
 
 use std::io;
 
 use super::layout::{Compression, Layout};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-/// What stands in an index for a chunk that is not there.
+/// Offset and length in the index of a missing chunk.
 const ABSENT: u64 = u64::MAX;
 /// Bytes of a checksum.
 pub(super) const CHECK: usize = 4;
 
-/// Appends the chunk of the values `raw`, filled up with zeros.
+/// Appends the values `raw` as an encoded chunk, padded with zeros.
 ///
 /// # Errors
-/// [`ErrorKind::Memory`] if the compressor cannot have any.
+/// [`ErrorKind::Memory`] if the compressor cannot allocate.
 pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let begin = out.len();
     let missing = layout.chunk_bytes() - raw.len();
@@ -45,7 +45,7 @@ pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
 /// The values of a chunk: a part of `bytes`, or of `scratch` if they were compressed.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if the checksum, or what it holds, is wrong.
+/// [`ErrorKind::Corrupt`] if the checksum or the content is wrong.
 pub fn decode<'a>(layout: &Layout, bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
     let (packed, check) = checked(bytes)?;
     if crc32c::crc32c(packed) != check {
@@ -82,11 +82,11 @@ fn unpack(packed: &[u8], out: &mut [u8]) -> io::Result<usize> {
 fn checked(bytes: &[u8]) -> Result<(&[u8], u32)> {
     match bytes.split_last_chunk::<CHECK>() {
         Some((packed, check)) => Ok((packed, u32::from_le_bytes(*check))),
-        None => Err(corrupt("a chunk has less bytes than its checksum")),
+        None => Err(corrupt("a chunk has fewer bytes than its checksum")),
     }
 }
 
-/// `bytes` and their checksum behind them.
+/// `bytes`, followed by their checksum.
 #[cfg(any(test, fuzzing))]
 pub(super) fn with_check(bytes: &[u8]) -> Vec<u8> {
     [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat()
@@ -96,17 +96,17 @@ fn corrupt(message: &str) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// Where the chunks of a shard lie in its file.
+/// The places of a shard's chunks in its file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Index {
-    /// One behind the other, `chunks` of the same size.
+    /// `chunks` chunks of the same size, without gaps.
     Regular {
-        /// How many there are.
+        /// Their number.
         chunks: u64,
         /// Bytes of each.
         size: u64,
     },
-    /// Offset and length of each, [`ABSENT`] twice where there is none.
+    /// Offset and length of each chunk; both are [`ABSENT`] for a missing one.
     Table(Box<[(u64, u64)]>),
 }
 
@@ -133,7 +133,7 @@ impl Index {
         out.extend_from_slice(&check.to_le_bytes());
     }
 
-    /// The index in `bytes`, of a file whose chunks have `room` bytes.
+    /// Decodes the index in `bytes`, of a file with `room` bytes of chunks.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the checksum is wrong, or a chunk lies outside of the file.
@@ -149,7 +149,7 @@ impl Index {
             (offset, length) != (ABSENT, ABSENT) && offset.checked_add(length).is_none_or(|end| end > room)
         };
         if table.iter().any(outside) {
-            return Err(corrupt("a shard's index names bytes outside of the file"));
+            return Err(corrupt("a shard's index has a chunk beyond the end of the file"));
         }
         let chunks = table.iter().take_while(|&&(offset, _)| offset != ABSENT).count();
         let size = table.first().map_or(0, |&(_, size)| size);
@@ -164,7 +164,7 @@ impl Index {
         Ok(Self::Table(table.into()))
     }
 
-    /// Offset and length of a chunk, if there is one.
+    /// Offset and length of a chunk, unless it is missing.
     pub fn get(&self, chunk: u64) -> Option<(u64, u64)> {
         match self {
             &Self::Regular { chunks, size } => (chunk < chunks).then_some((chunk * size, size)),

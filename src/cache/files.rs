@@ -1,7 +1,7 @@
 //! Files of a cache: their names, and how they are replaced and removed.
 //!
-//! A file is written under a partial name, synced and renamed, so that a reader sees the old one or the new
-//! one.
+//! A file is written under a partial name, synced and renamed, so that a reader sees either the old or the
+//! new file.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Error, Result};
 
-/// How the name of a file ends that is not complete; it begins with a dot.
+/// The ending of an incomplete file's name, which begins with a dot.
 const PARTIAL: &str = ".forebay-part";
 
 /// The number of a shard, by the name of its file.
@@ -27,12 +27,12 @@ pub fn partial(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The name that a file gets once it is complete, if this is the name of a partial one.
+/// The final name of the file, if `name` is that of a partial one.
 pub fn partial_of(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(PARTIAL)
 }
 
-/// Removes a file that may be there.
+/// Removes a file, if it exists.
 ///
 /// # Errors
 /// [`ErrorKind::Io`].
@@ -43,7 +43,7 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a folder that may be there, if it is empty.
+/// Removes a folder, if it exists and is empty.
 ///
 /// # Errors
 /// [`ErrorKind::Io`].
@@ -55,15 +55,15 @@ pub fn remove_folder(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file under a temporary name, syncs it and gives it its name, so that it is the old one or the new
-/// one at any moment.
+/// Writes a file under a temporary name, syncs and renames it, so that a complete file has the name at any
+/// moment: the old or the new one.
 ///
 /// # Errors
-/// [`ErrorKind::Io`]; then the old one is still there.
+/// [`ErrorKind::Io`]; then the old file is unchanged.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let partial = partial(path);
     let write = || {
-        // What another writer left there, or a link, which is not to be followed.
+        // A file that another writer left, or a link, which must not be followed.
         match fs::remove_file(&partial) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -74,13 +74,13 @@ pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
         fs::rename(&partial, path)
     };
     write().map_err(|error| {
-        // What is left of it would only take space that may be short.
+        // The disk may be full: free the space of the incomplete file.
         let _ = fs::remove_file(&partial);
         Error::io(path, "write", error)
     })
 }
 
-/// Syncs a folder, so that the names in it last.
+/// Syncs a folder, so that the names in it are durable.
 ///
 /// # Errors
 /// [`ErrorKind::Io`].

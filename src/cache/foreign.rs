@@ -1,12 +1,12 @@
-//! Arrays of layouts that we don't write: `zarrs` reads them.
+//! Arrays of layouts that forebay does not write, read by `zarrs`.
 //!
-//! Caches of other programs have another codec, other sizes of chunks, or a length of 2^54 that says nothing.
-//! What is committed is known to the caller. `zarrs` remembers the indices of shards; when more rows are
-//! committed than were known when the array was opened, it is opened anew, and with it they are read again.
+//! Caches of other programs have other codecs or chunk sizes, or a length of 2^54 in place of the real one.
+//! The caller passes the number of committed rows. `zarrs` caches the indices of shards. So an array is
+//! opened again, and its indices are read again, when rows beyond those known at its opening are committed.
 //!
-//! `zarrs` works on the threads of `rayon`, whatever its options say, and starts them when an array is
-//! opened. So that no threads stay behind, all that it does here is done in a pool of our own, which all open
-//! arrays share and which ends with the last.
+//! `zarrs` works on threads of `rayon`, regardless of its options, and starts them when an array is opened.
+//! So that no threads stay, all its calls run in a pool of our own. All open arrays share the pool, which
+//! ends with the last of them.
 
 use std::{
     fmt,
@@ -41,22 +41,22 @@ pub struct Foreign {
 struct Open {
     array: Array<FilesystemStore>,
     indices: ArrayShardedReadableExtCache,
-    /// Rows that were committed then.
+    /// Rows that were committed when the array was opened.
     committed: u64,
     pool: Arc<Pool>,
 }
 
-/// Threads, and the process that has them: none of them goes with a fork.
+/// Threads, and the process that they belong to: a fork does not copy them.
 struct Pool {
     threads: ThreadPool,
     process: u32,
 }
 
-/// The pool of all arrays that are open.
+/// The pool of all open arrays.
 static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
 
 impl Pool {
-    /// The one that is there, or a new one.
+    /// The existing pool, or a new one.
     fn get() -> Result<Arc<Self>> {
         let mut shared = locks::lock(&POOL)?;
         if let Some(pool) = shared.upgrade().filter(|pool| pool.is_here()) {
@@ -64,7 +64,7 @@ impl Pool {
         }
         let threads = ThreadPoolBuilder::new().thread_name(|n| format!("forebay-zarr-{n}")).build();
         let threads = threads.map_err(|error| {
-            Error::new(ErrorKind::Io, "the system gives no threads to read Zarr arrays").because(error)
+            Error::new(ErrorKind::Io, "cannot start the threads that read Zarr arrays").because(error)
         })?;
         let pool = Arc::new(Self { threads, process: process::id() });
         *shared = Arc::downgrade(&pool);
@@ -89,11 +89,11 @@ impl Foreign {
     /// Opens the array in `folder`, whose metadata are `json`.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] if `zarrs` cannot, or if it is not one of numbers on one or two axes.
+    /// [`ErrorKind::Format`] if `zarrs` cannot read it, or if it does not hold numbers on one or two axes.
     pub fn open(folder: &Path, json: &Value) -> Result<Self> {
         let dtype = json["data_type"].as_str();
         check(json).map_err(|what| {
-            let message = format!("the Zarr array {} is not read: {what}", folder.display());
+            let message = format!("cannot read the Zarr array {}: {what}", folder.display());
             Error::new(ErrorKind::Format, message)
         })?;
         let open = open(folder, 0)?;
@@ -101,7 +101,7 @@ impl Foreign {
         let (&[_, ref columns @ ..], Some(dtype)) = (array.shape(), dtype.and_then(DataType::from_name))
         else {
             let message = format!(
-                "{} has shape {:?} of {}; arrays of numbers with one or two axes are read",
+                "{} has shape {:?} of {}, expected numbers on one or two axes",
                 folder.display(),
                 array.shape(),
                 dtype.unwrap_or("an unknown type")
@@ -141,7 +141,7 @@ impl Foreign {
         self.chunk_rows
     }
 
-    /// Fills `out` with the rows from `start` on, which are committed.
+    /// Fills `out` with the rows from `start` on, which must be committed.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if `zarrs` cannot read them.
@@ -175,17 +175,17 @@ impl Foreign {
             guarded(|| open.pool.threads.install(retrieve))?.map_err(|error| failed(error.to_string()))?;
         let bytes = bytes.into_fixed().map_err(|error| failed(error.to_string()))?;
         if bytes.len() != out.len() {
-            return Err(failed(format!("{} bytes came, expected {}", bytes.len(), out.len())));
+            return Err(failed(format!("zarrs returned {} bytes, expected {}", bytes.len(), out.len())));
         }
         out.copy_from_slice(&bytes);
         Ok(())
     }
 }
 
-/// The deepest nesting of shards in shards that is read.
+/// The deepest nesting of sharding codecs that is read.
 const MAX_DEPTH: u32 = 4;
 
-/// Checks that a chunk, and the index that locates it, fit the memory limits.
+/// Checks that a chunk, and the index that locates it, are within the memory limits.
 fn check(json: &Value) -> Result<(), String> {
     let numbers = |at: &Value, pointer: &str| -> Option<Vec<u64>> {
         at.pointer(pointer)?.as_array()?.iter().map(Value::as_u64).collect()
@@ -193,19 +193,19 @@ fn check(json: &Value) -> Result<(), String> {
     let shape = numbers(json, "/shape").ok_or("it has no shape")?;
     if !(1..=2).contains(&shape.len()) || shape.get(1).is_some_and(|&columns| columns >= MAX_RANK as u64) {
         return Err(format!(
-            "its shape is {shape:?}, expected one axis, or two and less than {MAX_RANK} columns"
+            "its shape is {shape:?}, expected one axis, or two with less than {MAX_RANK} columns"
         ));
     }
     let dtype = json["data_type"].as_str().and_then(DataType::from_name);
     let dtype = dtype.ok_or_else(|| format!("its values are {}, expected numbers", json["data_type"]))?;
     let extent = |shape: &[u64]| {
         let values = shape.iter().try_fold(1u64, |values, &axis| values.checked_mul(axis));
-        values.filter(|&values| values > 0).ok_or_else(|| format!("its chunks are {shape:?}"))
+        values.filter(|&values| values > 0).ok_or_else(|| format!("its chunks have the shape {shape:?}"))
     };
     let chunk =
         numbers(json, "/chunk_grid/configuration/chunk_shape").filter(|chunk| chunk.len() == shape.len());
     let (mut outer, mut codecs) =
-        (extent(&chunk.ok_or("its chunks have no shape of their own")?)?, &json["codecs"]);
+        (extent(&chunk.ok_or("it has no chunk_shape with an entry for each axis")?)?, &json["codecs"]);
     for _ in 0..MAX_DEPTH {
         let inner = codecs.as_array().into_iter().flatten().find(|codec| codec["name"] == "sharding_indexed");
         let Some(inner) = inner else {
@@ -213,17 +213,18 @@ fn check(json: &Value) -> Result<(), String> {
             return if bytes <= MAX_CHUNK_BYTES {
                 Ok(())
             } else {
-                Err(format!("a chunk of it has {bytes} bytes, at most {MAX_CHUNK_BYTES} are read"))
+                Err(format!("its chunks have {bytes} bytes, the limit is {MAX_CHUNK_BYTES}"))
             };
         };
         let chunk = numbers(inner, "/configuration/chunk_shape").filter(|chunk| chunk.len() == shape.len());
-        let chunk = extent(&chunk.ok_or("the chunks of its shards have no shape")?)?;
+        let chunk =
+            extent(&chunk.ok_or("its sharding codec has no chunk_shape with an entry for each axis")?)?;
         if outer / chunk > MAX_CHUNKS {
-            return Err(format!("a shard of it has {} chunks, at most {MAX_CHUNKS} are read", outer / chunk));
+            return Err(format!("its shards have {} chunks, the limit is {MAX_CHUNKS}", outer / chunk));
         }
         (outer, codecs) = (chunk, &inner["configuration"]["codecs"]);
     }
-    Err("its shards are in each other too deep".into())
+    Err("its sharding codecs are nested too deep".into())
 }
 
 fn open(folder: &Path, committed: u64) -> Result<Open> {
@@ -263,13 +264,13 @@ mod tests {
             assert_eq!(check(&fine), Ok(()));
         }
         for (hostile, what) in [
-            (sharded(1 << 54, 1 << 20), "chunks, at most"),
-            (sharded(1 << 54, 1 << 50), "a chunk of it has"),
-            (sharded(1 << 20, 0), "its chunks are [0]"),
-            (plain(json!([7]), json!([1u64 << 60])), "a chunk of it has"),
+            (sharded(1 << 54, 1 << 20), "its shards have"),
+            (sharded(1 << 54, 1 << 50), "its chunks have"),
+            (sharded(1 << 20, 0), "the shape [0]"),
+            (plain(json!([7]), json!([1u64 << 60])), "the limit is 1073741824"),
             (plain(json!([7, 1u64 << 27]), json!([1, 1u64 << 27])), "less than 64 columns"),
             (plain(json!([7, 1, 1]), json!([1, 1, 1])), "its shape is"),
-            (plain(json!([7]), json!([1, 1])), "no shape of their own"),
+            (plain(json!([7]), json!([1, 1])), "it has no chunk_shape"),
             (json!({}), "it has no shape"),
             (Value::Null, "it has no shape"),
         ] {

@@ -1,4 +1,4 @@
-//! The ledger, the metadata of an array, and a shard as functions of bytes; see [`crate::fuzz`].
+//! Fuzz targets: the ledger, the metadata of an array, and a shard's file; see [`crate::fuzz`].
 
 use super::{
     chunk::{self, Index},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::fields::DataType;
 
-/// `shard_ledger.json`: what is understood is written as it was meant.
+/// `shard_ledger.json`: a ledger that can be read is equal after it is written and read again.
 pub(crate) fn ledger(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     if let Ok(ledger) = Ledger::from_json(&json) {
@@ -15,7 +15,7 @@ pub(crate) fn ledger(bytes: &[u8]) {
     }
 }
 
-/// `zarr.json`: an array that is taken for ours has chunks that can be held.
+/// `zarr.json`: an array taken for one of ours has chunks within the limit.
 pub(crate) fn zarr(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     if let Some((layout, rows)) = Layout::from_zarr_json(&json) {
@@ -24,8 +24,8 @@ pub(crate) fn zarr(bytes: &[u8]) {
     }
 }
 
-/// The file of a shard: its index, and each chunk that it names. Checksums are made good, since no fuzzer
-/// finds one.
+/// The file of a shard: its index, and each chunk in the index. Checksums are corrected, since a fuzzer does
+/// not find a valid one.
 pub(crate) fn shard(bytes: &[u8]) {
     let mut scratch = Vec::new();
     let plain = Layout {

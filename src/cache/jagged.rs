@@ -1,9 +1,9 @@
-//! Arrays of different lengths, one behind the other: `data`, `offsets` and, above one axis, `shapes`.
+//! One field: arrays of different lengths, concatenated, as `data`, `offsets` and, above one axis, `shapes`.
 //!
-//! `offsets` has an entry more than there are documents. Entry `i` is where document `i - 1` ends in `data`;
-//! entry 0, where the first begins, would always be 0, and is the number of documents instead: the last thing
-//! that is written of them. `shapes` has the axes of each document but the last, which follows from its
-//! length. A convention of others, kept so that one reader opens both.
+//! `offsets` has one entry more than there are documents. Entry `i` is the end of document `i - 1` in `data`.
+//! Entry 0, the start of the first document, would always be 0. It holds the number of documents instead, and
+//! is written last. `shapes` has the axes of each document but the last, which follows from its length. This
+//! convention is another project's (see `docs/cache.md`), kept so that one reader opens both.
 
 use std::{
     collections::HashMap,
@@ -23,23 +23,23 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, locks};
 
-/// Bytes of decoded ends that are kept for each field.
+/// Bytes of decoded ends cached for each field.
 const KEPT_BYTES: u64 = 32 << 20;
-/// Entries of a chunk of ends at most; others may write larger ones.
+/// The most entries of a chunk of ends that are decoded at once; other programs write larger chunks.
 const MOST_ENDS: u64 = KEPT_BYTES / 8;
-/// Documents that lie no further apart are read together, bytes.
+/// Documents with gaps of at most this many bytes are read together.
 const GAP_BYTES: u64 = 16 << 10;
-/// Documents are read together up to so many bytes.
+/// The most bytes of documents that are read together.
 const TOGETHER_BYTES: u64 = 4 << 20;
 
 /// Some documents of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Documents {
-    /// The values of all, one document behind the other, little-endian.
+    /// The values of all documents, concatenated, little-endian.
     pub data: Vec<u8>,
-    /// Where each ends in it, in values.
+    /// The end of each document in `data`, in values.
     pub ends: Vec<u64>,
-    /// The shape of each: as many numbers as the field has axes.
+    /// The shape of each document: as many numbers as the field has axes.
     pub shapes: Vec<u64>,
 }
 
@@ -55,10 +55,10 @@ pub struct JaggedReader {
 }
 
 impl JaggedReader {
-    /// Opens the field in `folder`; its `rank` follows from the arrays if it is not known.
+    /// Opens the field in `folder`; without a `rank`, the arrays determine it.
     ///
     /// # Errors
-    /// As [`Stored::open`]; [`ErrorKind::Format`] if the arrays don't belong together.
+    /// As [`Stored::open`]; [`ErrorKind::Format`] if the arrays don't match each other.
     pub fn open(folder: &Path, rank: Option<usize>) -> Result<Self> {
         let data = Stored::open(&folder.join("data"))?;
         let offsets = Stored::open(&folder.join("offsets"))?;
@@ -75,7 +75,7 @@ impl JaggedReader {
             || !shapes.as_ref().is_none_or(is_ends)
         {
             let message = format!(
-                "{} is no field of a cache: data has {} columns, offsets {} of {}, and shapes are of {of_shapes} axes, expected {rank}",
+                "{} is not a field of a cache: data has {} columns, offsets {} of {}, and shapes are of {of_shapes} axes, expected {rank}",
                 folder.display(),
                 data.width(),
                 offsets.width(),
@@ -96,7 +96,7 @@ impl JaggedReader {
         self.rank
     }
 
-    /// Where the last of the first `documents` documents ends.
+    /// The end of the last of the first `documents` documents, in values.
     ///
     /// # Errors
     /// As [`Stored::read`].
@@ -104,7 +104,7 @@ impl JaggedReader {
         Ok(self.offsets(documents..documents, documents)?[0])
     }
 
-    /// Fills `out` with values from `start` on; there are `values`.
+    /// Fills `out` with values from `start` on; `values` is their number in all.
     ///
     /// # Errors
     /// As [`Stored::read`].
@@ -112,7 +112,7 @@ impl JaggedReader {
         self.data.read(start, out, values)
     }
 
-    /// Where the first of `documents` begins, and where each ends; there are `length`.
+    /// The start of the first of `documents`, and the end of each; `length` is the number of all documents.
     ///
     /// # Errors
     /// As [`Stored::read`].
@@ -124,7 +124,7 @@ impl JaggedReader {
             let (first, chunk) = self.ends(at, length)?;
             let until = (documents.end + 1).min(first + chunk.len() as u64);
             let chunk = &chunk[(at - first) as usize..(until - first) as usize];
-            // Within a chunk the order was checked before.
+            // Within a chunk, `ends` has checked the order.
             if let (Some(&before), Some(&next)) = (ends.last(), chunk.first())
                 && before > next
             {
@@ -136,7 +136,7 @@ impl JaggedReader {
         Ok(ends)
     }
 
-    /// The chunk of ends that has entry `at`, and its first entry; there are `length` documents.
+    /// The chunk of ends with entry `at`, and the number of its first entry; there are `length` documents.
     fn ends(&self, at: u64, length: u64) -> Result<(u64, Arc<[u64]>)> {
         let rows = self.offsets.chunk_rows().min(MOST_ENDS);
         let number = at / rows;
@@ -167,13 +167,13 @@ impl JaggedReader {
     /// The error for an offset that is smaller than the one before it.
     fn backwards(&self, before: u64, next: u64) -> Error {
         let message = format!(
-            "the offsets of {} are damaged: {before} stands before {next}; build the cache again",
+            "the offsets of {} are damaged: {before} is followed by {next}; build the cache again",
             self.folder.display()
         );
         Error::new(ErrorKind::Corrupt, message)
     }
 
-    /// The shapes of documents: `rank` numbers each.
+    /// The shapes of documents, `rank` numbers each; `length` is the number of all documents.
     ///
     /// # Errors
     /// As [`Stored::read`].
@@ -191,8 +191,8 @@ impl JaggedReader {
                 let mut all = fallible_alloc::with_room(lengths.len().saturating_mul(self.rank))?;
                 for (shape, length) in words(&bytes).chunks_exact(axes).zip(lengths) {
                     all.extend_from_slice(shape);
-                    // A product beyond 64 bits is beyond any length; no array has such axes, not even one
-                    // without values.
+                    // A product beyond 64 bits exceeds any length. No array has such axes, even without
+                    // values.
                     let row = shape.iter().fold(1u64, |row, &axis| row.saturating_mul(axis));
                     let extent = shape.iter().fold(1u64, |all, &axis| all.saturating_mul(axis.max(1)));
                     if length.checked_rem(row).is_some_and(|rest| rest != 0)
@@ -200,7 +200,7 @@ impl JaggedReader {
                         || extent > MAX_COUNT
                     {
                         let message = format!(
-                            "the shapes of {} are damaged: {length} values are no rows of {shape:?}",
+                            "the shapes of {} are damaged: {length} values are not a multiple of {shape:?}",
                             self.folder.display()
                         );
                         return Err(Error::new(ErrorKind::Corrupt, message));
@@ -212,7 +212,7 @@ impl JaggedReader {
         }
     }
 
-    /// The documents `indices`; there are `length`, with `values` values.
+    /// The documents `indices`, of `length` documents with `values` values.
     ///
     /// # Errors
     /// As [`Stored::read`].
@@ -226,12 +226,12 @@ impl JaggedReader {
                 [start, end] if end <= values => (start, end),
                 _ => {
                     let message =
-                        format!("the offsets of {} end beyond its {values} values", self.folder.display());
+                        format!("the offsets of {} exceed its {values} values", self.folder.display());
                     return Err(Error::new(ErrorKind::Corrupt, message));
                 }
             };
             spans.push((start, end, total, at));
-            // Each is at most 2^48, and may be asked for any number of times.
+            // Each is at most 2^48, and may be requested any number of times.
             total = u64::saturating_add(total, end - start);
             ends.push(total);
             if self.rank > 0 {
@@ -267,12 +267,12 @@ impl JaggedReader {
         Ok(Documents { data, ends, shapes })
     }
 
-    /// The document that has `value`; there are `length`.
+    /// The document that `value` is in; `length` is the number of all documents.
     ///
     /// # Errors
     /// As [`Stored::read`].
     pub fn document_of(&self, value: u64, length: u64) -> Result<u64> {
-        // The first entry that is larger is the end of the document.
+        // The first entry above `value` is the end of its document.
         let (mut low, mut high) = (0, length);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -301,8 +301,8 @@ pub struct JaggedWriter {
 }
 
 impl JaggedWriter {
-    /// Begins a field in `folder`, or continues after `documents` documents of `values` values: later ones
-    /// are cut off.
+    /// Begins a field in `folder`, or continues after `documents` documents of `values` values and removes
+    /// later ones.
     ///
     /// # Errors
     /// As [`ArrayWriter::open`].
@@ -342,10 +342,10 @@ impl JaggedWriter {
         self.data.rows()
     }
 
-    /// Appends documents, whose values are of the field's type.
+    /// Appends documents; `values` are the column's, in the field's type.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be kept.
+    /// [`ErrorKind::Io`]; [`ErrorKind::Schema`] for a shape that cannot be stored.
     pub fn append(&mut self, column: &Column, values: &[u8]) -> Result<()> {
         let mut end = self.values();
         let mut ends = fallible_alloc::with_room(column.lengths.len().saturating_mul(8))?;
@@ -374,7 +374,7 @@ impl JaggedWriter {
         self.offsets.append(&ends)
     }
 
-    /// Makes all documents last, without yet telling of them.
+    /// Writes and syncs all documents, without changing the number that readers see.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -386,7 +386,7 @@ impl JaggedWriter {
         self.offsets.flush()
     }
 
-    /// Tells that there are so many documents: the last step of a commit of this field.
+    /// Writes the number of documents: the last step of a commit of this field.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].

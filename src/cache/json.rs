@@ -1,9 +1,9 @@
 //! Untrusted JSON: metadata of a cache, and lines that become documents. Its size is checked before memory is
 //! allocated for it.
 //!
-//! A value takes far more memory than its text: an object with one name some 640 bytes, while `{"":0}` has
-//! six. So the size of the values is computed first, from the brackets and commas outside of strings, and a
-//! text beyond the limit is refused. Source: own.
+//! A value takes far more memory than its text: an object with one name takes some 640 bytes, its text
+//! `{"":0}` six. So an upper bound of the size is computed first, from the brackets and commas outside of
+//! strings. A text beyond the limit is refused. Source: own.
 
 use std::{
     fs::File,
@@ -13,18 +13,18 @@ use std::{
 
 use serde_json::Value;
 
-/// The bytes of an object: a node of the map, for any content.
+/// The bytes of an object: a node of the map, regardless of its content.
 const OBJECT: u64 = 640;
-/// The least bytes of a list.
+/// The fewest bytes of a list.
 const LIST: u64 = 160;
-/// The bytes of one more value, in a list or a map.
+/// The bytes of each further value in a list or a map.
 const VALUE: u64 = 128;
-/// The most bytes of a cache's parsed metadata: those of some million shards.
+/// The most bytes of a cache's parsed metadata: enough for some million shards.
 const METADATA: u64 = 1 << 30;
-/// The longest file of metadata.
+/// The most bytes of a metadata file.
 const METADATA_FILE: u64 = 256 << 20;
 
-/// Why there is no value.
+/// The reason why a text has no value.
 #[derive(Debug)]
 pub enum NoValue {
     /// It would take this many bytes.
@@ -33,10 +33,10 @@ pub enum NoValue {
     Wrong(serde_json::Error),
 }
 
-/// The value of a text, if it takes at most `most` bytes, and the upper bound of its bytes.
+/// Parses a text whose value takes at most `most` bytes; returns the value and the upper bound of its bytes.
 ///
 /// # Errors
-/// The problem of the text.
+/// [`NoValue`].
 pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
     match bytes_of(text) {
         bytes if bytes > most => Err(NoValue::TooLarge(bytes)),
@@ -44,7 +44,7 @@ pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
     }
 }
 
-/// The JSON in a file of metadata; the inner result is the problem of the text.
+/// The JSON in a metadata file; the inner error is the problem of its text.
 ///
 /// # Errors
 /// The error of the system.
@@ -63,7 +63,7 @@ pub fn read_metadata(path: &Path) -> io::Result<Result<Value, String>> {
     }))
 }
 
-/// The upper bound of the bytes of a text's values, with the text itself.
+/// The upper bound of the bytes of a text's values, including the text itself.
 fn bytes_of(text: &[u8]) -> u64 {
     let (mut bytes, mut at) = (text.len() as u64, 0);
     while let Some(byte) = text.get(at) {
@@ -83,7 +83,7 @@ fn bytes_of(text: &[u8]) -> u64 {
 fn end_of_string(text: &[u8], mut at: usize) -> usize {
     while at < text.len() {
         let begin = at;
-        // A slice reads itself, and finds a byte quicker than we would.
+        // `BufRead` of a slice finds a byte faster than a loop here.
         at += (&text[at..]).skip_until(b'"').unwrap_or(text.len() - at);
         let within = text[begin..at].strip_suffix(b"\"").unwrap_or_default();
         let escapes = within.iter().rev().take_while(|&&byte| byte == b'\\').count();
@@ -106,7 +106,7 @@ mod tests {
         for text in [&b"\"no end"[..], b"\"no end\\", b"\"no end\\\"", b""] {
             assert_eq!(bytes_of(text), text.len() as u64);
         }
-        // A megabyte that would take eighty.
+        // A megabyte of text that would take 80 MB.
         let bomb = format!("[{}0]", "{\"\":0},".repeat(150_000));
         assert!(matches!(parse(bomb.as_bytes(), 64 << 20), Err(NoValue::TooLarge(_))));
         assert!(

@@ -1,15 +1,15 @@
-//! How the values of one array lie in files: Zarr v3, regular shards of regular chunks.
+//! The layout of one array in files: Zarr v3, regular shards of regular chunks.
 //!
-//! An array is cut into *shards*, one file each, and these into *chunks*, which are what is decoded at a
-//! time. A file holds its chunks one behind the other, and behind them the index: offset and length of each
-//! chunk, or all ones where there is none, and a CRC-32C. A chunk is its values in little-endian bytes,
-//! compressed if [`Compression`] says so, then a CRC-32C. The last chunk of an array is filled up with zeros.
+//! An array is cut into *shards*, one file each, and these into *chunks*, the unit of decoding. A file holds
+//! its chunks, then the index and a CRC-32C. The index has offset and length of each chunk, all ones for a
+//! missing one. A chunk is its values in little-endian bytes, compressed if [`Compression`] says so, then a
+//! CRC-32C. The last chunk of an array is padded with zeros.
 //!
-//! Uncompressed is the default: ids of tokens shrink by a quarter with zstd, which unpacks less than a tenth
-//! as fast as a page cache delivers (`docs/decisions.md`).
+//! Uncompressed is the default: token ids shrink by a quarter with zstd, which decompresses at less than a
+//! tenth of the speed of the page cache (`docs/decisions.md`).
 //!
 //! Source: Zarr core specification 3.0; `sharding_indexed`, `bytes`, `crc32c` of the Zarr extensions; `zstd`
-//! as zarr-python, tensorstore and zarrs have it.
+//! as in zarr-python, tensorstore and zarrs.
 
 use serde_json::{Value, json};
 
@@ -17,29 +17,29 @@ use crate::{Error, ErrorKind, Result, fields::DataType};
 
 /// Bytes of a chunk before it is compressed.
 const CHUNK_BYTES: u64 = 16 << 10;
-/// A larger chunk is not believed: it is what a reader makes room for, whatever the file holds.
+/// The most bytes of a decoded chunk: a reader allocates them before it reads the chunk.
 pub(super) const MAX_CHUNK_BYTES: u64 = 1 << 30;
 /// The most chunks in a shard: its index has 16 bytes for each.
 pub(super) const MAX_CHUNKS: u64 = 1 << 24;
-/// More documents or values than this are not believed: offsets are int64, and sums of some stay within it.
+/// The most documents or values of a cache: offsets are int64, and sums of several stay within it.
 pub(super) const MAX_COUNT: u64 = 1 << 48;
-/// The most axes of a document: as many as numpy's arrays have.
+/// The most axes of a document: the limit of numpy.
 pub const MAX_RANK: usize = 64;
-/// Bytes of a shard before it is compressed: what a commit may have to write again.
+/// Bytes of a shard before it is compressed: the most that a commit writes again.
 const SHARD_BYTES: u64 = 16 << 20;
 
-/// What is done to the bytes of a chunk.
+/// The compression of a chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Nothing.
+    /// Uncompressed.
     #[default]
     None,
-    /// Zstandard of a level.
+    /// Zstandard at this level.
     Zstd(i32),
 }
 
 impl Compression {
-    /// The one that users name: `none`, `zstd` or `zstd:LEVEL`.
+    /// The compression with a user's name for it: `none`, `zstd` or `zstd:LEVEL`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for any other name.
@@ -71,18 +71,18 @@ impl Compression {
 pub struct Layout {
     /// The type of its values.
     pub dtype: DataType,
-    /// The length of the second axis, if there is one.
+    /// The length of the second axis, if the array has one.
     pub columns: Option<u64>,
     /// Rows of a chunk.
     pub chunk_rows: u64,
     /// Rows of a shard, a multiple of `chunk_rows`.
     pub shard_rows: u64,
-    /// What is done to the bytes of a chunk.
+    /// The compression of a chunk.
     pub compression: Compression,
 }
 
 impl Layout {
-    /// That of the values of a field.
+    /// The layout of the values of a field.
     pub fn data(dtype: DataType, compression: Compression) -> Self {
         let bytes = dtype.bytes() as u64;
         Self {
@@ -94,8 +94,8 @@ impl Layout {
         }
     }
 
-    /// That of the ends of documents. Small shards: the first one, which has the commit word, is written with
-    /// each commit.
+    /// The layout of the ends of documents. Shards are small, since each commit rewrites the first one, which
+    /// holds the number of documents.
     pub fn offsets() -> Self {
         Self {
             dtype: DataType::Int64,
@@ -106,8 +106,8 @@ impl Layout {
         }
     }
 
-    /// That of the shapes of documents of `rank` axes: all but the last, which follows from the number of
-    /// values.
+    /// The layout of the shapes of documents of `rank` axes: all but the last, which follows from the number
+    /// of values.
     pub fn shapes(rank: usize) -> Self {
         Self { columns: Some(rank as u64 - 1), ..Self::offsets() }
     }
@@ -140,7 +140,7 @@ impl Layout {
         }
     }
 
-    /// The array's `zarr.json`, for so many rows.
+    /// The array's `zarr.json`, for this number of rows.
     pub fn zarr_json(&self, rows: u64) -> Value {
         let shape = |rows: u64| std::iter::once(rows).chain(self.columns).collect::<Vec<_>>();
         let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
@@ -173,8 +173,8 @@ impl Layout {
         })
     }
 
-    /// The layout and the rows of an array with this `zarr.json`, if it is one that [`Self::zarr_json`]
-    /// writes.
+    /// The layout and the number of rows of an array with this `zarr.json`, if [`Self::zarr_json`] would
+    /// write the same.
     pub fn from_zarr_json(json: &Value) -> Option<(Self, u64)> {
         let numbers = |at: &str| -> Option<Vec<u64>> {
             json.pointer(at)?.as_array()?.iter().map(Value::as_u64).collect()
@@ -202,7 +202,7 @@ impl Layout {
             && layout.shard_rows.checked_mul(layout.width()).is_some_and(|values| values <= 1 << 40)
             && layout.chunk_len() <= MAX_CHUNK_BYTES / layout.dtype.bytes() as u64;
         let rows = *shape.first()?;
-        // Whatever else there may be in it would be missing here.
+        // Any other entry in `json` makes the comparison fail.
         (sound && layout.zarr_json(rows) == *json).then_some((layout, rows))
     }
 }

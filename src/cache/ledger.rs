@@ -1,12 +1,12 @@
-//! `shard_ledger.json`: what is committed, of what, and how it was made.
+//! `shard_ledger.json`: which documents are committed, from which shards, and how they were made.
 //!
-//! The ledger alone decides. Whatever lies in the arrays beyond what it counts is not there: a reader does
-//! not look at it, and a writer that comes back cuts it off. It is written to a temporary file, synced and
-//! renamed, so that it is the old one or the new one at any moment.
+//! The ledger alone defines what is committed. Readers ignore values in the arrays beyond its counts, and a
+//! resuming writer cuts them off. It is written to a temporary file, synced and renamed, so that the file is
+//! always a complete ledger, the old or the new one.
 //!
-//! The outer fields are those of other programs with the same layout, so that they read ours and we theirs;
-//! what only we need is under `forebay`. Keys are sorted and nothing depends on time: equal caches have equal
-//! ledgers.
+//! The outer fields follow other programs with the same layout, so that each reads the other's caches.
+//! Entries that only forebay needs are under `forebay`. Keys are sorted and no entry depends on time: equal
+//! caches have equal ledgers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,36 +28,36 @@ use crate::{
 
 /// The ledger's name, within the folder of a split.
 pub const FILE: &str = "shard_ledger.json";
-/// The version of what is under `forebay`.
+/// The version of the entries under `forebay`.
 const VERSION: u64 = 1;
 
-/// What is committed.
+/// The committed part of a cache.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ledger {
     /// Documents.
     pub documents: u64,
     /// Whether all shards have been written.
     pub is_finished: bool,
-    /// Where each shard stands, by its name.
+    /// The progress of each shard, by its name.
     pub shards: BTreeMap<String, Standing>,
     /// Values of each field, by its name.
     pub values: BTreeMap<String, u64>,
-    /// The fields; empty while nothing is committed, or if another program wrote it.
+    /// The fields, named before their first file is written; empty if another program wrote the ledger.
     pub fields: Vec<Field>,
-    /// What made the cache: a JSON object of names and texts.
+    /// The parameters that made the cache: a JSON object of names and texts.
     pub made_by: Map<String, Value>,
-    /// Why the writer gave up, if it did.
+    /// The error that ended the last build, if it failed.
     pub failure: Option<String>,
-    /// What was left out.
+    /// The documents that were left out.
     pub skipped: Skipped,
 }
 
-/// Documents that could not be had.
+/// Documents that could not be read or processed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many.
+    /// Their number.
     pub documents: u64,
-    /// The first ones, up to [`LISTED`], in the order in which they would have come.
+    /// The first ones, up to [`LISTED`], in the order of the cache.
     pub listed: Vec<LeftOut>,
 }
 
@@ -70,32 +70,32 @@ pub struct LeftOut {
     pub row: u64,
     /// The name of the kind of its error.
     pub kind: String,
-    /// What was found.
+    /// The error's message and cause.
     pub reason: String,
 }
 
-/// How far a shard is written.
+/// The progress of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Documents that it gave.
+    /// Documents written.
     pub documents: u64,
-    /// Batches of it that were processed.
+    /// Batches processed.
     pub batches: u64,
-    /// Whether there are no more.
+    /// Whether all its batches are processed.
     pub is_finished: bool,
 }
 
 impl Ledger {
-    /// The ledger in `folder`; None if there is none.
+    /// Reads the ledger in `folder`; None if there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Format`] if it is none.
+    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Format`] if it is not a ledger.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         Ok(Self::read_any(folder)?.map(|(ledger, _)| ledger))
     }
 
-    /// The ledger in `folder` written by forebay, which names the files that a writer may replace; None if
-    /// there is none.
+    /// Reads the ledger in `folder` that forebay wrote, which names the files that a writer may replace; None
+    /// if there is none.
     ///
     /// # Errors
     /// As [`Self::read`]; [`ErrorKind::State`] if another program wrote it.
@@ -105,7 +105,7 @@ impl Ledger {
             Some((ledger, true)) => Ok(Some(ledger)),
             Some((_, false)) => {
                 let message = format!(
-                    "another program wrote the cache {}, which forebay can read and neither goes on with nor removes; give another \
+                    "another program wrote the cache {}; forebay can read it, but neither extends nor removes it; give another \
                      path or split",
                     folder.display()
                 );
@@ -124,7 +124,7 @@ impl Ledger {
         };
         let damaged = |what: &str| {
             let message = format!(
-                "{} is no ledger of a cache: {what}; build the cache again in another folder, or remove this one",
+                "{} is not the ledger of a cache: {what}; build the cache again in another folder, or remove this one",
                 path.display()
             );
             Error::new(ErrorKind::Format, message)
@@ -134,7 +134,7 @@ impl Ledger {
         Self::from_json(&json).map(|ledger| Some((ledger, is_own))).map_err(damaged)
     }
 
-    /// Whether there is anything that a writer could resume from.
+    /// Whether a writer can resume from it.
     pub fn is_begun(&self) -> bool {
         self.documents > 0
             || self.is_finished
@@ -153,8 +153,9 @@ impl Ledger {
         }
         let finished: BTreeSet<&str> =
             json["finished_shards"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let batches = counts(&own["shard_batches"], "shard_batches has no number, or an absurd one")?;
-        let shards = counts(&json["shard_rows"], "shard_rows has no number, or an absurd one")?;
+        let batches =
+            counts(&own["shard_batches"], "shard_batches has an entry that is not a count up to 2^48")?;
+        let shards = counts(&json["shard_rows"], "shard_rows has an entry that is not a count up to 2^48")?;
         let standing = |(name, documents): (String, u64)| {
             let is_finished = finished.contains(&name[..]);
             let batches = batches.get(&name).copied().unwrap_or(0);
@@ -180,10 +181,10 @@ impl Ledger {
             own["skipped"]["listed"].as_array().into_iter().flatten().map(left_out).collect();
         let fields: Option<_> = own["fields"].as_array().into_iter().flatten().map(field).collect();
         Ok(Self {
-            documents: count(&json["total_num_rows"]).ok_or("it has no total_num_rows, or an absurd one")?,
+            documents: count(&json["total_num_rows"]).ok_or("total_num_rows is not a count up to 2^48")?,
             is_finished: json["is_finished"].as_bool().unwrap_or(false),
             shards: shards.into_iter().map(standing).collect(),
-            values: counts(&json["field_counts"], "field_counts has no number, or an absurd one")?,
+            values: counts(&json["field_counts"], "field_counts has an entry that is not a count up to 2^48")?,
             fields: fields.ok_or(
                 "a field lacks its name, a known dtype or a rank of at most 64, or its name leads out of the cache",
             )?,
@@ -236,10 +237,10 @@ impl Ledger {
         })
     }
 
-    /// Writes it into `folder`, in place of the one that was there.
+    /// Writes it into `folder`, replacing the ledger there.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; then the old one is still there.
+    /// [`ErrorKind::Io`]; then the old ledger is unchanged.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(&self.to_json())
             .map_err(|error| Error::new(ErrorKind::Format, "cannot write the ledger").because(error))?;
@@ -247,7 +248,7 @@ impl Ledger {
         replace(&folder.join(FILE), &[&text])
     }
 
-    /// Notes a document that was left out.
+    /// Records a document that is left out.
     pub(super) fn leave_out(&mut self, shard: &str, error: &Error) {
         self.skipped.documents += 1;
         if self.skipped.listed.len() < LISTED {
@@ -260,13 +261,13 @@ impl Ledger {
         }
     }
 
-    /// Notes how many values a field has.
+    /// Sets the number of values of a field.
     pub(super) fn set_values(&mut self, name: &str, values: u64) {
         self.values.insert(name.into(), values);
     }
 }
 
-/// Whether the path of a field, from the cache's folder on, stays in it.
+/// Whether a field's path, relative to the cache's folder, stays in that folder.
 fn is_inside(name: &str) -> bool {
     !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
@@ -321,7 +322,7 @@ mod tests {
         };
         assert!(ledger(3, "prompt/ids").is_ok() && ledger(MAX_COUNT, "ids").is_ok());
         for n in [MAX_COUNT + 1, u64::MAX] {
-            assert!(ledger(n, "ids").unwrap_err().contains("absurd"));
+            assert!(ledger(n, "ids").unwrap_err().contains("not a count up to 2^48"));
         }
         for rank in [MAX_RANK as u64 + 1, (1 << 27) + 1, u64::MAX] {
             let field = json!({"name": "ids", "dtype": "uint16", "rank": rank});

@@ -1,8 +1,8 @@
-//! Processed documents with random access: built once, read at any place, usable while they grow.
+//! Processed documents with random access: built once, read in any order, readable while they grow.
 //!
 //! A document is a tree of arrays (`prompt/input_ids`), each of any shape. On disk it is Zarr v3, one folder
-//! for each field: `<split>/<field>/{data,offsets[,shapes]}`, and beside them `shard_ledger.json`, which says
-//! what is committed.
+//! for each field: `<split>/<field>/{data,offsets[,shapes]}`. `shard_ledger.json` beside them records what is
+//! committed.
 //!
 //! ```text
 //! writer ──▶ jagged ──▶ append ──▶ chunk     documents; one field; one array; bytes
@@ -10,11 +10,11 @@
 //!    └──── ledger         └──────▶ foreign   what is committed; arrays that others wrote
 //! ```
 //!
-//! Why not `zarrs` alone: a random window of tokens costs it some 50 us, most of them spent on what is always
-//! the same here, and it writes a shard in place, where readers would see it torn. It reads what we don't
+//! Why not `zarrs` alone: a random window of tokens takes it some 50 us, mostly for work that is constant
+//! here, and it writes a shard in place, so readers could see a torn one. It reads the layouts that we don't
 //! write, and our tests compare with it.
 //!
-//! `docs/cache.md` has the layout and what a commit is.
+//! `docs/cache.md` defines the layout and the commit.
 
 mod append;
 mod batch;

@@ -1,8 +1,8 @@
-//! Which files of a folder are the cache's own. A writer replaces and removes these alone.
+//! The files of a folder that belong to the cache: a writer replaces and removes only these.
 //!
-//! The ledger names the fields, and the layout says which files a field has. Everything else belongs to
-//! someone else and is left where it is. A writer refuses a folder that has files and no ledger of ours,
-//! before it changes anything. Links are not followed.
+//! The ledger names the fields, and the layout defines the files of a field. All other files are foreign and
+//! stay as they are. A writer refuses a folder that has files and no ledger of forebay, before it changes
+//! anything. Links are not followed.
 
 use std::{
     fs, io,
@@ -18,10 +18,10 @@ use crate::{Error, ErrorKind, Result, fields::Field};
 
 /// The file that a writer locks.
 pub const LOCK: &str = ".writer";
-/// How many foreign files an error names.
+/// The most foreign files that an error names.
 const NAMED: usize = 3;
 
-/// Checks that a split is named by one plain name, which is that of a folder in the cache's.
+/// Checks that a split's name is the plain name of one folder within the cache's.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] for any other text.
@@ -39,12 +39,12 @@ pub fn check_split(split: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// Checks that no input lies in the folder of the split. The names of shards in files are their paths.
+/// Checks that no input file is in the folder of the split. Shards in files have their paths as names.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] names the first one that does.
+/// [`ErrorKind::Config`], with the first input that is.
 pub fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
-    // What does not exist has nothing in it.
+    // A folder that does not exist has no files.
     let Ok(target) = fs::canonicalize(folder) else { return Ok(()) };
     let inside =
         |name: &&String| fs::canonicalize(name.as_str()).is_ok_and(|input| input.starts_with(&target));
@@ -53,18 +53,18 @@ pub fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
         Some(name) => Err(Error::new(
             ErrorKind::Config,
             format!(
-                "the shard {name:?} lies in {}, where the cache is to be written; give another path or split, or move the shard",
+                "the shard {name:?} is in {}, where the cache is to be written; give another path or split, or move the shard",
                 folder.display()
             ),
         )),
     }
 }
 
-/// The ledger of the cache in `folder`, or None where one may begin: in a folder that is missing, empty, or
-/// left by a writer that died before it had a ledger.
+/// The ledger of the cache in `folder`, or None where a new cache may begin: in a folder that is missing,
+/// empty, or left by a writer that died before it had a ledger.
 ///
 /// # Errors
-/// [`ErrorKind::State`] if the folder has files and no ledger of ours; [`ErrorKind::Io`];
+/// [`ErrorKind::State`] if the folder has files and no ledger of forebay; [`ErrorKind::Io`];
 /// [`ErrorKind::Format`] for a damaged ledger.
 pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
     if let Some(ledger) = Ledger::read_own(folder)? {
@@ -95,7 +95,7 @@ pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
     foreign.truncate(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let message = format!(
-        "{} has no {} and is not empty, so it is no cache of forebay, and nothing in it is touched; it has {}{more}; give another \
+        "{} has no {} and is not empty, so it is not a cache of forebay; nothing in it was changed; it has {}{more}; give another \
          path or split",
         folder.display(),
         ledger::FILE,
@@ -104,7 +104,7 @@ pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
     Err(Error::new(ErrorKind::State, message))
 }
 
-/// Whether `folder` has the `zarr.json` of a group, which stays as it is.
+/// Whether `folder` has the `zarr.json` of a group, which is left unchanged.
 ///
 /// # Errors
 /// [`ErrorKind::State`] if it has another `zarr.json`; [`ErrorKind::Io`].
@@ -119,16 +119,16 @@ pub fn has_group(folder: &Path) -> Result<bool> {
         return Ok(true);
     }
     let message = format!(
-        "{} is not the metadata of a Zarr v3 group, so the folder is no place for a cache; give another path",
+        "{} is not the metadata of a Zarr v3 group, so no cache can be written in its folder; give another path",
         path.display()
     );
     Err(Error::new(ErrorKind::State, message))
 }
 
-/// Checks that nothing lies where the fields are to be written.
+/// Checks that the places of the fields' files are free.
 ///
 /// # Errors
-/// [`ErrorKind::State`] names what does; [`ErrorKind::Io`].
+/// [`ErrorKind::State`], with the existing file; [`ErrorKind::Io`].
 pub fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
     let mut owned = Owned::default();
     for field in fields {
@@ -144,7 +144,7 @@ pub fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
 #[derive(Debug, Default)]
 pub struct Owned {
     files: Vec<PathBuf>,
-    /// Those further in come later.
+    /// Outer folders first.
     folders: Vec<PathBuf>,
 }
 
@@ -152,8 +152,8 @@ impl Owned {
     /// Lists the files of `fields` in `folder`.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] names a link, or anything else that is not what the layout has at its place: a
-    /// writer would follow it. [`ErrorKind::Io`].
+    /// [`ErrorKind::State`], with the path of a link or of anything else that the layout does not have at its
+    /// place: a writer would follow it. [`ErrorKind::Io`].
     pub fn of(folder: &Path, fields: &[Field]) -> Result<Self> {
         let mut owned = Self::default();
         fields.iter().try_for_each(|field| owned.field(folder, field))?;
@@ -195,7 +195,7 @@ impl Owned {
         Ok(())
     }
 
-    /// Removes the files, and the folders that are empty then.
+    /// Removes the files, then the folders that are empty.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -204,7 +204,8 @@ impl Owned {
         self.folders.iter().rev().try_for_each(|path| remove_folder(path))
     }
 
-    /// Removes only what a writer was writing when it died, and such a ledger and metadata of `folder`.
+    /// Removes only partial files that a killed writer left, including those of the ledger and the metadata
+    /// of `folder`.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -220,14 +221,14 @@ impl Owned {
 
 fn blocked(path: &Path, field: &Field) -> Error {
     let message = format!(
-        "{} lies where the field {:?} is to be written, and is not of this cache; move it, or give another path or split",
+        "{} is where the field {:?} is to be written, and does not belong to this cache; move it, or give another path or split",
         path.display(),
         field.name
     );
     Error::new(ErrorKind::State, message)
 }
 
-/// Whether a field has such a folder, by its path within the field's.
+/// Whether a field's layout has this folder; `within` is its path within the field's folder.
 fn is_folder(within: &[String]) -> bool {
     match &within.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [array] | [array, "c"] => is_array(array),
@@ -236,7 +237,7 @@ fn is_folder(within: &[String]) -> bool {
     }
 }
 
-/// Whether a field has such a file, whole or partial.
+/// Whether a field's layout has this file, complete or partial.
 fn is_file(within: &[String]) -> bool {
     let mut within: Vec<&str> = within.iter().map(String::as_str).collect();
     if let Some(last) = within.last_mut() {

@@ -1,9 +1,9 @@
 //! The reader of a cache: documents, or the concatenated values of all documents.
 //!
-//! In go a path and numbers of documents or values, out come values in the caller's memory. A reader is
-//! shared by threads, and may be open while the cache grows: what is committed is what the ledger said when
-//! it was last looked at ([`CacheReader::refresh`]), and never less. Nothing beyond it is read, so half a
-//! document is never seen.
+//! Input: a path and numbers of documents or values. Output: values in the caller's memory. Threads share a
+//! reader, and it may be open while the cache grows. Readable are the documents that the ledger had when it
+//! was last checked ([`CacheReader::refresh`]); their number never falls. No value beyond them is read, so no
+//! reader sees an incomplete document.
 
 use std::{
     fs,
@@ -21,33 +21,33 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fields::Field, locks};
 
-/// The pauses between looks at a cache that grows: the first, and the longest.
+/// The pauses between checks of a cache that grows: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// How many documents there are.
+/// The number of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
-    /// Those that are committed.
+    /// Committed documents.
     pub documents: u64,
-    /// Whether there will be no more.
+    /// Whether the cache is finished.
     pub is_final: bool,
 }
 
-/// An open cache; a clone is the same one.
+/// An open cache; clones share it.
 #[derive(Debug, Clone)]
 pub struct CacheReader(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
-    /// Known once there is a document.
+    /// Set once there is a document.
     arrays: OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
     seen: RwLock<Seen>,
-    /// One thread looks at a time.
+    /// The last ledger read; held during a refresh, so that one thread checks at a time.
     looking: Mutex<Option<Mark>>,
 }
 
-/// What the ledger said.
+/// The content of the ledger when it was last read.
 #[derive(Debug)]
 struct Seen {
     length: Length,
@@ -56,7 +56,7 @@ struct Seen {
     made_by: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What tells a ledger from the one that replaced it.
+/// Distinguishes a ledger from the one that replaced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     modified: Option<SystemTime>,
@@ -69,7 +69,7 @@ impl CacheReader {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no cache, or none yet; [`ErrorKind::Format`] if its ledger or an
-    /// array cannot be understood; [`ErrorKind::State`] if its writer failed.
+    /// array cannot be read; [`ErrorKind::State`] if its writer failed.
     pub fn open(path: &Path, split: &str) -> Result<Self> {
         let folder = path.join(split);
         let seen = Seen {
@@ -89,16 +89,15 @@ impl CacheReader {
         &self.0.folder
     }
 
-    /// The fields, sorted by name; none while the cache has no document. Once there are some they stay the
-    /// same.
+    /// The fields, sorted by name; empty while the cache has no document, constant afterwards.
     pub fn fields(&self) -> &[Field] {
         self.0.arrays.get().map_or(&[], |(fields, _)| fields)
     }
 
-    /// The place in [`Self::fields`] of the field `name`.
+    /// The index in [`Self::fields`] of the field `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there is none; says which there are.
+    /// [`ErrorKind::Config`] if there is none; the message lists the fields.
     pub fn field(&self, name: &str) -> Result<usize> {
         let fields = self.fields();
         fields.iter().position(|field| field.name == name).ok_or_else(|| {
@@ -113,7 +112,7 @@ impl CacheReader {
         })
     }
 
-    /// What was left out of what is committed now.
+    /// The documents left out of the part that is committed now.
     ///
     /// # Errors
     /// As [`Self::refresh`].
@@ -122,12 +121,12 @@ impl CacheReader {
         Ok(Ledger::read(folder)?.ok_or_else(|| no_cache(folder))?.skipped)
     }
 
-    /// How many documents there were when the ledger was last looked at.
+    /// The number of documents when the ledger was last checked.
     pub fn length(&self) -> Length {
         self.seen().length
     }
 
-    /// Values of a field, at the time of [`Self::length`].
+    /// The number of a field's values, at the time of [`Self::length`].
     ///
     /// # Panics
     /// If there is no such field.
@@ -135,11 +134,11 @@ impl CacheReader {
         self.seen().values[field]
     }
 
-    /// Looks at the ledger: a `stat`, and a small read if it has changed.
+    /// Checks the ledger: a `stat`, and a small read if it has changed.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has less documents than before, or is
-    /// another one.
+    /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has fewer documents than before, or was
+    /// replaced.
     pub fn refresh(&self) -> Result<Length> {
         let mut mark = locks::lock(&self.0.looking)?;
         if self.length().is_final {
@@ -174,14 +173,14 @@ impl CacheReader {
         }
         if self.0.arrays.get().is_none() && found.documents > 0 {
             let opened = open_arrays(folder, &found)?;
-            // One thread is here at a time.
+            // `looking` is held, so no other thread sets it.
             let _ = self.0.arrays.set(opened);
         }
         let mut values = Vec::new();
         if let Some((fields, arrays)) = self.0.arrays.get() {
             for (field, array) in fields.iter().zip(arrays) {
                 let counted = found.values.get(&field.name).copied();
-                // Others don't count, or count something else: the end of the last document says it.
+                // Other programs store no counts, or different ones: use the end of the last document.
                 let trusted = counted.filter(|_| !found.fields.is_empty());
                 values.push(match trusted {
                     Some(values) => values,
@@ -195,8 +194,8 @@ impl CacheReader {
         Ok(length)
     }
 
-    /// Waits for `documents` documents, or the last one, and looks in growing pauses; until `give_up` says
-    /// so, which is asked before each.
+    /// Waits until there are `documents` documents or the cache is finished, checking with growing pauses.
+    /// Ends early if `give_up`, which is called before each pause, returns true.
     ///
     /// # Errors
     /// As [`Self::refresh`].
@@ -212,12 +211,12 @@ impl CacheReader {
         }
     }
 
-    /// Fills `out` with the values of a field from `start` on, over all documents. Allocates nothing.
+    /// Fills `out` with a field's values from `start` on, concatenated over all documents. Allocates nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] beyond what is committed; [`ErrorKind::Shape`] if `out` is no whole number of
-    /// values; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot be
-    /// read or are damaged.
+    /// [`ErrorKind::Index`] beyond the committed values; [`ErrorKind::Shape`] if `out` does not hold a whole
+    /// number of values; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that
+    /// cannot be read or are damaged.
     ///
     /// # Panics
     /// If there is no such field.
@@ -225,7 +224,7 @@ impl CacheReader {
         self.array(field).read_flat(start, out, self.flat_len(field))
     }
 
-    /// Where the first of the documents begins, and where each of them ends, in values.
+    /// The start of the first of the documents, and the end of each, in values.
     ///
     /// # Errors
     /// As [`Self::read_flat`].
@@ -249,7 +248,8 @@ impl CacheReader {
         self.array(field).shapes(documents, self.length().documents)
     }
 
-    /// The documents with these numbers, in this order. Neighbours are read together.
+    /// Reads the documents with these numbers, in this order. Documents close to each other are read
+    /// together.
     ///
     /// # Errors
     /// As [`Self::read_flat`].
@@ -267,7 +267,7 @@ impl CacheReader {
         self.array(field).documents(indices, length, values)
     }
 
-    /// The document that has a value, given by its number over all documents.
+    /// The document that a value is in, given by its index in the concatenated values.
     ///
     /// # Errors
     /// As [`Self::read_flat`].
@@ -280,7 +280,7 @@ impl CacheReader {
             (seen.length.documents, seen.values[field])
         };
         if value >= values {
-            let message = format!("value {value} is asked for, and there are {values}");
+            let message = format!("value {value} is requested, and there are {values}");
             return Err(Error::new(ErrorKind::Index, message));
         }
         self.array(field).document_of(value, length)
@@ -294,7 +294,7 @@ impl CacheReader {
         let last = end - 1;
         Err(Error::new(
             ErrorKind::Index,
-            format!("document {last} of {} is asked for, and there are {documents}", self.0.folder.display()),
+            format!("document {last} of {} is requested, and there are {documents}", self.0.folder.display()),
         ))
     }
 
@@ -331,8 +331,7 @@ fn mark_of(path: &Path) -> Result<Mark> {
     Ok(Mark { modified: metadata.modified().ok(), size: metadata.len(), inode })
 }
 
-/// Opens the arrays of the fields that the ledger names, or of those that are found if another program wrote
-/// it.
+/// Opens the arrays of the fields in the ledger; of a cache by another program, those found in its folder.
 fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
     if !ledger.fields.is_empty() {
         let open = |field: &Field| {
@@ -341,7 +340,7 @@ fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<Jagged
                 return Ok(array);
             }
             let message = format!(
-                "field {:?} of {} has values of {}, and the ledger says {}; build the cache again with overwrite=True",
+                "field {:?} of {} has values of {}, and the ledger has {}; build the cache again with overwrite=True",
                 field.name,
                 folder.display(),
                 array.dtype().name(),
@@ -364,29 +363,27 @@ fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<Jagged
     Ok(opened)
 }
 
-/// The number of values according to the offsets, if it is possible.
+/// The number of values according to the offsets, if it is within [`MAX_COUNT`].
 fn believed(folder: &Path, values: u64) -> Result<u64> {
     if values <= MAX_COUNT {
         return Ok(values);
     }
-    let message = format!(
-        "the offsets of {} tell of {values} values, at most {MAX_COUNT} are believed",
-        folder.display()
-    );
+    let message =
+        format!("the offsets of {} end at {values} values, the limit is {MAX_COUNT}", folder.display());
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// The most folders searched for fields, and the deepest: links may form cycles.
+/// The most folders searched for fields, and the greatest depth: links may form cycles.
 const MOST_FOLDERS: usize = 10_000;
 const DEEPEST: usize = 16;
 
-/// Adds the paths of the folders that have `data` and `offsets`.
+/// Adds the paths of the folders with `data` and `offsets`.
 fn find_fields(folder: &Path, path: &str, names: &mut Vec<String>, seen: &mut usize) -> Result<()> {
     let here = folder.join(path);
     *seen += 1;
     if *seen > MOST_FOLDERS || path.split('/').count() > DEEPEST {
         let message = format!(
-            "{} has more than {MOST_FOLDERS} folders, or is deeper than {DEEPEST}: no cache has so many fields",
+            "{} has more than {MOST_FOLDERS} folders, or is deeper than {DEEPEST}: it is not the folder of a cache",
             folder.display()
         );
         return Err(Error::new(ErrorKind::Format, message));

@@ -1,11 +1,12 @@
-//! One array as a reader sees it: rows of values, read from anywhere.
+//! The reader of one array: rows of values, from any position.
 //!
-//! In go rows and the caller's memory; out come values. Layouts that we write are read here: the index of a
-//! shard once, then the chunks that a read touches, neighbours with one `pread`, each checked, without an
-//! allocation. Every other layout is left to `zarrs` (`foreign`).
+//! Input: rows and the caller's memory. Output: values. Layouts that forebay writes are read here. The index
+//! of a shard is read once, then the chunks that a read touches: adjacent ones with one `pread`, each
+//! checked, without an allocation. `zarrs` reads every other layout (`foreign`).
 //!
-//! A file never changes once it has its name: a writer replaces the last shard by a longer one. So an open
-//! file stays right for as many rows as were committed when it was opened, and is opened again for more.
+//! A file never changes after it has its final name: a writer replaces the last shard by a longer one. So an
+//! open file is valid for the rows that were committed when it was opened, and is opened again for later
+//! rows.
 
 use std::{
     cell::RefCell,
@@ -29,22 +30,22 @@ use crate::{
     source::{LocalFiles, Storage, StoredFile},
 };
 
-/// Files of an array that stay open.
+/// The most files of an array that stay open.
 const OPEN_FILES: usize = 256;
-/// Bytes that are read at once.
+/// The most bytes of chunks that are read at once, except for a single larger chunk.
 const READ_BYTES: u64 = 1 << 20;
 
 /// An array that can be read; shared by threads.
 #[derive(Debug)]
 pub enum Stored {
-    /// Of a layout that we write.
+    /// In a layout that forebay writes.
     Own(Own),
-    /// Of any other.
+    /// In any other layout.
     #[cfg(feature = "zarr")]
     Foreign(Foreign),
 }
 
-/// An array of a layout that we write.
+/// An array in a layout that forebay writes.
 #[derive(Debug)]
 pub struct Own {
     folder: PathBuf,
@@ -57,7 +58,7 @@ pub struct Own {
 struct Shard {
     file: StoredFile,
     index: Index,
-    /// Rows of the array that are in it for sure, counted from the array's first.
+    /// Rows that it is known to have, counted from the array's first.
     until: u64,
 }
 
@@ -65,13 +66,13 @@ impl Stored {
     /// Opens the array in `folder`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither we nor `zarrs` read it, or
-    /// if another program wrote it and forebay was built without the feature `zarr`.
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither forebay nor `zarrs` reads
+    /// it, or if another program wrote it and forebay was built without the feature `zarr`.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("zarr.json");
         let json =
             read_metadata(&path).map_err(|error| Error::io(&path, "read", error))?.map_err(|what| {
-                let message = format!("{} is no metadata of a Zarr array: {what}", path.display());
+                let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
                 Error::new(ErrorKind::Format, message)
             })?;
         match Layout::from_zarr_json(&json) {
@@ -115,12 +116,12 @@ impl Stored {
         }
     }
 
-    /// Fills `out` with the rows from `start` on. The first `committed` rows are there.
+    /// Fills `out` with the rows from `start` on; `committed` is the number of rows that may be read.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if `out` is no whole number of rows; [`ErrorKind::Index`] beyond what is
-    /// committed; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that cannot
-    /// be read or are damaged.
+    /// [`ErrorKind::Shape`] if `out` does not hold a whole number of rows; [`ErrorKind::Index`] beyond the
+    /// committed rows; [`ErrorKind::Io`], [`ErrorKind::Truncated`], [`ErrorKind::Corrupt`] for files that
+    /// cannot be read or are damaged.
     pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
         let row_bytes = self.width() * self.dtype().bytes() as u64;
         if !(out.len() as u64).is_multiple_of(row_bytes) {
@@ -129,7 +130,7 @@ impl Stored {
         }
         let n = out.len() as u64 / row_bytes;
         if start.checked_add(n).is_none_or(|end| end > committed) {
-            let message = format!("{n} values from {start} on are asked for, and there are {committed}");
+            let message = format!("{n} values from {start} on are requested, and there are {committed}");
             return Err(Error::new(ErrorKind::Index, message));
         }
         match self {
@@ -140,7 +141,7 @@ impl Stored {
     }
 }
 
-/// The error for an array of a layout that forebay does not write, where nothing else reads it.
+/// The error for an array in a layout that forebay does not write, in a build without `zarrs`.
 #[cfg(any(test, not(feature = "zarr")))]
 fn not_ours(folder: &Path, json: &serde_json::Value) -> Error {
     let codecs = json["codecs"].as_array().into_iter().flatten();
@@ -174,11 +175,12 @@ impl Own {
         Ok(())
     }
 
-    /// Fills `out` with rows of one shard, from its row `start` on; `end` is the last and one, of the array.
+    /// Fills `out` with rows of one shard, from its row `start` on; `end` is one past the last, in rows of
+    /// the array.
     fn read_in_shard(&self, shard: u64, start: u64, out: &mut [u8], end: u64, committed: u64) -> Result<()> {
         let open = self.shard(shard, end, committed)?;
         match self.read_from(&open, start, out) {
-            // A handle of a file that was replaced may go stale on a network.
+            // On a network file system, the handle of a replaced file may become stale.
             Err(error) if error.kind == ErrorKind::Io => {
                 locks::write(&self.shards)?.remove(&shard);
                 self.read_from(&*self.shard(shard, end, committed)?, start, out)
@@ -225,7 +227,7 @@ impl Own {
         Ok(())
     }
 
-    /// A shard that has the rows up to `end`.
+    /// An open shard with the rows up to `end`.
     fn shard(&self, shard: u64, end: u64, committed: u64) -> Result<Arc<Shard>> {
         let known = locks::read(&self.shards)?.get(&shard).cloned();
         if let Some(known) = known.filter(|known| known.until >= end) {
@@ -247,7 +249,8 @@ impl Own {
         let file = StoredFile::open(&self.storage, &path)?;
         let size = Index::size(&self.layout) as u64;
         let Some(room) = file.size().checked_sub(size) else {
-            let message = format!("the file has {} bytes, and the index of a shard {size}", file.size());
+            let message =
+                format!("the file has {} bytes, less than the {size} of a shard's index", file.size());
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
         // The file's size bounds the allocation, and forebay writes no sparse files.
@@ -258,8 +261,8 @@ impl Own {
     }
 }
 
-/// Where the first of `chunks` lies, and the bytes of it and those that follow it in the file, up to about
-/// [`READ_BYTES`].
+/// The offset of the first of `chunks`, and the bytes of it and of those stored directly after it, up to
+/// about [`READ_BYTES`].
 fn run(index: &Index, mut chunks: Range<u64>) -> Result<(u64, u64)> {
     let (offset, mut length) = located(index, chunks.start)?;
     chunks.next();
@@ -274,7 +277,7 @@ fn run(index: &Index, mut chunks: Range<u64>) -> Result<(u64, u64)> {
 }
 
 fn located(index: &Index, chunk: u64) -> Result<(u64, u64)> {
-    // None is empty: a chunk has its checksum.
+    // No chunk is empty: it has its checksum.
     index.get(chunk).filter(|&(_, length)| length > 0).ok_or_else(|| {
         let message =
             format!("chunk {chunk} of the shard is missing; build the cache again with overwrite=True");

@@ -1,16 +1,16 @@
-//! Writes a cache: appends documents, commits, and comes back after whatever happened.
+//! The writer of a cache: appends documents, commits, and resumes after any interruption.
 //!
-//! A commit has an order. The values, ends and shapes of all fields are written and synced, then the metadata
-//! that tells their number, then entry 0 of each `offsets`, and last the ledger. Whoever dies in between
-//! leaves the ledger of the commit before; what lies behind it is cut off when the next writer opens the
-//! cache. Chunks are cut and encoded by place and value alone, so the bytes are those of a run that was never
-//! interrupted, however often it commits.
+//! A commit has an order. First the values, ends and shapes of all fields are written and synced, then the
+//! metadata with their number, then entry 0 of each `offsets`, and last the ledger. If the writer dies in
+//! between, the ledger of the previous commit remains, and the next writer cuts off everything after it.
+//! Chunks are cut and encoded by position and value alone. So the bytes equal those of an uninterrupted run,
+//! however often it commits.
 //!
-//! There is one writer at a time: it holds a lock on a file of the split, which the system takes back when
-//! the process ends.
+//! There is one writer at a time: it holds a lock on a file of the split, which the system releases when the
+//! process ends.
 //!
 //! A writer removes and replaces only files that a ledger of forebay names (`owned`). A field is named before
-//! its first file is written, so a killed writer leaves no file that the next one does not know.
+//! its first file is written, so a killed writer leaves no file that is unknown to the next one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,16 +32,16 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fields::DataType, fields::Field};
 
-/// How a cache is to be written.
+/// Options of a [`CacheWriter`].
 #[derive(Debug, Clone, Default)]
 pub struct WriterOptions {
-    /// What is done to the bytes of a chunk.
+    /// The compression of chunks.
     pub compression: Compression,
     /// The processor of the documents: names and texts that a later run must repeat to resume.
     pub made_by: Map<String, Value>,
-    /// The names of the shards, each once; a run with more or fewer cannot resume either.
+    /// The names of the shards, each once; a later run must have the same ones to resume.
     pub shards: Vec<String>,
-    /// Whether the files of an existing cache are removed; other files never are.
+    /// Whether the files of an existing cache are removed; other files are always kept.
     pub overwrite: bool,
 }
 
@@ -51,15 +51,15 @@ pub struct CacheWriter {
     folder: PathBuf,
     compression: Compression,
     fields: Vec<JaggedWriter>,
-    /// Of the last commit, but for the standings, which are as they will be at the next.
+    /// The ledger of the last commit, except for the standings: those are as of the next commit.
     ledger: Ledger,
     documents: u64,
-    /// Held while this lives.
+    /// Held while this writer exists.
     _lock: Lock,
 }
 
-/// The lock of a folder. A child that was forked meanwhile has the file open as well, and the lock with it,
-/// so that to close it here is not enough.
+/// The lock of a folder. A process forked meanwhile shares the open file and thus the lock, so closing the
+/// file here would not release it.
 #[derive(Debug)]
 struct Lock {
     file: fs::File,
@@ -80,8 +80,8 @@ impl CacheWriter {
     /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `split` is not a plain name, or a shard lies in its folder.
-    /// [`ErrorKind::State`], with the difference, if another writer has the cache, if it was made by another
+    /// [`ErrorKind::Config`] if `split` is not a plain name, or a shard is in its folder.
+    /// [`ErrorKind::State`], with the difference, if another writer holds the lock, if it was made by another
     /// call, or if the folder has files that no ledger of forebay names. Then no file is changed.
     /// [`ErrorKind::Io`], [`ErrorKind::Format`] and [`ErrorKind::Corrupt`] if the existing files cannot be
     /// read.
@@ -113,7 +113,7 @@ impl CacheWriter {
         let kept = Owned::of(&folder, &ledger.fields)?;
         if !ledger.is_begun() || !stale.is_empty() {
             // It names the files to be removed, so that the next writer knows them if this one dies. Without
-            // documents readers open no field.
+            // documents, readers open no field.
             Ledger { fields: stale, ..ledger.clone() }.write(&folder)?;
         }
         removed.remove()?;
@@ -147,7 +147,7 @@ impl CacheWriter {
         Ok(Self { folder, compression: options.compression, fields, ledger, documents, _lock: lock })
     }
 
-    /// What is committed, and the standing of each shard as it will be with the next commit.
+    /// The ledger of the last commit, with the standing of each shard as of the next commit.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -162,7 +162,7 @@ impl CacheWriter {
         self.fields.iter().map(JaggedWriter::values).sum()
     }
 
-    /// Appends what became of a batch of a shard; none for a shard that has no more.
+    /// Appends the documents of a batch, or of a part of one, of a shard.
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if the documents have other fields than those before, or values that don't fit
@@ -188,7 +188,7 @@ impl CacheWriter {
         }
     }
 
-    /// Notes a document of a shard that is left out; the error tells its row.
+    /// Records a document of a shard that is left out; the error has its row.
     pub(super) fn leave_out(&mut self, shard: &str, error: &Error) {
         self.ledger.leave_out(shard, error);
     }
@@ -199,11 +199,10 @@ impl CacheWriter {
             let fields: Vec<Field> = processed.fields().collect();
             if fields.is_empty() {
                 let message =
-                    "the processor gave documents without fields; expected a dict of arrays for each";
+                    "the processor returned documents without fields; expected a dict of arrays for each";
                 return Err(Error::new(ErrorKind::Schema, message));
             }
-            // A field without documents yet is named before it is created, so that the next writer can remove
-            // it.
+            // The ledger names a field before its files are created, so that the next writer can remove them.
             owned::check_room(&self.folder, &fields)?;
             let committed = Ledger::read_own(&self.folder)?.unwrap_or_default();
             Ledger { fields: fields.clone(), ..committed }.write(&self.folder)?;
@@ -232,10 +231,10 @@ impl CacheWriter {
         Ok(())
     }
 
-    /// Commits all that was appended; then readers see it.
+    /// Commits all appended documents, which makes them visible to readers.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`]; then what was committed before still is.
+    /// [`ErrorKind::Io`]; then the previous commit is unchanged.
     pub fn commit(&mut self) -> Result<()> {
         for field in &mut self.fields {
             field.flush()?;
@@ -249,7 +248,7 @@ impl CacheWriter {
         self.ledger.write(&self.folder)
     }
 
-    /// Commits, and says that there will be no more.
+    /// Commits, and marks the cache as finished.
     ///
     /// # Errors
     /// As [`Self::commit`].
@@ -261,7 +260,7 @@ impl CacheWriter {
         self.commit()
     }
 
-    /// Tells readers why there will be no more for now; what was committed still is.
+    /// Records the reason of a failure for readers; committed documents stay.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -271,7 +270,7 @@ impl CacheWriter {
     }
 }
 
-/// The values of a column in the field's type: whole numbers that fit; anything if there is nothing.
+/// The values of a column in the field's type: integers that fit; any type if there are no values.
 fn converted(column: &Column, to: DataType) -> Result<Vec<u8>> {
     let in_field =
         |error: Error| Error { message: format!("field {:?}: {}", column.name, error.message), ..error };
@@ -301,7 +300,7 @@ fn check_fields(expected: &[Field], processed: &Processed) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the processor gave the fields {}, expected those of the documents before: {}",
+        "the processor returned the fields {}, expected those of the documents before: {}",
         shown(&mut processed.columns.iter().map(|column| (column.name.clone(), column.rank))),
         shown(&mut expected.iter().map(|field| (field.name.clone(), field.rank))),
     );
@@ -316,7 +315,7 @@ fn lock(folder: &Path) -> Result<Lock> {
         Ok(()) => Ok(Lock { file, process: process::id() }),
         Err(fs::TryLockError::WouldBlock) => {
             let message = format!(
-                "another writer has the cache {}; wait for it, or end it, before you build there",
+                "another writer has the cache {}; wait until it ends, or stop it, before you build there",
                 folder.display()
             );
             Err(Error::new(ErrorKind::State, message))
@@ -325,7 +324,7 @@ fn lock(folder: &Path) -> Result<Lock> {
     }
 }
 
-/// The entries, and for those that are objects theirs.
+/// The entries; those that are objects are replaced by their own entries.
 fn flattened(all: &Map<String, Value>) -> BTreeMap<String, &Value> {
     let mut found = BTreeMap::new();
     for (name, value) in all {
@@ -341,7 +340,7 @@ fn flattened(all: &Map<String, Value>) -> BTreeMap<String, &Value> {
     found
 }
 
-/// Looks whether a cache was made by the same thing from the same shards.
+/// Checks that a cache was made with the same parameters from the same shards.
 fn check_same(
     folder: &Path,
     ledger: &Ledger,
@@ -354,14 +353,14 @@ fn check_same(
     let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
     for name in names {
         let (was, is) = (was.get(name).copied(), is.get(name).copied());
-        // Which shards are gone or new is said below, by name.
+        // Shards that are missing or new are listed below, by name.
         if was != is && name != "shards" {
             differences.push(format!("{name} was {} and is {}", shown(was), shown(is)));
         }
     }
     let gone: Vec<_> = ledger.shards.keys().filter(|name| !shards.contains_key(*name)).collect();
     let new: Vec<_> = shards.keys().filter(|name| !ledger.shards.contains_key(*name)).collect();
-    for (what, names) in [("is gone", gone), ("is new", new)] {
+    for (what, names) in [("is missing", gone), ("is new", new)] {
         if let Some(first) = names.first() {
             let more =
                 if names.len() > 1 { format!(" (and {} more)", names.len() - 1) } else { String::new() };
@@ -375,7 +374,7 @@ fn check_same(
         return Ok(());
     }
     let message = format!(
-        "the cache {} was made by something else: {}; pass overwrite=True to build it again, or another path",
+        "the cache {} was made with other parameters: {}; pass overwrite=True to build it again, or another path",
         folder.display(),
         differences.join("; ")
     );

@@ -18,7 +18,7 @@ use crate::{
 pub struct CacheStore {
     reader: CacheReader,
     split: String,
-    /// Once they are known.
+    /// Set once the cache has a document.
     fields: OnceLock<Arc<[Field]>>,
 }
 
@@ -46,7 +46,7 @@ impl Store for CacheStore {
         if found.is_empty() {
             return Err(Error::new(
                 ErrorKind::State,
-                "the cache has no document yet, so nobody knows its fields",
+                "the cache has no document yet, so its fields are unknown; wait for the first one",
             ));
         }
         Ok(self.fields.get_or_init(|| found.into()).clone())
@@ -90,7 +90,7 @@ impl Store for CacheStore {
     }
 
     fn describe(&self) -> String {
-        // Not the path: a state is to go on where the cache lies elsewhere.
+        // Without the path: a state remains valid when the cache is moved.
         let fields =
             self.fields().map(|fields| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
         format!("cache({}, {})", self.split, fields.unwrap_or_else(|_| "empty so far".to_owned()))

@@ -1,4 +1,4 @@
-//! Documents in memory, which may still be added: a small dataset, or one that is made while it is read.
+//! Documents in memory: a small dataset, or one that grows while it is read.
 
 use std::{
     ops::Range,
@@ -9,7 +9,7 @@ use std::{
 use super::{Length, Store};
 use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field, locks};
 
-/// The longest time of a wait between checks whether the caller gave up.
+/// How long a wait sleeps between calls of `give_up`.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// A list of documents.
@@ -27,11 +27,11 @@ struct Held {
     columns: Vec<Stored>,
 }
 
-/// A field of all documents.
+/// One field of all documents.
 #[derive(Debug, Default)]
 struct Stored {
     data: Vec<u8>,
-    /// Of each document, in values.
+    /// The end of each document in `data`, in values.
     ends: Vec<u64>,
     shapes: Vec<u64>,
 }
@@ -48,31 +48,36 @@ impl ListStore {
         locks::lock(&self.held)
     }
 
-    /// Adds a document: of each field its shape and its values.
+    /// Adds a document: shape and values of each field.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] after [`ListStore::finish`], [`ErrorKind::Shape`] if it does not fit the fields.
+    /// [`ErrorKind::State`] after [`ListStore::finish`], [`ErrorKind::Shape`] if the document does not match
+    /// the fields.
     pub fn append(&self, document: &[(Vec<u64>, &[u8])]) -> Result<()> {
         let wrong = |message: String| Err(Error::new(ErrorKind::Shape, message));
         if document.len() != self.fields.len() {
-            return wrong(format!("a document of {} fields, expected {}", document.len(), self.fields.len()));
+            return wrong(format!(
+                "the document has {} fields, expected {}",
+                document.len(),
+                self.fields.len()
+            ));
         }
         for (field, (shape, bytes)) in self.fields.iter().zip(document) {
             let is_like_all = field.shape.as_ref().is_none_or(|all| all == shape);
             if shape.len() != field.rank || !is_like_all {
-                return wrong(format!("the document has {shape:?} values in the field {field}"));
+                return wrong(format!("the document has shape {shape:?} in the field {field}"));
             }
             let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
             let expected = values.saturating_mul(field.dtype.bytes() as u64);
             if bytes.len() as u64 != expected {
-                return wrong(format!("{} bytes for {expected} in the field {field}", bytes.len()));
+                return wrong(format!("{} bytes, expected {expected} in the field {field}", bytes.len()));
             }
         }
         let mut held = self.lock()?;
         if held.is_final {
-            return Err(Error::new(ErrorKind::State, "the list is finished, nothing can be added any more"));
+            return Err(Error::new(ErrorKind::State, "the list is finished; no documents can be added"));
         }
-        // Allocates first: a document is added completely or not at all.
+        // Allocates first, so that a failed allocation adds no part of a document.
         for (column, (shape, bytes)) in held.columns.iter_mut().zip(document) {
             fallible_alloc::grow(&mut column.data, bytes.len())?;
             fallible_alloc::grow(&mut column.ends, 1)?;
@@ -88,7 +93,7 @@ impl ListStore {
         Ok(())
     }
 
-    /// Says that no document comes any more.
+    /// Marks the list as complete.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] after a fork, if a thread of the parent held the list's lock.
@@ -166,7 +171,7 @@ impl Store for ListStore {
         match held.columns[field].data.get(begin..begin + out.len()) {
             Some(values) => out.copy_from_slice(values),
             None => {
-                let message = format!("values {start} and on of {} are past the end", self.fields[field]);
+                let message = format!("values from {start} on are past the end of {}", self.fields[field]);
                 return Err(Error::new(ErrorKind::Index, message));
             }
         }
@@ -179,12 +184,12 @@ impl Store for ListStore {
     }
 }
 
-/// The type of a field of tokens, for tests and benches.
+/// Lists of tokens, for tests and benches.
 impl ListStore {
-    /// A finished list of documents of `int32` under one name.
+    /// A finished list of documents with one field, `name`, of `int32`.
     ///
     /// # Errors
-    /// None that can happen.
+    /// None in practice.
     pub fn of_tokens(name: &str, documents: &[Vec<i32>]) -> Result<Self> {
         let list = Self::new(vec![Field::jagged(name, DataType::Int32, 1)]);
         for document in documents {

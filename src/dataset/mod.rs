@@ -1,13 +1,13 @@
-//! Random access to processed documents: leaves that hold rows, and views that say which row stands where.
+//! Random access to processed documents: leaves hold rows, views define their order.
 //!
 //! A [`Dataset`] is a tree. Its leaves ([`Leaf`]) hold rows: the documents of a cache or of a list, windows
-//! over their tokens, a dataset of the user's own. Its inner nodes ([`View`]) are arithmetic: a permutation,
-//! eras, a mixture, all of `order/`. So a read has two steps: positions are mapped to rows of leaves,
-//! whatever the depth of the tree, and each leaf reads its rows at once, in storage order, straight into
-//! their places in the batch.
+//! over their tokens, a dataset of the user's own. Its inner nodes ([`View`]) map positions by the arithmetic
+//! of `order/`: a permutation, eras, a mixture. So a read has two steps, regardless of the depth of the tree.
+//! Positions are mapped to rows of leaves. Then each leaf reads its rows at once, in storage order, directly
+//! into their places in the batch.
 //!
-//! An order is a pure function of `(seed, epoch)`. Rows may still be added while a dataset is read; a row
-//! that is there never moves, and [`Dataset::wait`] waits for those to come.
+//! An order is a pure function of `(seed, epoch)`. Rows may be added while a dataset is read. An existing row
+//! never moves, and [`Dataset::wait`] waits for new ones.
 
 mod cache;
 mod leaf;
@@ -32,34 +32,34 @@ use crate::{
     order::Bijection,
 };
 
-/// A row of a leaf; on its way there, a position of a view.
+/// A row of a leaf; during the mapping, a position in a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pick {
-    /// The number of the leaf.
+    /// The index of the leaf.
     pub leaf: usize,
-    /// The row in it.
+    /// The row within the leaf.
     pub row: u64,
 }
 
 /// Rows with random access, in an order of their own.
 ///
-/// Cloning copies no data. A clone has its own memory of the block or permutation used last, so that each
-/// thread has one.
+/// A clone shares the data. It caches the block or permutation used last on its own, so that each thread can
+/// have a clone.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     leaves: Arc<[Arc<dyn Leaf>]>,
     view: View,
-    /// The views above the deepest leaf.
+    /// The number of views above the deepest leaf.
     depth: usize,
 }
 
-/// The most views above a leaf: each costs a step for every batch, and some of the stack.
+/// The most views above a leaf: each costs a step for every batch, and stack space.
 const MOST_DEPTH: usize = 64;
-/// The most leaves of a mixture, those of its sources together.
+/// The most leaves of a mixture, over all sources.
 const MOST_LEAVES: usize = 1 << 16;
 
 impl Dataset {
-    /// The rows of `leaf` as they are.
+    /// The rows of `leaf` in their own order.
     pub fn of(leaf: Arc<dyn Leaf>) -> Self {
         Self { leaves: Arc::new([leaf]), view: View::Leaf(0), depth: 0 }
     }
@@ -68,7 +68,7 @@ impl Dataset {
     fn next_depth(&self) -> Result<usize> {
         if self.depth >= MOST_DEPTH {
             let message = format!(
-                "the dataset has {MOST_DEPTH} views (permutations, eras, mixtures) above one another, the most that are allowed; \
+                "the dataset has {MOST_DEPTH} nested views (permutations, eras, mixtures), the maximum; \
                  give the dataset below them a new seed instead of another view, as set_epoch() of a DataLoader does"
             );
             return Err(Error::new(ErrorKind::Config, message));
@@ -76,15 +76,15 @@ impl Dataset {
         Ok(self.depth + 1)
     }
 
-    /// All rows in a new order each epoch. It has no row before the last one of this dataset is there.
+    /// All rows in a new order each epoch. It is empty until the length of this dataset is final.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if this dataset has no end, or 64 views already.
+    /// [`ErrorKind::Config`] if this dataset is endless, or has 64 views already.
     pub fn permutation(self, seed: u64) -> Result<Self> {
         if self.view.is_endless() {
             return Err(Error::new(
                 ErrorKind::Config,
-                "a dataset without end cannot be permuted: permute the sources of the mixture, or shuffle it by eras",
+                "an endless dataset cannot be permuted: permute the sources of the mixture, or shuffle it by eras",
             ));
         }
         Ok(Self { depth: self.next_depth()?, view: View::permutation(self.view, seed), ..self })
@@ -93,7 +93,7 @@ impl Dataset {
     /// The rows of each era of `era_length` in a new order each epoch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there is no such era, or this dataset has 64 views already.
+    /// [`ErrorKind::Config`] if `era_length` is out of range, or this dataset has 64 views already.
     pub fn eras(self, era_length: u64, seed: u64) -> Result<Self> {
         if !(1..=Bijection::MAX).contains(&era_length) {
             let message = format!("era_length is {era_length}, must be 1 to {}", Bijection::MAX);
@@ -102,11 +102,11 @@ impl Dataset {
         Ok(Self { depth: self.next_depth()?, view: View::eras(self.view, era_length, seed), ..self })
     }
 
-    /// Several datasets by weight.
+    /// A mixture of several datasets by weight.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if weights, block and names don't fit together, if a source has 64 views
-    /// already, or the sources more than 65536 leaves.
+    /// [`ErrorKind::Config`] if weights, block and sources don't match, if a source has 64 views already, or
+    /// the sources more than 65536 leaves.
     pub fn mixture(sources: Vec<(String, Self)>, rules: MixtureRules) -> Result<Self> {
         let (mut leaves, mut views, mut depth) = (Vec::new(), Vec::new(), 0);
         for (name, source) in sources {
@@ -122,21 +122,22 @@ impl Dataset {
         Ok(Self { leaves: leaves.into(), view: View::mixture(views, rules)?, depth })
     }
 
-    /// Sets the block of mixtures that were given none.
+    /// Sets the block of mixtures without one.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a weight gets no place in such a block, or changes within one.
+    /// [`ErrorKind::Config`] if a source with a weight gets no position in such a block, or a weight changes
+    /// within one.
     pub fn with_block(mut self, block: u64) -> Result<Self> {
         self.view.set_block(block)?;
         Ok(self)
     }
 
-    /// The leaves, in the order of their numbers.
+    /// The leaves, by index.
     pub fn leaves(&self) -> &[Arc<dyn Leaf>] {
         &self.leaves
     }
 
-    /// What it is, in words: tells it from other datasets.
+    /// A description that distinguishes this dataset from others.
     pub fn describe(&self) -> String {
         self.view.describe(&self.leaves)
     }
@@ -144,8 +145,8 @@ impl Dataset {
     /// The fields of each document: the same for all leaves, stacked where all agree on a shape.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] that says which leaves differ; [`ErrorKind::State`] if nothing is known of a
-    /// leaf that is still empty.
+    /// [`ErrorKind::Config`], naming the leaves, if they differ; [`ErrorKind::State`] if the fields of a leaf
+    /// are unknown because it is empty.
     pub fn fields(&self) -> Result<Arc<[Field]>> {
         let first = self.leaves[0].fields()?;
         let mut all = first.to_vec();
@@ -176,16 +177,16 @@ impl Dataset {
         Ok(all.into())
     }
 
-    /// How many rows there are now in `epoch`, and whether that is all.
+    /// The current number of rows in `epoch`, and whether it is final.
     ///
     /// # Errors
-    /// Those of leaves, and [`ErrorKind::Config`] if a mixture cannot be made of what there is.
+    /// Those of leaves, and [`ErrorKind::Config`] if a mixture cannot be made of the current rows.
     pub fn length(&mut self, epoch: u64) -> Result<Length> {
         let lengths = self.lengths()?;
         self.view.length(epoch, &lengths)
     }
 
-    /// The least and the most rows of an epoch, of a complete dataset: epochs of a mixture differ.
+    /// The smallest and the largest length of an epoch, for a complete dataset: epochs of a mixture differ.
     ///
     /// # Errors
     /// As [`Dataset::length`].
@@ -198,10 +199,11 @@ impl Dataset {
         self.leaves.iter().map(|leaf| leaf.length()).collect()
     }
 
-    /// Waits until there are `rows` rows, or all; ends early, with what there is, soon after `give_up`.
+    /// Waits until there are `rows` rows or the length is final; ends early, with the current length, soon
+    /// after `give_up` returns true.
     ///
     /// # Errors
-    /// As [`Dataset::length`], and what made the writer of a cache fail.
+    /// As [`Dataset::length`], and the failure of a cache's writer.
     pub fn wait(&mut self, epoch: u64, rows: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
         loop {
             let lengths = self.lengths()?;
@@ -220,10 +222,10 @@ impl Dataset {
         }
     }
 
-    /// The rows of leaves at positions of `epoch`.
+    /// Maps positions of `epoch` to rows of leaves.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if a position is past the end, or not there yet.
+    /// [`ErrorKind::Index`] if a position is past the current end.
     pub fn locate(&mut self, epoch: u64, positions: impl IntoIterator<Item = u64>) -> Result<Vec<Pick>> {
         let lengths = self.lengths()?;
         let length = self.view.length(epoch, &lengths)?;
@@ -240,7 +242,7 @@ impl Dataset {
         Ok(picks)
     }
 
-    /// Reads rows of leaves; takes memory from `pool`.
+    /// Reads rows of leaves into a batch with memory from `pool`.
     ///
     /// # Errors
     /// Those of leaves, [`ErrorKind::Memory`].

@@ -1,4 +1,4 @@
-//! The rows of a batch, read from their leaves straight into its columns.
+//! The rows of a batch, read from their leaves directly into its columns.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::{
     fields::{Column, ColumnPool, Columns, Field},
 };
 
-/// Rows of one leaf, and which rows of the batch they are.
+/// Rows of one leaf, with their rows in the batch.
 struct Part<'a> {
     leaf: &'a Arc<dyn Leaf>,
     rows: Vec<u64>,
     slots: Vec<usize>,
 }
 
-/// Reads rows of leaves.
+/// Reads rows of leaves into a batch.
 pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) -> Result<Columns> {
     if picks.len() > pool.rows() {
         return Err(Error::new(
             ErrorKind::Shape,
-            format!("a read of {} rows, there is memory for {}", picks.len(), pool.rows()),
+            format!("a read of {} rows; the pool's batches have at most {}", picks.len(), pool.rows()),
         ));
     }
     let mut parts: Vec<Part<'_>> = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
     let mut columns = fallible_alloc::with_room(pool.fields().len())?;
     for (number, field) in pool.fields().iter().enumerate() {
         let number_in = |fields: &[Field]| {
-            // Leaves that agree on their fields may have them in another order.
+            // Leaves with the same fields may have them in different orders.
             fields.iter().position(|other| other.is_like(field)).ok_or_else(|| {
                 Error::new(ErrorKind::Config, format!("a source of the mixture has no field {field}"))
             })
@@ -65,7 +65,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
                 let mut ends = fallible_alloc::with_room(rows + 1)?;
                 ends.push(0);
                 for (row, shape) in shapes.chunks_exact(field.rank).enumerate() {
-                    // A size beyond a word is beyond any memory.
+                    // A size beyond 64 bits exceeds any memory; the allocation fails.
                     let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
                     let end = (place[row] / size).saturating_add(values as usize);
                     place[row + 1] = end.saturating_mul(size);

@@ -1,47 +1,47 @@
 //! Documents of a store as rows.
 //!
-//! A [`Store`] has, for each field, the values of all documents one behind the other, and where each ends.
-//! That is a cache on disk, or a list in memory. Documents of a batch that are neighbours in the store are
-//! one read; the others are read in storage order.
+//! A [`Store`] has, for each field, the concatenated values of all documents, and the end of each document: a
+//! cache on disk, or a list in memory. Documents of a batch that are adjacent in the store are one read; the
+//! others are read in storage order.
 
 use std::{fmt, ops::Range, sync::Arc};
 
 use super::{Leaf, Length, Selection};
 use crate::{Result, fields::Field};
 
-/// Documents, field by field, one behind the other.
+/// Documents as one array for each field: their concatenated values.
 pub trait Store: fmt::Debug + Send + Sync {
     /// As [`Leaf::fields`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Leaf::fields`].
     fn fields(&self) -> Result<Arc<[Field]>>;
 
     /// As [`Leaf::length`], in documents.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Leaf::length`].
     fn length(&self) -> Result<Length>;
 
     /// As [`Leaf::wait`], in documents.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Leaf::wait`].
     fn wait(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length>;
 
-    /// How many values a field has so far.
+    /// The current number of a field's values.
     ///
     /// # Errors
-    /// That they cannot be counted.
+    /// If they cannot be counted.
     fn flat_len(&self, field: usize) -> Result<u64>;
 
-    /// Where the values of each document begin and end.
+    /// The range of each document's values.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Index`] if there is no such document.
     fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>>;
 
-    /// The shapes of documents, of a field of more dimensions than one.
+    /// The shapes of documents, for a field of several dimensions.
     ///
     /// # Errors
     /// As [`Store::spans`].
@@ -53,13 +53,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`crate::ErrorKind::Index`] if there is no such value.
     fn document_of(&self, field: usize, at: u64) -> Result<u64>;
 
-    /// Reads the values from `start` on.
+    /// Fills `out` with the values from `start` on.
     ///
     /// # Errors
-    /// That they cannot be read.
+    /// If they cannot be read.
     fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()>;
 
-    /// What it is, in words.
+    /// A description that identifies the store, independent of where it is.
     fn describe(&self) -> String;
 }
 
@@ -100,7 +100,7 @@ struct Documents<'a> {
     store: &'a dyn Store,
     fields: Arc<[Field]>,
     rows: Vec<u64>,
-    /// By field, once they were asked for.
+    /// By field, once requested.
     spans: Vec<Option<Vec<Range<u64>>>>,
 }
 
@@ -129,8 +129,7 @@ impl Selection for Documents<'_> {
     }
 }
 
-/// Reads spans of a field in storage order, each to its place in `data`; those that are neighbours in both at
-/// once.
+/// Reads spans of a field in storage order, each to its place in `data`. Spans adjacent in both are one read.
 pub(super) fn read_spans(
     store: &dyn Store,
     field: usize,

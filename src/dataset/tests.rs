@@ -1,4 +1,4 @@
-//! Trees of views beside plain lists.
+//! Trees of views, compared with plain lists.
 
 use std::{
     collections::BTreeMap,
@@ -109,8 +109,8 @@ proptest! {
         }
     }
 
-    /// Over blocks of any size, in batches of any size: exact counts in each block, no row twice before a
-    /// source is through.
+    /// With blocks and batches of any size: exact counts in each block, no row twice before a source is
+    /// exhausted.
     #[test]
     fn l13_mixtures_are_exact_and_without_replacement(
         seed: u64, block in 8u64..60, batch in 1usize..50, sizes in proptest::collection::vec(1usize..90, 2..4),
@@ -216,7 +216,7 @@ fn l9_what_is_there_grows_and_never_shrinks() {
             assert!(!length.is_final);
             length.rows
         });
-        // Full eras only; nothing; as far as the source that still grows goes.
+        // Full eras only; none; up to the end of the source that still grows.
         assert_eq!(lengths[0], documents / 8 * 8);
         assert_eq!(lengths[1], 0);
         assert!(
@@ -272,7 +272,7 @@ fn l9_l12_waiting_rounds_up_and_gives_up() {
     go_on.send(()).unwrap();
     let mut permutation = documents.clone().permutation(3).unwrap();
     assert_eq!(permutation.wait(0, 1, &never).unwrap(), Length { rows: 17, is_final: true });
-    // More than there will be: the final length.
+    // More than the final length.
     assert_eq!(eras.wait(0, 1000, &never).unwrap(), Length { rows: 17, is_final: true });
     writer.join().unwrap();
 }
@@ -309,7 +309,7 @@ fn l13_where_a_mixture_ends() {
         mixture.length(0).unwrap()
     };
     assert!(make(Stop::Restart).is_endless());
-    // The third of b is in the third block, the tenth of a in the tenth.
+    // The third row of b is in the third block, the tenth of a in the tenth.
     assert!((5..=6).contains(&make(Stop::FirstExhausted).rows));
     assert!((19..=20).contains(&make(Stop::AllExhausted).rows));
 }
@@ -353,7 +353,7 @@ fn a_mixture_in_passes_is_another_one_in_each() {
     };
     let (zero, one) = (all(0), all(1));
     assert_ne!(zero, one);
-    // The second time through b is another order than the first, and neither is one of the next pass.
+    // The second epoch of b has another order than the first, and neither is one of the next pass.
     let orders: Vec<_> = [&zero, &one]
         .iter()
         .flat_map(|picks| of(picks, 1).chunks_exact(25).map(<[_]>::to_vec).collect::<Vec<_>>())
@@ -455,7 +455,7 @@ fn a_cache_is_the_list_of_its_documents() {
     let (found, expected) = (read(&cache, &positions), read(&oracle, &positions));
     assert_eq!(values(&found.columns[0]), values(&expected.columns[0]));
     assert_eq!(found.columns[0].offsets, expected.columns[0].offsets);
-    // A number alone is stacked.
+    // A scalar field is stacked.
     assert_eq!(cache.fields().unwrap()[1].shape, Some(Vec::new()));
     assert_eq!(found.columns[1].offsets, None);
     let rows: Vec<i64> = rows(&oracle, 0).iter().map(|&row| row as i64).collect();
@@ -480,7 +480,7 @@ fn l9_a_cache_that_is_being_written() {
     let path = folder.path().to_owned();
     let writer = thread::spawn(move || {
         write_cache(&path, 300, 20, |_, documents| {
-            // The reader may have gone.
+            // The receiver may be dropped already.
             let _ = begun.send(documents);
             thread::sleep(Duration::from_millis(3));
         });

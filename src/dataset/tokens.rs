@@ -1,7 +1,7 @@
-//! Windows of equal length over the values of all documents, one behind the other.
+//! Windows of equal length over the concatenated values of all documents.
 //!
-//! Row i is `values[i · L .. (i + 1) · L]`: boundaries of documents are passed over, nothing comes twice, and
-//! what is left at the end is left out. There is no target besides the inputs: training on windows shifts
+//! Row i is `values[i · L .. (i + 1) · L]`. Windows cross boundaries of documents and do not overlap; a
+//! shorter rest at the end is left out. There is no target beside the inputs: training on windows shifts
 //! inside the loss.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Leaf, Length, Selection, Store, store::read_spans};
 use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field};
 
-/// Windows over a field of a store.
+/// Windows over one field of a store.
 #[derive(Debug)]
 pub struct TokenLeaf {
     store: Arc<dyn Store>,
@@ -19,11 +19,11 @@ pub struct TokenLeaf {
 }
 
 impl TokenLeaf {
-    /// Windows of `length` values; with `has_doc_ids` a field `doc_ids` tells which document of its window
-    /// each belongs to.
+    /// Windows of `length` values. With `has_doc_ids`, a field `doc_ids` numbers the document of each value
+    /// within its window.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there is no such length, or no such field.
+    /// [`ErrorKind::Config`] if `length` is out of range, or the store has no such field.
     pub fn new(store: Arc<dyn Store>, field: &str, length: u64, has_doc_ids: bool) -> Result<Self> {
         if !(1..=1 << 32).contains(&length) {
             let message = format!("max_seq_len is {length}, must be 1 to {}", 1u64 << 32);
@@ -31,20 +31,20 @@ impl TokenLeaf {
         }
         let leaf = Self { store, field: field.to_owned(), length, has_doc_ids };
         match leaf.number() {
-            // A store that is still empty does not tell.
+            // The fields of an empty store may be unknown.
             Err(error) if error.kind != ErrorKind::State => Err(error),
             _ => Ok(leaf),
         }
     }
 
-    /// The field's number in the store, and its type.
+    /// The field's index in the store, and its type.
     fn number(&self) -> Result<(usize, DataType)> {
         let fields = self.store.fields()?;
         let found = fields.iter().position(|field| field.name == self.field);
         let at = found.ok_or_else(|| {
             let names: Vec<_> = fields.iter().map(|field| field.name.as_str()).collect();
             let message = format!(
-                "there is no field {:?} in {}, its fields are {}; name one with field=",
+                "there is no field {:?} in {}; the fields are {}; name one with field=",
                 self.field,
                 self.store.describe(),
                 names.join(", ")
@@ -52,7 +52,7 @@ impl TokenLeaf {
             Error::new(ErrorKind::Config, message)
         })?;
         if fields[at].rank != 1 {
-            let message = format!("windows are over a field of one dimension, not over {}", fields[at]);
+            let message = format!("windows need a field of one dimension, not {}", fields[at]);
             return Err(Error::new(ErrorKind::Config, message));
         }
         Ok((at, fields[at].dtype))
@@ -70,7 +70,7 @@ impl Leaf for TokenLeaf {
     }
 
     fn length(&self) -> Result<Length> {
-        // In this order: of what is there when it says that there is no more, nothing is missed.
+        // The length before the values: if the length is final, no value is missed.
         let documents = self.store.length()?;
         if documents.rows == 0 {
             return Ok(Length { rows: 0, ..documents });
@@ -129,7 +129,7 @@ impl Selection for Windows<'_> {
             while at < end {
                 let span = &store.spans(self.field, &[document])?[0];
                 let part = span.end.min(end).saturating_sub(at);
-                // A document without tokens is none of the window's.
+                // A document without tokens gets no number.
                 if part > 0 {
                     ids.by_ref().take(part as usize).for_each(|id| id.copy_from_slice(&number.to_ne_bytes()));
                     number += 1;

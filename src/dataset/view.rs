@@ -1,10 +1,9 @@
-//! Which row stands where: permutations, eras and mixtures of rows, and of one another.
+//! The order of rows: permutations, eras and mixtures of rows, nested in any way.
 //!
-//! Positions go in at the top, rows of leaves come out at the bottom, a whole batch at each node; all
-//! arithmetic is that of `order/`. Beside the mapping a view knows two things about rows that are still to
-//! come: how many positions can be had with those that are there, and how many rows a number of positions
-//! needs. A permutation needs all; eras are served when they are full; a mixture goes as far as the source
-//! that ends first.
+//! A view maps the positions of a whole batch to positions of the nodes below it, down to rows of leaves, by
+//! the arithmetic of `order/`. For rows that are still to be added it determines two things: how many
+//! positions the current rows are enough for, and how many rows a number of positions needs. A permutation
+//! needs all rows; an era needs its rows; a mixture ends with the source that ends first.
 
 use std::{
     ops::Range,
@@ -24,13 +23,13 @@ use crate::{
 /// A node of the tree.
 #[derive(Debug, Clone)]
 pub enum View {
-    /// The rows of a leaf, by its number.
+    /// The rows of a leaf, by its index.
     Leaf(usize),
     /// All rows in a new order each epoch.
     Permutation(Box<Permutation>),
     /// The rows of each era in a new order each epoch.
     Eras(Box<EraView>),
-    /// Several views by weight.
+    /// Several views, mixed by weight.
     Mixture(Box<Mixed>),
 }
 
@@ -39,9 +38,9 @@ pub enum View {
 pub struct Permutation {
     of: View,
     seed: u64,
-    /// The order used last, and its epoch.
+    /// The epoch and the order used last.
     recent: Option<(u64, Bijection)>,
-    /// That it waits is said once.
+    /// Whether the wait was logged; once is enough.
     told: Arc<AtomicBool>,
 }
 
@@ -54,20 +53,20 @@ pub struct EraView {
     recent: Option<(u64, Eras)>,
 }
 
-/// What fixes a mixture, beside its sources.
+/// The parameters of a mixture, without its sources.
 #[derive(Debug, Clone)]
 pub struct MixtureRules {
-    /// From which position on which weights hold.
+    /// The weights, and the positions from which they apply.
     pub stages: Vec<WeightStage>,
-    /// Positions over which they hold exactly; `None` for the rows of a global batch.
+    /// Positions in which the shares are exact; `None` for the rows of a global batch.
     pub block: Option<u64>,
-    /// Where it ends.
+    /// When it ends.
     pub stop: Stop,
     /// The seed.
     pub seed: u64,
 }
 
-/// Several views by weight.
+/// Several views, mixed by weight.
 #[derive(Debug, Clone)]
 pub struct Mixed {
     sources: Vec<Source>,
@@ -83,20 +82,20 @@ struct Source {
     leaves: Range<usize>,
 }
 
-/// A mixture over sources of such lengths in such an epoch.
+/// A mixture computed for an epoch and the lengths of its sources.
 #[derive(Debug, Clone)]
 struct Made {
     epoch: u64,
     lengths: Vec<Length>,
     length: Length,
     mixture: Mixture,
-    /// How many epochs of each source a pass takes.
+    /// The number of epochs that a pass takes of each source.
     passes: Vec<u64>,
 }
 
-/// What stands for the length of a source that ends later than any other.
+/// The length assumed for a source that must not end the mixture.
 const LONG: u64 = Mixture::MAX_LENGTH;
-/// Epochs of a source in a pass of a mixture without end.
+/// Epochs of each source in the pass of an endless mixture.
 const ENDLESS_PASSES: u64 = 1 << 32;
 
 impl View {
@@ -111,7 +110,7 @@ impl View {
     pub(super) fn mixture(views: Vec<(String, Self, Range<usize>)>, rules: MixtureRules) -> Result<Self> {
         let source = |(name, view, leaves): (String, _, _)| Source { name: name.into(), view, leaves };
         let mixed = Mixed { sources: views.into_iter().map(source).collect(), rules, recent: None };
-        // Problems that do not depend on the sources' lengths are reported at once. bounded: a word for each
+        // Reports problems that do not depend on the sources' lengths at once. bounded: a word for each
         // source.
         let (stages, known) = (&mixed.rules.stages, vec![1; mixed.sources.len()]);
         match mixed.rules.block {
@@ -163,7 +162,7 @@ impl View {
         })
     }
 
-    /// The least and the most rows of an epoch, once the dataset is complete.
+    /// The smallest and the largest length of an epoch, for a complete dataset.
     pub(super) fn length_bounds(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
         Ok(match self {
             Self::Leaf(leaf) => (lengths[*leaf].rows, lengths[*leaf].rows),
@@ -179,8 +178,8 @@ impl View {
         })
     }
 
-    /// Raises `wanted`, for each leaf, to the rows that the first `rows` positions need; `u64::MAX` stands
-    /// for all there will be.
+    /// Raises `wanted`, for each leaf, to the rows that the first `rows` positions need; `u64::MAX` means all
+    /// rows.
     pub(super) fn wanted(
         &mut self,
         epoch: u64,
@@ -196,8 +195,8 @@ impl View {
             Self::Permutation(node) => {
                 if !node.told.swap(true, Ordering::Relaxed) {
                     log::info!(
-                        "a permutation waits for the final length of what it permutes, and has no row before; shuffle by eras to \
-                         begin at once"
+                        "a permutation waits for the final length of its dataset and has no row before; to begin at once, shuffle \
+                         by eras"
                     );
                 }
                 node.of.wanted(epoch, u64::MAX, lengths, wanted)
@@ -210,7 +209,7 @@ impl View {
         }
     }
 
-    /// Turns positions, all below the length, into rows of leaves.
+    /// Maps positions, all below the length, to rows of leaves.
     pub(super) fn resolve(&mut self, epoch: u64, lengths: &[Length], picks: &mut [Pick]) -> Result<()> {
         match self {
             Self::Leaf(leaf) => {
@@ -290,7 +289,7 @@ impl Mixed {
         self.sources.iter_mut().try_for_each(|source| source.view.set_block(block))
     }
 
-    /// An error that tells which source is which.
+    /// Adds the sources' numbers and names to an error.
     fn named(&self, error: Error) -> Error {
         let names =
             self.sources.iter().enumerate().map(|(number, source)| format!("{number} is {:?}", source.name));
@@ -298,17 +297,17 @@ impl Mixed {
         Error { message: format!("{} (source {names})", error.message), ..error }
     }
 
-    /// The mixture over what there is.
+    /// The mixture of the current rows.
     ///
-    /// While rows are still added it is that of sources that end with what they have, up to the last sample
-    /// of the one that ends first; each position up to there is what it will be. A source that is through and
-    /// begins anew ends nothing.
+    /// While rows are added, each growing source ends with its current rows, and the mixture before the first
+    /// row that such a source lacks. So each position below the length is final. A complete source that
+    /// repeats does not end the mixture.
     fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut Made> {
         // bounded: as many as there are sources.
         let mut own = Vec::with_capacity(self.sources.len());
         for source in &mut self.sources {
-            // As far as it goes on from epoch to epoch, a source is as long in each; a mixture within is as
-            // in its first.
+            // A source that repeats has the same length in each epoch; of a mixture as a source, the first
+            // epoch's is used.
             own.push(source.view.length(0, &lengths[source.leaves.clone()])?);
         }
         let known = self.recent.take().filter(|made| made.epoch == epoch && made.lengths == own);
@@ -324,7 +323,7 @@ impl Mixed {
         let block = block.ok_or_else(|| {
             Error::new(
                 ErrorKind::Config,
-                "the mixture has no block_size: give it one, or read it through a DataLoader, whose global batch it then is",
+                "the mixture has no block_size: set one, or read it through a DataLoader, which sets it to its global batch",
             )
         })?;
         let seed = hash(*seed, Purpose::Pass, [epoch]);
@@ -384,7 +383,7 @@ impl Mixed {
         };
         let is_final: Vec<_> = made.lengths.iter().map(|length| length.is_final).collect();
         for ((source, taken), is_final) in self.sources.iter_mut().zip(taken).zip(is_final) {
-            // Only a source that goes on behind the last position does not end before it.
+            // A source with a row after the last position has not ended before that position.
             if taken > 0 && !is_final {
                 let leaves = source.leaves.clone();
                 source.view.wanted(
@@ -401,7 +400,7 @@ impl Mixed {
     fn resolve(&mut self, epoch: u64, lengths: &[Length], picks: &mut [Pick]) -> Result<()> {
         let n_sources = self.sources.len();
         let made = self.made(epoch, lengths)?;
-        // By source: epoch, place in the batch, row.
+        // For each source: epoch, place in the batch, row.
         // bounded: as many as there are sources.
         let mut drawn: Vec<Vec<(u64, usize, u64)>> = vec![Vec::new(); n_sources];
         for (place, pick) in picks.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! Which part of a recording becomes the clip: integer arithmetic on the target rate's grid.
+//! Crops: which part of a recording becomes the clip, by integer arithmetic on the target rate's grid.
 //!
-//! The crop is chosen before anything is decoded, from the recording's true length and a hash of (seed,
-//! position), so that only the chosen span need be decoded. A start is drawn uniformly by multiply-shift,
-//! without a generator whose stream could change between releases. Source: own; multiply-shift as in Lemire,
-//! "Fast random integer generation in an interval" (2019), without rejection: with a 64-bit hash the bias is
-//! below 2^-32 for recordings of under 2^32 samples.
+//! The crop is chosen before the recording is decoded, from its true length and a hash of (seed, position).
+//! So only the chosen span needs decoding. A start is drawn uniformly by multiply-shift, without a generator
+//! whose stream could change between releases. Source: own; multiply-shift as in Lemire, "Fast random integer
+//! generation in an interval" (2019), without rejection: with a 64-bit hash the bias is below 2^-32 for
+//! recordings of under 2^32 samples.
 
-/// Number of samples that `source_samples` at `source_hz` become at `target_hz`: `ceil(n * target / source)`,
-/// exact.
+/// Number of samples at `target_hz` of a recording with `source_samples` at `source_hz`: exactly `ceil(n *
+/// target / source)`.
 ///
 /// A `source_hz` of 0 gives 0; a result beyond `u64` saturates.
 ///
@@ -26,20 +26,20 @@ pub fn target_len(source_samples: u64, source_hz: u32, target_hz: u32) -> u64 {
 /// How the start of the clip is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CropMode {
-    /// Training: anywhere, by hash; a short recording is followed by zeros.
+    /// Training: uniformly random, by hash; a short recording is padded with zeros at the end.
     Random,
-    /// Evaluation: in the middle; a short recording has zeros on both sides.
+    /// Evaluation: the middle; a short recording is padded with zeros on both sides.
     Center,
 }
 
-/// A span of the recording and where it lies in the clip, in samples at the target rate.
+/// A span of the recording and its place in the clip, in samples at the target rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Crop {
     /// First sample taken from the recording.
     pub start: u64,
     /// Samples taken from the recording; less than the clip's length if the recording is short.
     pub len: usize,
-    /// Zeros in front of them. Behind them are `clip - pad_front - len` more.
+    /// Zeros before them. After them come `clip - pad_front - len` more.
     pub pad_front: usize,
 }
 

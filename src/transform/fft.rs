@@ -1,15 +1,15 @@
 //! Power spectra of eight real frames at once, for sizes that are powers of two.
 //!
-//! In: windowed frames, transposed: row `n` holds sample `n` of eight frames. Out: row `k` holds bin `k` of
-//! their eight spectra. With a lane per frame the transform needs no shuffles, twiddle factors are broadcast,
-//! and the spectrum leaves in the order in which the mel filters read it.
+//! Input: windowed frames, transposed: row `n` holds sample `n` of eight frames. Output: row `k` holds bin
+//! `k` of their eight spectra. With a lane per frame the transform needs no shuffles, twiddle factors are
+//! broadcast, and the spectrum is in the order in which the mel filters read it.
 //!
-//! A frame of N real samples is taken as N/2 complex ones (even samples real, odd ones imaginary), so rows
-//! are already in place; a Stockham transform (self-sorting, radix 8, then 4 and 2 for what is left) goes
-//! back and forth between two buffers; the last step untangles the real spectrum. Two real frames as one
-//! complex would save that step, but rounding of a loud frame would leak into a silent one. Source: own,
-//! after Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), sections 1.7 (Stockham)
-//! and 4.3 (real data).
+//! A frame of N real samples is taken as N/2 complex ones (even samples real, odd ones imaginary), so the
+//! rows need no rearrangement. A Stockham transform (self-sorting, radix 8, then 4 and 2 for the rest)
+//! alternates between two buffers, and the last step untangles the real spectrum. Two real frames as one
+//! complex frame would save that step, but rounding errors of a loud frame would leak into a silent one.
+//! Source: own, after Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), sections
+//! 1.7 (Stockham) and 4.3 (real data).
 
 use super::lanes::{Lanes, Row};
 use std::f64::consts::{FRAC_1_SQRT_2, TAU};
@@ -33,9 +33,9 @@ struct Pass {
     twiddles: Vec<(f32, f32)>,
 }
 
-/// Complex rows between two gaps. Butterflies of a large power of two read and write rows that lie 4096 bytes
-/// apart, all in the same set of the first-level cache; a gap of one complex row after every 4096 bytes
-/// spreads them.
+/// Complex rows between two gaps. Butterflies of a large power of two access rows at distances of 4096 bytes,
+/// all in the same set of the first-level cache. A gap of one complex row after every 4096 bytes spreads
+/// them.
 const GROUP: usize = 64;
 
 /// The row at which complex row `i` begins.
@@ -51,7 +51,7 @@ fn root(k: usize, n: usize) -> (f32, f32) {
 }
 
 impl LaneFft {
-    /// A plan for frames of `n_fft` samples, or `None` if that is not a power of two from 16 on.
+    /// A plan for frames of `n_fft` samples, or `None` unless that is a power of two of at least 16.
     pub(super) fn new(n_fft: usize) -> Option<Self> {
         if !n_fft.is_power_of_two() || n_fft < 16 {
             return None;
@@ -78,7 +78,7 @@ impl LaneFft {
         place(self.half)
     }
 
-    /// Where sample `n`, a multiple of 8, and the seven after it lie in `frames`.
+    /// The rows in `frames` of sample `n`, a multiple of 8, and the seven after it.
     #[inline(always)]
     pub(super) fn samples(n: usize) -> std::ops::Range<usize> {
         place(n / 2)..place(n / 2) + 8
@@ -86,9 +86,9 @@ impl LaneFft {
 
     /// Writes the squared magnitude of each bin to `power`, one row per bin.
     ///
-    /// Samples must come multiplied by 1/2 (the caller folds that into its window), so that the untangling
-    /// step needs no factor of its own; the result is the power of the samples before that. `frames` and
-    /// `spare` are overwritten.
+    /// Samples must be multiplied by 1/2 already (the caller folds that into its window), so that the
+    /// untangling step needs no factor. The result is the power of the samples without that factor. `frames`
+    /// and `spare` are overwritten.
     #[inline(always)]
     pub(super) fn power<V: Lanes>(&self, frames: &mut [Row], spare: &mut [Row], power: &mut [Row]) {
         let (mut from, mut to) = (frames, spare);
@@ -103,7 +103,7 @@ impl LaneFft {
         self.untangle::<V>(from, power);
     }
 
-    /// From the spectrum Z of the complex samples to the power of the real ones.
+    /// Computes the power of the real samples from the spectrum Z of the complex ones.
     ///
     /// With E and O the spectra of even and odd samples, `2E = Z[k] + conj Z[-k]`, `2iO = Z[k] - conj Z[-k]`,
     /// and `X[k] = E + w^k O`, `X[half - k] = conj(E - w^k O)`. Both are formed before they are squared: the
@@ -144,7 +144,7 @@ impl Pass {
         if self.stride == 1 { self.run_first::<V, R>(from, to) } else { self.run_later::<V, R>(from, to) }
     }
 
-    /// Stride 1: inputs run over `p`, outputs lie side by side.
+    /// Stride 1: inputs run over `p`, outputs are adjacent.
     #[inline(always)]
     fn run_first<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
         let butterflies = self.n / R;

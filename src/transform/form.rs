@@ -1,8 +1,8 @@
-//! The form in which features leave: type of the values, order of the axes, number of frames.
+//! The form of features in memory: type of the values, order of the axes, number of frames.
 //!
-//! In: the bands of eight frames, one after the other, a lane for each frame. Out: the caller's buffer, each
-//! value written once, rounded on its way. Frames that are wanted and not there are the features of silence.
-//! Source: own.
+//! Input: the bands of eight frames, one by one, with a lane for each frame. Output: the caller's buffer, in
+//! which each value is written once, after rounding. Requested frames beyond the waveform's are features of
+//! silence. Source: own.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use half::{bf16, f16};
 use super::lanes::{LANES, Lanes, Row};
 use crate::dtype::{Dtype, ValuesMut, each};
 
-/// Which axis comes first.
+/// The order of the axes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// `[n_mels, n_frames]`: a band's frames lie side by side.
+    /// `[n_mels, n_frames]`: the frames of a band are adjacent.
     #[default]
     Mel,
-    /// `[n_frames, n_mels]`: a frame's bands lie side by side.
+    /// `[n_frames, n_mels]`: the bands of a frame are adjacent.
     Time,
 }
 
 impl Layout {
-    /// The name that users give.
+    /// The name in user parameters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mel => "mel",
@@ -30,21 +30,21 @@ impl Layout {
         }
     }
 
-    /// The layout of that name.
+    /// The layout with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Mel, Self::Time].into_iter().find(|layout| layout.name() == name)
     }
 }
 
-/// How features lie in memory.
+/// The form of features in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Form {
     /// The type of values.
     pub dtype: Dtype,
     /// The order of axes.
     pub layout: Layout,
-    /// How many frames there are, whatever the waveform has; more than that are those of silence, behind the
-    /// others. `None`: as many as the waveform has.
+    /// The number of frames, for a waveform of any length: missing ones are those of silence, at the end.
+    /// `None`: as many as the waveform has.
     pub n_frames: Option<usize>,
 }
 
@@ -59,11 +59,11 @@ impl Form {
     }
 }
 
-/// A type that eight lanes can be written in.
+/// A type that eight lanes can be stored as.
 trait Value: Copy + Default {
     fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]);
 
-    /// Writes the first lanes, as many as `out` has room for.
+    /// Writes the first lanes, as many as fit into `out`.
     #[inline(always)]
     fn store_part<V: Lanes>(lanes: V, out: &mut [Self]) {
         if let Ok(row) = out.try_into() {
@@ -97,7 +97,7 @@ impl Value for bf16 {
     }
 }
 
-/// Features under way into a buffer of `n_mels` times `n_frames` values.
+/// Features being written into a buffer of `n_mels` times `n_frames` values.
 pub(super) struct Output<'a> {
     pub(super) values: ValuesMut<'a>,
     pub(super) layout: Layout,
@@ -106,9 +106,9 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Takes a band of some frames, eight at most, and writes it if it has a row of its own. One store after
-    /// each band, and not all of them after the last: they go to as many cache lines, and what is computed in
-    /// between hides their misses.
+    /// Takes a band of up to eight frames, and writes it if the layout stores bands as rows. It stores after
+    /// each band, not all at the end: the stores miss as many cache lines, and the computation in between
+    /// hides the misses.
     #[inline(always)]
     pub(super) fn put<V: Lanes>(&mut self, band: usize, frames: Range<usize>, log: V, bands: &mut [Row]) {
         match self.layout {
@@ -121,7 +121,7 @@ impl Output<'_> {
         }
     }
 
-    /// Writes what is left of some frames once all their bands are there.
+    /// Writes the remaining values of some frames, after all their bands.
     #[inline(always)]
     pub(super) fn finish<V: Lanes>(&mut self, frames: Range<usize>, bands: &[Row]) {
         let n_mels = self.n_mels;
@@ -188,31 +188,31 @@ mod tests {
         }
     }
 
-    /// Bits of a value that is rounded between what `low` and the next bits stand for, if the one is
-    /// `low_value` and the other `high_value`: both exact.
+    /// Bits of the nearest value to one that is between `low` and the next bits, whose exact values are
+    /// `low_value` and `high_value`.
     fn nearest(value: f64, (low, low_value): (u16, f64), high_value: f64) -> u16 {
         let (below, above) = (value - low_value, high_value - value);
         let up = below > above || below == above && low % 2 == 1;
         low + u16::from(up)
     }
 
-    /// Where two neighbours of a type lie, what is between them may be rounded wrongly: the ends, the middle,
-    /// and next to each.
+    /// The values between two neighbours of a type that may be rounded wrongly: the ends, the middle, and the
+    /// numbers next to each.
     fn between(low: f32, high: f64) -> [f32; 7] {
         let middle = (f64::from(low) + high) / 2.0;
         let (middle, high) = (middle as f32, high as f32);
         [low, low.next_up(), middle.next_down(), middle, middle.next_up(), high.next_down(), high]
     }
 
-    /// Every pair of neighbours, with both signs; `value` is exact, and goes on beyond the largest as if
-    /// there were one more.
+    /// Checks every pair of neighbours, with both signs; `value` is exact, and continues for one step beyond
+    /// the largest value.
     fn check(level: Level, infinity: u16, value: impl Fn(u16) -> f64, pick: impl Fn(Tile) -> [u16; LANES]) {
         for low in 0..infinity {
             let (low_value, high_value) = (value(low), value(low + 1));
             let inputs = between(low_value as f32, high_value);
             let mut row = [0.0; LANES];
             row[..7].copy_from_slice(&inputs);
-            // Beyond what `f32` has; of type bfloat16 alone.
+            // Beyond the range of `f32`; only for bfloat16.
             let expected = inputs.map(|x| match x.is_finite() {
                 true => nearest(f64::from(x), (low, low_value), high_value),
                 false => infinity,

@@ -1,10 +1,10 @@
-//! Eight `f32` side by side: the one kind of vector that the spectrogram is written in.
+//! Eight `f32` lanes: the one vector type that the spectrogram is written in.
 //!
-//! A lane is a frame: eight frames go through window, FFT, mel and logarithm together, so no step ever
-//! shuffles within a vector, and twiddle factors and weights are broadcast. The algorithms are generic over
-//! [`Lanes`] and `inline(always)`; the caller instantiates them once per CPU level inside a
-//! `#[target_feature]` function and picks one at run time ([`Level`]). The portable implementation is the
-//! oracle of the others. The pattern is memchr's.
+//! A lane is a frame. Eight frames go through window, FFT, mel and logarithm together, so no step shuffles
+//! within a vector, and twiddle factors and weights are broadcast. The algorithms are generic over [`Lanes`]
+//! and `inline(always)`. The caller instantiates them once per CPU level inside a `#[target_feature]`
+//! function and picks one at run time ([`Level`]). The portable implementation is the oracle of the others.
+//! The pattern is memchr's.
 
 use std::ops::{Add, Mul, Sub};
 
@@ -13,18 +13,18 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 /// Frames processed together.
 pub(super) const LANES: usize = 8;
 
-/// Eight values as they lie in memory: one sample, bin or band of eight frames, aligned so that no row
+/// Eight values in memory: one sample, bin or band of eight frames, aligned so that no row
 /// straddles a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(32))]
 pub(super) struct Row(pub(super) [f32; LANES]);
 
-/// The instruction sets that there is code for.
+/// The supported instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
-    /// Whatever the build's baseline offers.
+    /// The build's baseline.
     Portable,
-    /// AVX2, FMA and F16C, which no CPU has one without the other of.
+    /// AVX2, FMA and F16C, required together.
     #[cfg(target_arch = "x86_64")]
     Avx2,
 }
@@ -61,7 +61,8 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     fn load(row: &[f32; LANES]) -> Self;
     /// Writes one row.
     fn store(self, row: &mut [f32; LANES]);
-    /// Writes one row, rounded to nearest, ties to even. Too large is infinite; NaN stays NaN.
+    /// Writes one row, rounded to nearest, ties to even. Values beyond the range become infinite; NaN stays
+    /// NaN.
     fn store_f16(self, row: &mut [f16; LANES]);
     /// As [`Lanes::store_f16`].
     fn store_bf16(self, row: &mut [bf16; LANES]);
@@ -90,11 +91,11 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
 
     /// Natural logarithm of positive normal numbers, to 2 ulp of the result; NaN of NaN and infinity.
     ///
-    /// `ln(m 2^e) = e ln 2 + 2 artanh((m - 1) / (m + 1))` with `m` within a factor `sqrt(2)` of 1; the series
+    /// `ln(m 2^e) = e ln 2 + 2 artanh((m - 1) / (m + 1))` with `m` within a factor `sqrt(2)` of 1. The series
     /// `artanh s = s + s^3/3 + s^5/5 + ...` ends after `s^9`: the rest is below 7e-10. `ln 2` is split so
-    /// that the product of its high part (9 bits) with the exponent is exact. What is not finite has a
-    /// mantissa like any other, so `zero_or_nan` is the summand of a product that would be taken alone
-    /// otherwise: one subtraction more for eight values.
+    /// that the product of its high part (9 bits) with the exponent is exact. The mantissa of infinity and
+    /// NaN looks like any other, so `zero_or_nan` is added to one product: one more subtraction for eight
+    /// values.
     #[inline(always)]
     fn ln(self) -> Self {
         const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
@@ -210,7 +211,7 @@ pub(super) use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    //! AVX2, FMA and F16C. Every method is inlined into a function that was entered only after detection.
+    //! AVX2, FMA and F16C. Every method is inlined into a function that is called only after detection.
 
     use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub, bf16, f16};
     use std::arch::x86_64::*;
@@ -220,8 +221,8 @@ mod avx2 {
 
     macro_rules! avx2 {
         ($call:expr) => {
-            // SAFETY: see the module: only code that ran detection instantiates this type. Memory operands
-            // are arrays of eight.
+            // SAFETY: see the module: only code that runs after detection instantiates this type. Memory
+            // operands are arrays of eight.
             unsafe { $call }
         };
     }
@@ -275,12 +276,12 @@ mod avx2 {
             avx2!({
                 let bits = _mm256_castps_si256(self.0);
                 let upper = _mm256_srli_epi32::<16>(bits);
-                // Half a unit of what is kept, less one if that is even: the carry rounds.
+                // Rounds by the carry: adds half a unit of the kept bits, less one if the kept bits are even.
                 let is_odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
                 let half = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
                 let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
-                // Of NaN the upper half, made quiet: a carry could make infinity of it, and the rest of its
-                // bits may be zero.
+                // Of NaN, the upper half, made quiet: a carry could turn it into infinity, and the upper half
+                // of the mantissa may be zero.
                 let nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
                 let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
                 let words = _mm256_blendv_epi8(rounded, nan, is_nan);

@@ -1,9 +1,9 @@
-//! Mel filter bank: triangles in hertz whose corners lie equidistant on the mel scale.
+//! Mel filter bank: triangles in hertz whose corners are equidistant on the mel scale.
 //!
-//! In: sample rate, FFT size, number of bands, frequency range. Out: for each band the first FFT bin it
-//! weighs and its weights, all contiguous in one buffer; the zeros of the dense matrix (98 % of it with 128
-//! bands) are not stored. Designed in `f64`, kept in `f32`. Source: HTK Book, section 5.4 (`mel = 2595
-//! log10(1 + f / 700)`); triangles of height 1, no area normalisation.
+//! Input: sample rate, FFT size, number of bands, frequency range. Output: for each band its first FFT bin
+//! and its weights, all contiguous in one buffer. The zeros of the dense matrix (98 % of it with 128 bands)
+//! are not stored. Designed in `f64`, stored as `f32`. Source: HTK Book, section 5.4 (`mel = 2595 log10(1 + f
+//! / 700)`); triangles of height 1, no area normalisation.
 
 /// A sparse bank of triangular filters over the bins of a power spectrum.
 #[derive(Debug, Clone)]
@@ -36,8 +36,8 @@ impl MelBank {
     /// The last bin is at half the sample rate, rounded down, as in torchaudio. For an odd `n_fft` that bin's
     /// own frequency is half a bin lower; torchaudio ignores that, and so does this design.
     ///
-    /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter that
-    /// is narrower than the distance of two bins may have no weight at all; its energy is then 0.
+    /// The values must be checked already: see [`SpectrogramConfig`](super::SpectrogramConfig). A filter
+    /// narrower than the distance of two bins may have no weight at all; its energy is then 0.
     pub fn new(sample_rate: u32, n_fft: usize, n_mels: usize, f_min: f64, f_max: f64) -> Self {
         let (low, high) = (hz_to_mel(f_min), hz_to_mel(f_max));
         let corner = |i: usize| mel_to_hz(low + (high - low) * i as f64 / (n_mels + 1) as f64);
@@ -50,7 +50,7 @@ impl MelBank {
                 let hz = bin as f64 * bin_hz;
                 ((hz - left) / (peak - left)).min((right - hz) / (right - peak)).max(0.0) as f32
             };
-            // Generous bounds first, then without the zeros at both ends.
+            // Wide bounds first; the zeros at both ends are removed below.
             let last = ((right / bin_hz).ceil() as usize).min(n_fft / 2);
             let inside = (left / bin_hz).floor() as usize..=last;
             let first_bin = inside.clone().find(|&bin| weight(bin) > 0.0).unwrap_or(0);
@@ -66,7 +66,7 @@ impl MelBank {
         self.bands.len()
     }
 
-    /// Bands without a weight, whose energy is always 0.
+    /// The number of bands without a weight, whose energy is always 0.
     pub fn n_empty(&self) -> usize {
         self.bands.iter().filter(|band| band.len == 0).count()
     }

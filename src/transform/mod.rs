@@ -1,10 +1,10 @@
-//! From what was decoded to a model-ready example: a waveform is cropped, resampled and made a log-mel
-//! spectrogram, documents are packed into rows.
+//! From decoded data to a model-ready example: a waveform is cropped, resampled and turned into a log-mel
+//! spectrogram; documents are packed into rows.
 //!
 //! The parts for audio are plan objects: made once per configuration, immutable, `Send + Sync`, shared by all
-//! worker threads. Work happens in buffers that the caller owns; nothing is allocated per example. Every
-//! result is a pure function of the input and the plan. Across CPU feature levels the last bits may differ,
-//! because AVX2 code fuses multiply and add. A [`Packer`] holds documents and belongs to one thread.
+//! worker threads. They work in buffers that the caller owns, without an allocation per example. Every result
+//! is a pure function of the input and the plan. Across CPU feature levels the last bits may differ, because
+//! AVX2 code fuses multiply and add. A [`Packer`] holds documents and belongs to one thread.
 
 #[cfg(feature = "audio")]
 pub mod crop;

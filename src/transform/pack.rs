@@ -1,26 +1,26 @@
-//! Documents in, full rows of tokens out: best-fit packing, never a pad.
+//! Packs documents into full rows of tokens: best fit, without padding.
 //!
-//! A row holds `capacity` tokens and is filled from the left, one [`Packer::place`] after the other, each
-//! with the room that is left. Taken is the longest document that fits (of equals the oldest). If none fits,
-//! the shortest (of equals the oldest) is cropped to fill the row exactly, and its rest is dropped or carried
-//! ([`CropRule`]). Each document begins with BOS, and so does a carried rest, so that each row does. How many
-//! documents are held before each pick is the caller's business; which one is picked is a pure function of
-//! those held, of their ages and of the room. So [`Packer::held`] is all that a state needs.
+//! A row holds `capacity` tokens and is filled from the left by calls of [`Packer::place`], each with the
+//! room that is left. A call takes the longest document that fits (of equals, the oldest). If none fits, the
+//! shortest (of equals, the oldest) is cropped to fill the row exactly, and its rest is dropped or carried
+//! ([`CropRule`]). Each document begins with BOS, and so does a carried rest, so each row does. The caller
+//! decides how many documents are held before each pick. The pick is a pure function of these documents,
+//! their ages and the room. So [`Packer::held`] is all that a state needs.
 //!
-//! **Long documents.** One longer than a row never fits. Under [`CropRule::Drop`] it leaves when nothing
-//! shorter is held, so such documents come to fill the buffer; that is the reference's rule, and kept to the
-//! token. Only the tokens that it can still deliver are held. Under [`CropRule::Carry`] long documents go
-//! oldest first, and at the start of a row the oldest one goes before the best fit if it is the older of the
-//! two. So they leave as fast as they come, and since a rest is as new as what comes next, a giant takes
-//! turns with the others.
+//! **Long documents.** A document longer than a row never fits. Under [`CropRule::Drop`] it leaves only when
+//! no shorter one is held, so such documents gradually fill the buffer; that is the reference's rule,
+//! followed to the token. Only the tokens of it that can still be delivered are held. Under
+//! [`CropRule::Carry`] long documents leave oldest first, and at the start of a row the oldest one goes
+//! before the best fit if it is the older of the two. So they leave as fast as they arrive. Since a rest
+//! re-enters as the newest document, a giant alternates with the others.
 //!
-//! **Cost.** A document that can fit waits in a queue of its length, a set of bits says which queues are not
-//! empty, longer ones are in a heap: a pick looks at a few words. Tokens lie in one allocation, which is
-//! moved together whenever half of it is dead; so memory is at most about three times what is held, whatever
-//! the documents' lengths were, and in the steady state nothing is allocated.
+//! **Cost.** Documents that can fit are in one queue for each length, with a bit set of the queues that are
+//! not empty; longer ones are in a heap. So a pick reads a few words. Tokens are in one allocation, which is
+//! compacted when it is full and at least half unused. So memory is at most about three times the held
+//! tokens, whatever the documents' lengths were, and in the steady state nothing is allocated.
 //!
 //! Source: own. The rule under `Drop` is that of nanochat's `tokenizing_distributed_data_loader_bos_bestfit`,
-//! tested against rows from an independent statement of it; `oracle` is the same as a linear scan.
+//! tested against rows from an independent implementation of it; `oracle` is the same as a linear scan.
 
 mod bits;
 mod queues;
@@ -34,27 +34,27 @@ use queues::Queues;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What becomes of the rest of a cropped document.
+/// The use of the rest of a cropped document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CropRule {
-    /// It is lost, as in the reference: about a quarter of web text in rows of 2049 tokens.
+    /// The rest is lost, as in the reference: about a quarter of web text in rows of 2049 tokens.
     Drop,
-    /// It goes back as the newest document, with a BOS of its own: nothing is lost.
+    /// The rest re-enters as the newest document, with a BOS of its own: no token is lost.
     Carry,
 }
 
-/// A tokenised document, or what is left of one.
+/// A tokenised document, or the rest of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     /// BOS, then the content from token `start` on.
     pub ids: Vec<u32>,
-    /// Where it comes from: its row over all files.
+    /// Its row over all files.
     pub row: u64,
-    /// The first content token not delivered yet, counted with the BOS: 1 for a whole document.
+    /// The first content token not yet delivered, counted with the BOS: 1 for a whole document.
     pub start: u32,
 }
 
-/// What one pick put into a row.
+/// The tokens that one pick put into a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// [`Document::row`] of its document.
@@ -68,23 +68,23 @@ pub struct Piece {
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// A document that is held. Its tokens are `tokens[offset..offset + held]`.
+/// A held document. Its tokens are `tokens[offset..offset + held]`.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     offset: usize,
-    /// Tokens in memory: `len`, or what of it can still be delivered.
+    /// Tokens in memory: `len`, or fewer if the others can never be delivered.
     held: usize,
     /// Tokens, BOS included.
     len: usize,
     row: u64,
     start: u32,
-    /// Its place in the order of arrival; a carried rest arrives anew.
+    /// Its number in order of arrival; a carried rest gets a new one.
     age: u64,
     older: u32,
     newer: u32,
 }
 
-/// The documents that are held, and which of them comes next.
+/// Holds documents, and picks the next one for a row.
 ///
 /// ```
 /// use forebay::transform::{CropRule, Document, Packer};
@@ -127,14 +127,14 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Spare vectors kept: one unit of the refill.
+    /// The most spare vectors kept: one unit of the refill.
     const SPARES: usize = 128;
 
     /// The largest vector kept as a spare, in tokens.
     const SPARE_TOKENS: usize = 1 << 16;
 
-    /// A packer of rows of `capacity` tokens: the sequence length and one more. At least 2, if rests are to
-    /// come to an end.
+    /// A packer of rows of `capacity` tokens: the sequence length plus one. Must be at least 2 if rests are
+    /// carried, or they never end.
     pub fn new(capacity: usize, bos: u32, crop: CropRule) -> Self {
         Self {
             capacity,
@@ -155,9 +155,9 @@ impl Packer {
         }
     }
 
-    /// Takes a document as the newest. Its tokens are copied; the vector is the next [`spare`](Self::spare).
+    /// Adds a document as the newest. Its tokens are copied; the vector is kept for [`spare`](Self::spare).
     ///
-    /// One without any token, not even BOS, is left out: it could never fill anything.
+    /// A document without any token, not even BOS, is left out: it could never fill any room.
     pub fn push(&mut self, document: Document) {
         let Document { mut ids, row, start } = document;
         debug_assert!(ids.first() == Some(&self.bos), "a document begins with BOS");
@@ -187,7 +187,7 @@ impl Packer {
         }
     }
 
-    /// Number of documents held.
+    /// Number of held documents.
     pub fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
@@ -197,12 +197,12 @@ impl Packer {
         self.len() == 0
     }
 
-    /// Number of tokens in memory; of a document whose rest will be dropped only those that a row can hold.
+    /// Number of tokens in memory; of a document whose rest will be dropped, only those that a row can hold.
     pub fn n_tokens(&self) -> u64 {
         self.live as u64
     }
 
-    /// Memory taken, in bytes: a few times the tokens held and a constant. The spare vectors are part of it.
+    /// Memory in bytes: a few times the held tokens and a constant. Includes the spare vectors.
     pub fn n_bytes(&self) -> usize {
         let spare: usize = self.spare.iter().map(Vec::capacity).sum();
         size_of::<u32>()
@@ -212,16 +212,16 @@ impl Packer {
             + self.short.n_bytes()
     }
 
-    /// Number of tokens that were cropped and dropped since the beginning; 0 where rests are carried.
+    /// Number of tokens cropped and dropped so far; 0 where rests are carried.
     pub fn n_dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Takes the document that fits `room` best, or crops one, and hands its tokens to `copy`, once: at least
-    /// one, at most `room`.
+    /// Takes the document that fits `room` best, or crops one, and passes its tokens to one call of `copy`:
+    /// at least one, at most `room`.
     ///
-    /// `room` is the capacity at the start of a row and what is left of it then. `None`, and no call of
-    /// `copy`, if nothing is held or `room` is 0. Allocates nothing.
+    /// `room` is the capacity at the start of a row, then the room left in it. Returns `None`, without a call
+    /// of `copy`, if no document is held or `room` is 0. Allocates nothing.
     pub fn place(&mut self, room: usize, copy: impl FnOnce(&[u32])) -> Option<Piece> {
         debug_assert!(room <= self.capacity, "{room} tokens in a row of {}", self.capacity);
         let room = room.min(self.capacity);
@@ -231,7 +231,7 @@ impl Packer {
         copy(&self.tokens[slot.offset..slot.offset + len]);
         self.leave(index);
         if slot.len > len && self.crop == CropRule::Carry {
-            // The last token delivered makes way for the BOS of the rest.
+            // The BOS of the rest overwrites the last token delivered.
             let used = len - 1;
             self.tokens[slot.offset + used] = self.bos;
             self.live -= used;
@@ -249,10 +249,9 @@ impl Packer {
         Some(Piece { row: slot.row, start: slot.start, len })
     }
 
-    /// The documents held, oldest first, as ([`Document::row`], [`Document::start`]).
+    /// The held documents, oldest first, as ([`Document::row`], [`Document::start`]).
     ///
-    /// The same documents from the same starts, pushed in this order into a new packer, will make the same
-    /// rows.
+    /// A new packer that gets the same documents from the same starts, in this order, makes the same rows.
     pub fn held(&self) -> impl Iterator<Item = (u64, u32)> {
         self.by_age().map(|index| {
             let slot = &self.slots[index as usize];
@@ -260,12 +259,12 @@ impl Packer {
         })
     }
 
-    /// An empty vector to put the next document into, so that nothing need be allocated for it.
+    /// An empty vector for the next document, to avoid an allocation.
     pub fn spare(&mut self) -> Option<Vec<u32>> {
         self.spare.pop()
     }
 
-    /// The document for `room`, out of its queue.
+    /// Removes the document for `room` from its queue.
     fn choose(&mut self, room: usize) -> Option<u32> {
         if room == 0 {
             return None;
@@ -301,7 +300,7 @@ impl Packer {
         }
     }
 
-    /// Takes a slot out of the order of arrival.
+    /// Removes a slot from the order of arrival.
     fn leave(&mut self, index: u32) {
         let Slot { older, newer, .. } = self.slots[index as usize];
         match older {
@@ -319,7 +318,7 @@ impl Packer {
         std::iter::successors(slot(self.oldest), move |&index| slot(self.slots[index as usize].newer))
     }
 
-    /// Appends tokens and returns where they begin.
+    /// Appends tokens and returns their offset.
     fn store(&mut self, ids: &[u32]) -> usize {
         if self.tokens.capacity() - self.tokens.len() < ids.len() && self.live <= self.tokens.len() / 2 {
             self.compact(ids.len());
@@ -333,7 +332,7 @@ impl Packer {
         offset
     }
 
-    /// Moves the live tokens together. Of the memory of a giant that has gone most is given back.
+    /// Moves the held tokens together. Most of the memory of a giant that has left is freed.
     fn compact(&mut self, wanted: usize) {
         let mut by_offset = std::mem::take(&mut self.by_offset);
         by_offset.clear();

@@ -1,14 +1,14 @@
 //! Sample rate conversion: band-limited, with absolute phase.
 //!
-//! In: any span of a recording at its own rate. Out: any span of it at the target rate. Output `m` stands at
-//! the time `m / target_hz` of the recording, wherever the span begins, and a span's bits equal the same
-//! slice of the whole: so a crop can be resampled alone. Outside of the recording is zero. Equal rates are a
-//! copy.
+//! Input: any span of a recording at its own rate. Output: any span of it at the target rate. Output `m` is
+//! at the time `m / target_hz` of the recording, wherever the span begins. A span's bits equal the same slice
+//! of the whole, so a crop can be resampled alone. Samples outside of the recording are zero. Equal rates are
+//! a copy.
 //!
-//! One kernel (see `design`), three ways to apply it: in the frequency domain for the usual ratios (`block`),
-//! likewise with a short interpolation behind it for awkward ones (`staged`), as a sum for extreme ones
-//! (`direct`). A plan is made once per rate pair, a few milliseconds, and shared by threads; [`Resamplers`]
-//! keeps those in use. There is no state from call to call, nothing to reset, and no delay.
+//! One kernel (see `design`) is applied in one of three ways: in the frequency domain for the usual ratios
+//! (`block`), likewise with a short interpolation after it for awkward ones (`staged`), as a sum for extreme
+//! ones (`direct`). A plan takes a few milliseconds, is made once per rate pair and shared by threads;
+//! [`Resamplers`] keeps those in use. Calls share no state, so there is no reset and no delay.
 //! `docs/decisions.md` compares it with others.
 
 use crate::{Error, ErrorKind, Result, locks};
@@ -30,10 +30,10 @@ use design::Prototype;
 use direct::Direct;
 use staged::Staged;
 
-/// Highest rate that a plan is made for.
+/// The highest rate of a plan.
 pub const MAX_HZ: u32 = 768_000;
 
-/// How sharp the filter is. The stop band begins at the lower of the two Nyquist frequencies for all of them.
+/// The sharpness of the filter. All stop bands begin at the lower of the two Nyquist frequencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Quality {
     /// Pass band to 0.85 of the lower Nyquist frequency, stop band 100 dB.
@@ -41,7 +41,7 @@ pub enum Quality {
     /// Pass band to 0.91, stop band 110 dB.
     #[default]
     Default,
-    /// Pass band to 0.95, stop band 140 dB: what `f32` can hold.
+    /// Pass band to 0.95, stop band 140 dB: the limit of `f32`.
     Best,
 }
 
@@ -153,8 +153,8 @@ impl Resampler {
     /// Writes samples `target_start..target_start + out.len()` of the resampled recording.
     ///
     /// `source` holds the recording's samples from `source_start` on, at least those of
-    /// [`input_span`](Self::input_span); what lies outside of it counts as zero. Allocates nothing, except a
-    /// thread's working memory (about 100 KB) when the thread first meets a plan of this size.
+    /// [`input_span`](Self::input_span); samples outside of it count as zero. Allocates nothing, except a
+    /// thread's working memory (about 100 KB) when the thread first uses a plan of this size.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the positions overflow, [`ErrorKind::Memory`] if the allocation of the working
@@ -187,7 +187,7 @@ impl Resampler {
     }
 }
 
-/// Copies `source[start..]` to `out`, with zeros where `source` has nothing.
+/// Copies `source[start..]` to `out`, with zeros outside of `source`.
 fn fill(out: &mut [f32], source: &[f32], start: i128) {
     let clamp = |at: i128| at.clamp(0, source.len() as i128) as usize;
     let (from, to) = (clamp(start), clamp(start + out.len() as i128));
@@ -201,16 +201,17 @@ fn fill(out: &mut [f32], source: &[f32], start: i128) {
 
 /// The plans in use, by rate pair; shared by threads.
 ///
-/// Keeps the [`Resamplers::CAPACITY`] pairs last used, so that hostile headers cannot fill the memory.
+/// Keeps the [`Resamplers::CAPACITY`] pairs last used: a bound, so that hostile headers cannot fill the
+/// memory.
 #[derive(Debug)]
 pub struct Resamplers {
     quality: Quality,
-    /// Latest use last.
+    /// The latest used last.
     plans: Mutex<Vec<Arc<Resampler>>>,
 }
 
 impl Resamplers {
-    /// Plans kept.
+    /// The most plans kept.
     pub const CAPACITY: usize = 32;
 
     /// An empty set for one quality.
@@ -218,15 +219,15 @@ impl Resamplers {
         Self { quality, plans: Mutex::default() }
     }
 
-    /// The plan for a pair of rates: kept or new.
+    /// The plan for a pair of rates: the kept one, or a new one.
     ///
-    /// Holds a lock for the look-up only; two threads may plan the same pair at once, and both plans are
+    /// Holds a lock for the look-up only. Two threads may plan the same pair at the same time; both plans are
     /// equal.
     ///
     /// # Errors
     /// As [`Resampler::new`].
     pub fn get(&self, source_hz: u32, target_hz: u32) -> Result<Arc<Resampler>> {
-        // A panic cannot leave the list in a bad state, so a poisoned lock is as good as any.
+        // A panic leaves the list valid, so a poisoned lock is used like any other.
         let lock = || locks::lock(&self.plans);
         let take = |plans: &mut Vec<Arc<Resampler>>| {
             let found = plans.iter().position(|p| (p.source_hz, p.target_hz) == (source_hz, target_hz))?;

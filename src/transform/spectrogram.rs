@@ -1,13 +1,13 @@
 //! Log-mel spectrograms: window, FFT, mel filters and logarithm in one pass over eight frames at a time.
 //!
-//! In: a waveform `[n_samples]`. Out: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames stay
-//! in the first two cache levels from window to logarithm, one lane each (see `lanes`), and each output value
-//! is written once, in its final type and place, as part of a run of eight. Frames inside the waveform are
-//! read in place; only those that reach over an end are copied, with reflection. FFT sizes that are powers of
-//! two use forebay's eight-frame transform, others `realfft`, frame by frame. The definitions are
+//! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames
+//! stay in the first two cache levels from window to logarithm, one lane each (see `lanes`). Each output
+//! value is written once, in its final type and place, in a run of eight. Frames inside the waveform are read
+//! in place; only those that reach over an end are copied, with reflection. FFT sizes that are powers of two
+//! use forebay's eight-frame transform, others `realfft`, frame by frame. The definitions are those of
 //! torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding, HTK mel, no area
-//! norm, for odd `n_fft` its bin frequencies as well: see `mel`), then `ln(max(mel, 1e-10))`. A frame with
-//! NaN or infinity in it comes out as NaN, never as a number.
+//! norm, also its bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. A frame with NaN
+//! or infinity in it becomes NaN, never a number.
 
 use super::{
     fft::LaneFft,
@@ -27,15 +27,15 @@ use std::{f64::consts::TAU, fmt, ops::RangeInclusive, sync::Arc};
 #[cfg(test)]
 mod naive;
 
-/// Energies below this are raised to it before the logarithm.
+/// The least energy: lower ones are raised to it before the logarithm.
 pub const FLOOR: f32 = 1e-10;
 
-/// What a [`SpectrogramTransform`] computes; names and meanings are torchaudio's.
+/// The parameters of a [`SpectrogramTransform`], with torchaudio's names and meanings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpectrogramConfig {
     /// Samples per second of the waveforms. 1 to 768 000.
     pub sample_rate: u32,
-    /// Samples per FFT. 2 to 65 536; powers of two are the fast ones.
+    /// Samples per FFT. 2 to 65 536; powers of two are faster.
     pub n_fft: usize,
     /// Samples under the window, centred in the FFT; `None` means `n_fft`. 1 to `n_fft`.
     pub win_length: Option<usize>,
@@ -45,8 +45,8 @@ pub struct SpectrogramConfig {
     pub n_mels: usize,
     /// Lower edge of the lowest band, hertz. From 0 to below `f_max`.
     pub f_min: f64,
-    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the most.
-    /// (Where `n_fft` is odd, torchaudio's half of an odd rate, which is rounded down.)
+    /// Upper edge of the highest band, hertz; `None` means half the sample rate, which is also the maximum.
+    /// (For an odd `n_fft` and an odd rate, half the rate is rounded down, as in torchaudio.)
     pub f_max: Option<f64>,
     /// 2 for energies, 1 for magnitudes.
     pub power: f32,
@@ -71,7 +71,7 @@ impl Default for SpectrogramConfig {
 }
 
 impl SpectrogramConfig {
-    /// The whole numbers and what they may be; `win_length` may also be no more than `n_fft`.
+    /// The integer parameters and their ranges; `win_length` may also not exceed `n_fft`.
     const RANGES: [(&str, RangeInclusive<i64>); 5] = [
         ("sample_rate", 1..=768_000),
         ("n_fft", 2..=65_536),
@@ -80,15 +80,14 @@ impl SpectrogramConfig {
         ("n_mels", 1..=4096),
     ];
 
-    /// Says what is wrong with `value` as the whole number called `name`, whatever type it will be kept in.
+    /// The problem of `value` for the integer parameter `name`, regardless of the type that stores it.
     pub(crate) fn out_of_range(name: &str, value: i64) -> Option<String> {
         let (_, range) = Self::RANGES.iter().find(|(known, _)| *known == name)?;
         let (low, high) = (range.start(), range.end());
         (!range.contains(&value)).then(|| format!("{name} is {}, must be {low} to {high}", shown(value)))
     }
 
-    /// What is wrong with the values, one sentence each. What follows from another one that is wrong is left
-    /// out.
+    /// The problems of the values, one sentence each. Problems that follow from another one are left out.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut is_fine = |name: &str, value: usize| {
@@ -173,14 +172,14 @@ pub struct SpectrogramTransform {
     bank: MelBank,
 }
 
-/// How spectra are computed.
+/// The FFT implementation.
 #[derive(Clone)]
 enum Engine {
     Lanes(LaneFft),
     Single(Arc<dyn RealToComplex<f32>>),
 }
 
-/// One thread's working memory for one [`SpectrogramTransform`]; takes memory when it is first used.
+/// One thread's working memory for one [`SpectrogramTransform`]; allocated by the first use.
 #[derive(Debug, Clone, Default)]
 pub struct Scratch {
     /// `n_fft` and `n_mels` of its plan.
@@ -246,7 +245,7 @@ impl SpectrogramTransform {
         }
     }
 
-    /// The configuration that it was made from.
+    /// The configuration of this plan.
     pub fn config(&self) -> &SpectrogramConfig {
         &self.config
     }
@@ -267,7 +266,7 @@ impl SpectrogramTransform {
         if self.config.center { self.config.n_fft / 2 + 1 } else { self.config.n_fft }
     }
 
-    /// New working memory, which the first transform with it allocates; keep one per thread.
+    /// New working memory, allocated by the first transform with it; use one per thread.
     pub fn scratch(&self) -> Scratch {
         Scratch { plan: (self.config.n_fft, self.n_mels()), ..Scratch::default() }
     }
@@ -288,15 +287,15 @@ impl SpectrogramTransform {
         }
         fallible_alloc::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
         fallible_alloc::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
-        // Last, because its length shows whether all is allocated.
+        // Last, because its length shows whether all the others are allocated.
         fallible_alloc::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
     }
 
     /// Writes the log-mel energies of one clip.
     ///
     /// `waveform` is `[n_samples]` at the plan's rate; `out` is `[n_mels, n_frames]`, row-major, natural log.
-    /// Allocates nothing but, when it is first used, `scratch`. A frame that has a sample that is NaN or
-    /// infinite is NaN in every band; so is a band whose energy overflows.
+    /// Allocates nothing, except that the first use of `scratch` allocates it. A frame with a sample that is
+    /// NaN or infinite is NaN in every band; so is a band whose energy overflows.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if `out` is not `n_mels * n_frames` long, if the waveform is too short
@@ -306,11 +305,11 @@ impl SpectrogramTransform {
         self.transform_to(&Form::default(), waveform, scratch, Typed::Float32(out))
     }
 
-    /// Writes the log-mel energies of one clip in any form.
+    /// Writes the log-mel energies of one clip in the type, layout and length of `form`.
     ///
-    /// As [`SpectrogramTransform::transform`], but that `out` is `[n_mels, n_frames]` or `[n_frames,
-    /// n_mels]`, with as many frames as `form` says: of fewer than the waveform has the others are not
-    /// computed, and those behind its last one are what a waveform of zeros gives, the logarithm of
+    /// As [`SpectrogramTransform::transform`], except that `out` is `[n_mels, n_frames]` or `[n_frames,
+    /// n_mels]`, with the number of frames in `form`. If that is less than the waveform has, the others are
+    /// not computed. Frames after the waveform's last one are those of a waveform of zeros: the logarithm of
     /// [`FLOOR`]. Values are rounded to nearest, ties to even.
     ///
     /// # Errors
@@ -368,7 +367,7 @@ impl SpectrogramTransform {
         self.blocks::<super::lanes::Avx2>(waveform, scratch, out);
     }
 
-    /// All frames, eight at a time; the last block repeats its last frame in the lanes that are left.
+    /// All frames, eight at a time; the last block repeats its last frame in the unused lanes.
     #[inline(always)]
     fn blocks<V: Lanes>(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut Output<'_>) {
         let n_fft = self.config.n_fft;
@@ -398,8 +397,9 @@ impl SpectrogramTransform {
                     V::load(&row.0).sqrt().store(&mut row.0);
                 }
             }
-            // The first bin is the sum of a frame's windowed samples: not finite if one of them is not. The
-            // sums of all bands, also of those without a weight, begin with what tells.
+            // The first bin is the sum of a frame's windowed samples, so it is NaN or infinite if one of them
+            // is. The sums of all bands, also of those
+            // without a weight, therefore start with `zero_or_nan`.
             let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
             let frames = first..first + count;
             for (band, (first_bin, weights)) in self.bank.bands().enumerate() {
@@ -416,8 +416,8 @@ impl SpectrogramTransform {
         out.fill(n_frames, V::splat(FLOOR).ln());
     }
 
-    /// Samples of frame `index`: a part of the waveform or, where it reaches over an end, `edge` filled by
-    /// reflection.
+    /// Samples of frame `index`: a part of the waveform or, for a frame that reaches over an end, `edge`
+    /// filled by reflection.
     #[inline(always)]
     fn frame<'a>(&self, waveform: &'a [f32], index: usize, edge: &'a mut [f32]) -> &'a [f32] {
         let (start, pad) = (index * self.config.hop_length, self.config.pad());
@@ -455,7 +455,7 @@ impl SpectrogramTransform {
     }
 }
 
-/// Power spectra frame by frame, for sizes that the eight-frame transform does not have.
+/// Power spectra frame by frame, for sizes that the eight-frame transform does not support.
 fn single_power(
     fft: &dyn RealToComplex<f32>,
     window: &[f32],
@@ -467,7 +467,7 @@ fn single_power(
         for ((input, sample), weight) in input.iter_mut().zip(*frame).zip(window) {
             *input = sample * weight;
         }
-        // The buffers were made by this plan, so their lengths are right, which is all that could fail.
+        // The buffers were made by this plan, so their lengths are right: no other error is possible.
         if fft.process_with_scratch(input, spectrum, scratch).is_ok() {
             for (row, bin) in power.iter_mut().zip(&*spectrum) {
                 row.0[lane] = bin.norm_sqr();

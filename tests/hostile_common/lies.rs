@@ -1,8 +1,8 @@
-//! Files that are made to deceive: few bytes that promise much, and much that is worth nothing.
+//! Deceptive files: few bytes that claim much, and many bytes without content.
 
 use super::mutate::seal_ogg;
 
-/// A chunk of RIFF, with a size of its own choosing.
+/// A chunk of RIFF that claims `size` bytes.
 fn chunk(id: &[u8; 4], size: u32, body: &[u8]) -> Vec<u8> {
     [&id[..], &size.to_le_bytes(), body].concat()
 }
@@ -104,15 +104,15 @@ fn aiff(channels: u16, frames: u32, rate: [u8; 10]) -> Vec<u8> {
     [&b"FORM\xff\xff\xff\xffAIFFCOMM\0\0\0\x12"[..], &common, &sound].concat()
 }
 
-/// Every file with a name.
+/// All files, with names.
 ///
-/// `sound` gives the bytes of a good file of `tests/data` to put lies around.
+/// `sound` returns the bytes of a valid file of `tests/data`, to which false claims are added.
 pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |name: &str, bytes: Vec<u8>| files.push((name.to_owned(), bytes));
     let samples = [1u8; 64];
 
-    // WAV: sizes, rates and channels that nothing backs.
+    // WAV: sizes, rates and channels without the bytes for them.
     for rate in [0, 1, 4_194_304, u32::MAX] {
         add(
             &format!("wav of {rate} Hz"),
@@ -145,7 +145,7 @@ pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
     );
     add("wav with a long fmt", wav(b"RIFF", &[chunk(b"fmt ", 1 << 31, &[1; 40])]));
     for tag in [2, 0x11] {
-        // ADPCM blocks whose header says how many samples they hold.
+        // ADPCM blocks whose header gives the number of their samples.
         let extra = [&fmt(tag, 2, 48_000, u16::MAX, 4)[8..], &[0xff; 34][..]].concat();
         add(
             &format!("adpcm {tag} of odd blocks"),
@@ -153,7 +153,7 @@ pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
         );
     }
 
-    // FLAC: hours out of nothing, and out of kilobytes.
+    // FLAC: hours of samples from no bytes, and from kilobytes.
     let longest = (1 << 36) - 1;
     add(
         "flac of 18 days without a frame",
@@ -229,7 +229,7 @@ pub fn all(sound: impl Fn(&str) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
     seal_ogg(&mut empty);
     add("vorbis, then 50 000 empty pages", [vorbis.clone(), empty].concat());
     for (what, granule) in [("a position", 1 << 20), ("none", -1)] {
-        // Between the headers and the sound, in its own stream.
+        // Between the headers and the audio packets, in the same stream.
         let serial = u32::from_le_bytes(vorbis[14..18].try_into().unwrap());
         let audio = vorbis.windows(4).rposition(|four| four == b"OggS").unwrap();
         let mut empty: Vec<u8> = (2..200_000).flat_map(|n| page(serial, n, 0, granule, b"")).collect();

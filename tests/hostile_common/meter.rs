@@ -1,4 +1,4 @@
-//! What work costs a thread: processor time, and memory at its peak.
+//! Measures work on a thread: processor time, and peak memory.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Passes on to the system's allocator and counts what this thread holds.
+/// Forwards to the system's allocator and counts the bytes that this thread holds.
 struct Counting;
 
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends may allocate after its counts are gone: nobody asks for those.
+    // A thread that ends may allocate after its counts are destroyed; these are not needed.
     let _ = HELD.try_with(|held| {
         let Held { now, peak } = held.get();
         let now = now + bytes;
@@ -33,12 +33,12 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call is passed on as it came; counting touches a thread-local without a destructor and
+// SAFETY: every call is forwarded unchanged; counting touches a thread-local without a destructor and
 // allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller's promises are the ones required here.
         unsafe { System.alloc(layout) }
     }
 
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // Both may be there at once.
+        // Old and new block may exist at the same time.
         count(new_size as isize);
         count(-(layout.size() as isize));
         // SAFETY: as above.
@@ -67,16 +67,16 @@ unsafe impl GlobalAlloc for Counting {
 #[cfg_attr(feature = "python", used)]
 static ALLOCATOR: Counting = Counting;
 
-/// What a piece of work took.
+/// The cost of a piece of work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Of this thread's processor time.
+    /// This thread's processor time.
     pub time: Duration,
-    /// Bytes held at once, beyond those before.
+    /// The peak of bytes held, beyond those before.
     pub peak: usize,
 }
 
-/// Bytes that this thread allocated and nobody gave back.
+/// Bytes that this thread allocated and that are not freed.
 pub fn held() -> isize {
     HELD.get().now
 }
@@ -92,15 +92,15 @@ fn thread_time() -> Duration {
 static PANICS: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 static HOOK: Once = Once::new();
 
-/// Does `work`, which must neither panic nor take more than a minute.
+/// Runs `work`, which must neither panic nor take more than a minute.
 ///
-/// A panic within it that became an error is counted by its place; see [`panics`].
+/// A panic that became an error within it is counted by its place; see [`panics`].
 pub fn metered<T>(what: &str, work: impl FnOnce() -> T) -> (T, Cost) {
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| match (IS_TRIAL.get(), info.location()) {
             (true, Some(place)) => {
-                // Of a library: from its name on.
+                // For a library: the path from its name on.
                 let file = place.file().rsplit_once("/registry/src/").map_or(place.file(), |(_, file)| file);
                 let place = format!("{file}:{}", place.line());
                 *PANICS.lock().unwrap().entry(place).or_default() += 1;
@@ -119,12 +119,12 @@ pub fn metered<T>(what: &str, work: impl FnOnce() -> T) -> (T, Cost) {
     (result, cost)
 }
 
-/// Where panics were met so far in the trials of this process, and how often.
+/// The places of panics in the trials of this process so far, with their numbers.
 pub fn panics() -> BTreeMap<String, u64> {
     PANICS.lock().unwrap().clone()
 }
 
-/// Ends the process if a trial does not end: a loop without end can be told in no other way.
+/// Ends the process if a trial does not end: an endless loop cannot be stopped in another way.
 pub struct Watchdog(mpsc::Sender<String>);
 
 impl Watchdog {
@@ -146,7 +146,7 @@ impl Watchdog {
         Self(tell)
     }
 
-    /// The trial that begins now.
+    /// Notes the trial that begins now.
     pub fn begins(&self, what: &str) {
         self.0.send(what.to_owned()).unwrap();
     }

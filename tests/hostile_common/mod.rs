@@ -1,4 +1,4 @@
-//! Trials with damaged and deceiving files: how they are made, and what each may cost.
+//! Trials with damaged and deceptive files: how the files are made, and the limits of each trial.
 
 #![allow(dead_code, reason = "each binary uses a part")]
 #![allow(
@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, env, fmt, time::Duration};
 
 use meter::Cost;
 
-/// The processor time that a record may take.
+/// The most processor time for a record.
 pub const MOST_TIME: Duration = Duration::from_secs(2);
 
 /// Trials of each kind: 500, and 10 000 under `make soak`.
@@ -23,7 +23,7 @@ pub fn trials() -> u64 {
     500 * env::var("FOREBAY_SOAK").map_or(1, |n| n.parse::<u64>().unwrap())
 }
 
-/// What came of the trials of one kind.
+/// The outcomes of the trials of one kind.
 #[derive(Default)]
 pub struct Tally {
     trials: u64,
@@ -32,7 +32,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a trial and holds it to its limits.
+    /// Counts a trial and asserts its limits.
     pub fn count(&mut self, what: &str, outcome: &'static str, cost: Cost, most_bytes: usize) {
         self.trials += 1;
         *self.outcomes.entry(outcome).or_default() += 1;

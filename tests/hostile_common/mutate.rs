@@ -1,6 +1,6 @@
-//! Damage, deterministic by seed: what disks, networks and ill will do to a file.
+//! Damage, deterministic by seed, of the kinds that disks, networks and attackers do to a file.
 //!
-//! Checksums are made good again where a format has them, so that damage reaches the parsers behind them.
+//! Checksums are corrected where a format has them, so that damage reaches the parsers after them.
 
 /// Splitmix64.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ impl Rng {
     }
 }
 
-/// Numbers that parsers stumble over.
+/// Numbers that are special for parsers.
 const ODD: [u64; 14] = [
     0,
     1,
@@ -39,7 +39,7 @@ const ODD: [u64; 14] = [
     u64::MAX,
 ];
 
-/// A damaged copy of `base`; `others` lend it headers and parts.
+/// A damaged copy of `base`; `others` provide headers and parts.
 pub fn mutate(rng: &mut Rng, base: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = base.to_vec();
     for _ in 0..=rng.below(4) {
@@ -93,7 +93,7 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
             bytes[at..at + len].fill(fill);
         }
         8 => {
-            // Another file's header.
+            // The header of another file.
             let other = &others[rng.below(others.len())];
             let cut = rng.below(other.len().min(512));
             bytes.splice(..cut.min(n), other[..cut].iter().copied());
@@ -107,7 +107,7 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
     }
 }
 
-/// Makes the checksums of Ogg pages and FLAC frames good.
+/// Corrects the checksums of Ogg pages and FLAC frames.
 pub fn seal(base: &[u8], bytes: &mut [u8]) {
     if base.starts_with(b"OggS") {
         seal_ogg(bytes);
@@ -140,7 +140,7 @@ pub fn seal_ogg(bytes: &mut [u8]) {
     }
 }
 
-/// The sum over `bytes`, of so many bits, the highest first.
+/// The CRC of `bytes`, with so many bits, the highest first.
 fn crc(bytes: &[u8], bits: u32, polynomial: u64) -> u64 {
     let top = 1u64 << (bits - 1);
     let mask = top | (top - 1);
@@ -157,7 +157,7 @@ fn crc(bytes: &[u8], bits: u32, polynomial: u64) -> u64 {
     })
 }
 
-/// The length of a frame's header with its checksum (RFC 9639, 9.1), if it may be one.
+/// The length of a frame's header with its checksum (RFC 9639, 9.1), if `frame` can be one.
 fn flac_header(frame: &[u8]) -> Option<usize> {
     if frame.len() < 16 || frame[0] != 0xff || frame[1] & 0xfe != 0xf8 {
         return None;

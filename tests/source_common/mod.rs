@@ -1,5 +1,5 @@
-//! What the tests of the source share: shards made by the writers of `arrow-ipc` and `parquet`, and the
-//! former's readers as the oracle.
+//! Shared by the tests of sources: shards made by the writers of `arrow-ipc` and `parquet`, and `arrow-ipc`'s
+//! readers as the oracle.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -35,7 +35,7 @@ use parquet::{
     file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion},
 };
 
-/// A row as the oracle sees it: bytes, path, label.
+/// A row from the oracle: bytes, path, label.
 pub type Row = (Option<Vec<u8>>, Option<String>, i64);
 
 /// Opens with the default columns.
@@ -53,7 +53,7 @@ pub fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrow").join(name)
 }
 
-/// All batches of a shard, by `arrow-ipc`; a stream that is cut off gives those before the cut.
+/// All batches of a shard, by `arrow-ipc`; of a truncated stream, those before the cut.
 pub fn batches(path: &Path) -> Vec<RecordBatch> {
     let mut file = File::open(path).unwrap();
     let mut magic = [0; 6];
@@ -140,7 +140,7 @@ fn int_at(array: &ArrayRef, i: usize) -> i64 {
     }
 }
 
-/// Whether a row read is the oracle's.
+/// Checks that a row equals the oracle's.
 pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     match (row, read) {
         ((Some(bytes), _, label), Ok(record)) if !bytes.is_empty() => {
@@ -155,7 +155,7 @@ pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     }
 }
 
-/// What every reader can do.
+/// The common interface of the readers.
 pub trait ReadRows {
     fn row(&mut self, row: u64, run: u64) -> Result<RawRecord>;
     fn path_of(&mut self, row: u64) -> Result<Option<String>>;
@@ -248,13 +248,13 @@ pub fn write_parquet(path: &Path, properties: &WriterProperties, batches: &[Reco
     writer.close().unwrap();
 }
 
-/// Recordings of many lengths, told apart by content: row `i` of `n`.
+/// Recordings of many lengths with different contents: row `i` of `n`.
 pub fn recording(i: usize) -> Vec<u8> {
     let len = [1, 5, 12, 13, 100, 3000, 70_000][i % 7] + i % 5;
     (0..len).map(|k| (k as u64).wrapping_mul(i as u64 * 2 + 1).to_le_bytes()[1] ^ k as u8).collect()
 }
 
-/// The audio struct of these bytes and paths.
+/// An audio struct of these bytes and paths.
 pub fn audio_struct(bytes: ArrayRef, path: ArrayRef) -> ArrayRef {
     let fields = Fields::from(vec![
         Field::new("bytes", bytes.data_type().clone(), true),
@@ -284,7 +284,7 @@ pub fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap()
 }
 
-/// How a shard is written.
+/// The format of a shard to write.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Format {
     pub is_file: bool,
@@ -305,7 +305,7 @@ pub fn write(path: &Path, format: Format, batches: &[RecordBatch]) {
     write_with(path, format, batches[0].schema().as_ref(), batches);
 }
 
-/// Writes a shard with a schema of its own, for metadata.
+/// Writes a shard with a given schema, for its metadata.
 pub fn write_with(path: &Path, format: Format, schema: &Schema, batches: &[RecordBatch]) {
     let options = IpcWriteOptions::default().try_with_compression(format.compression).unwrap();
     let file = File::create(path).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of span decoding share: files, libsndfile's samples, and the comparison of spans with the
+//! Shared by the tests of span decoding: files, libsndfile's samples, and the comparison of spans with the
 //! full decode.
 
 // Each test crate uses a part of it; a failing helper is a failing test.
@@ -12,8 +12,8 @@ use forebay::{
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-/// Largest difference from libsndfile's samples. Its decoders round otherwise than ours, by 1e-6 in these
-/// files; the bound is the one that all lossy codecs have.
+/// Largest difference from libsndfile's samples. Its decoders round differently, by 1e-6 in these files; the
+/// bound is the same as for all lossy codecs.
 const TOLERANCE: f32 = 2e-3;
 
 pub fn folder(name: &str) -> PathBuf {
@@ -59,7 +59,7 @@ pub fn equal(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-/// Compares lengths and samples with the folder's `expected.txt`; tells how many files it has.
+/// Compares lengths and samples with the folder's `expected.txt`; returns the number of files in it.
 pub fn compare_with_libsndfile(folder_name: &str) -> usize {
     let expected = fs::read_to_string(folder(folder_name).join("expected.txt")).unwrap();
     for line in expected.lines() {
@@ -84,7 +84,7 @@ pub fn compare_with_libsndfile(folder_name: &str) -> usize {
 }
 
 /// Compares `n` spans of `bytes` with the slice of its full decode: the ends, single samples, and random
-/// ones. Every fourth span is read by a decoder that has kept nothing, the others by `kept`.
+/// ones. A new decoder reads every fourth span, `kept` the others.
 pub fn compare_spans(name: &str, bytes: &[u8], kept: &mut AudioDecoder, n: u64) {
     let full = read_all(bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
     let end = full[0].len() as u64;
@@ -115,7 +115,7 @@ pub fn compare_spans(name: &str, bytes: &[u8], kept: &mut AudioDecoder, n: u64) 
     }
 }
 
-/// A way to damage a recording: what is done, where of 65536 parts, and with what number.
+/// A way to damage a recording: the kind, the place in 1/65536 of the length, and a number.
 pub type Damage = (u8, u16, u16);
 
 pub fn damage(bytes: &mut Vec<u8>, steps: &[Damage]) {
@@ -123,7 +123,7 @@ pub fn damage(bytes: &mut Vec<u8>, steps: &[Damage]) {
         if bytes.is_empty() {
             return;
         }
-        // Headers are where damage tells most.
+        // Damage in headers has the most effects.
         let reach = if kind & 1 == 0 { bytes.len() } else { bytes.len().min(5000) };
         let at = reach * usize::from(place) / 65536;
         match kind >> 1 {
@@ -137,7 +137,7 @@ pub fn damage(bytes: &mut Vec<u8>, steps: &[Damage]) {
     }
 }
 
-/// Opens and reads a damaged recording: each error is of a kind that condemns a record, and spans equal the
+/// Opens and reads a damaged recording: each error is of a kind that makes a record bad, and spans equal the
 /// full decode.
 pub fn survive(bytes: &[u8], kept: &mut AudioDecoder, place: u16) {
     let recording = match kept.open(bytes) {

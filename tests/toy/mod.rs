@@ -1,10 +1,6 @@
-//! A toy source and a toy task: rows that are their own number, examples that are (row, seed).
+//! A toy source and a toy task: rows whose bytes are their own number, examples that are (row, seed).
 
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "each test uses a part; a failed test is what an unwrap means here"
-)]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; a test fails by panicking")]
 
 use std::{
     path::Path,
@@ -26,7 +22,7 @@ use forebay::{
     seed,
 };
 
-/// How long is waited for what never fails to come.
+/// How long a test waits for a batch that must come.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Shards of rows whose bytes are their own number.
@@ -69,7 +65,7 @@ impl ReadRecords for ToyReader {
     }
 }
 
-/// Examples are (row, seed); every so often a worker dawdles, a record is bad, or a worker panics.
+/// Examples are (row, seed); at random a worker sleeps, a record is bad, or a worker panics.
 #[derive(Clone, Copy)]
 pub struct Work {
     pub bad_in_100: u64,
@@ -111,7 +107,7 @@ impl ExampleMaker for Work {
         assert_ne!(self.panics_at, Some(row), "asked for");
         (self.first)();
         thread::sleep(self.slow);
-        // Timing only, and another one in each run.
+        // Timing only, random in each run.
         if self.dawdles && rand::random_ratio(1, 20) {
             thread::sleep(Duration::from_micros(rand::random_range(0..500)));
         }

@@ -1,13 +1,12 @@
-//! Tokens a second of one thread by the crates that could have been taken, on the same text, as a Markdown
-//! table.
+//! Tokens a second of one thread: forebay and other crates on the same text, as a Markdown table.
 //!
 //! ```text
 //! cd benches/tokenizers && cargo run --release -- cl100k_base.tiktoken ../../tests/data/tokens/tokenizer.json TEXT...
 //! ```
 //!
-//! TEXT are files in UTF-8, cut into documents of about 5 kB. The time is that of the thread on a core, not
-//! of the clock; rounds interleave the crates; each figure is the best of them. `equal` compares all ids with
-//! those of the first row of its file.
+//! TEXT are files in UTF-8, cut into documents of about 5 kB. The time is the thread's CPU time, not wall
+//! time; rounds interleave the crates; each figure is the best of its rounds. `equal` compares all ids with
+//! those of the first row of the same file.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
 use std::{collections::HashMap, env, fs, hash::BuildHasher, path::Path, sync::Arc};
@@ -24,7 +23,7 @@ const PATTERN: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1
 
 type Encode = Box<dyn FnMut(&str, &mut Vec<u32>)>;
 
-/// A crate, the file that it reads, and how it encodes.
+/// A crate, the file that it reads, and its encoder.
 struct Candidate {
     name: &'static str,
     file: &'static str,

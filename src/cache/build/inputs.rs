@@ -38,12 +38,12 @@ use crate::{
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 
-/// Bytes at each end of a file that its fingerprint is made of.
+/// Bytes at each end of a file that are hashed for its fingerprint.
 const ENDS: u64 = 64 << 10;
 
 /// Bytes of records, and of their results, after which a batch continues in another piece.
 pub const PIECE_BYTES: u64 = 64 << 20;
-/// A longer line ends the reading with an error, and so do as many bytes of blank lines.
+/// The most bytes of a line, and of consecutive blank lines; above it, reading ends with an error.
 const LONGEST_LINE: u64 = 1 << 31;
 /// How many times `max_record_bytes` the values of a line of JSON may take, if that is more than
 /// [`PIECE_BYTES`].
@@ -70,33 +70,33 @@ impl Default for Limits {
 /// Some rows of a file.
 #[derive(Debug)]
 pub enum Rows {
-    /// Of a table: one batch of its file behind the other.
+    /// A table, as consecutive record batches.
     Table(Vec<RecordBatch>),
-    /// One JSON value each.
+    /// JSON values, one a row.
     Json(Vec<Value>),
-    /// One line each.
+    /// Lines, one a row.
     Text(Vec<String>),
     /// Encoded recordings and labels.
     Recordings(Vec<RawRecord>),
 }
 
-/// What of the rows is read.
+/// The part of the rows that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
     /// All columns.
     All,
-    /// These columns of tables; of JSON all.
+    /// These columns of tables; of JSON, all.
     Columns(Vec<String>),
     /// Recordings.
     Recordings {
         /// Their column; None for the default one.
         column: Option<String>,
-        /// Which files rows may name.
+        /// The files that rows may name.
         allow_paths: AllowPaths,
     },
 }
 
-/// What is in a file.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Parquet,
@@ -116,11 +116,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// Files of any of the kinds; a shard's name is its path as given.
+    /// Files of any of the formats; a shard's name is its path as given.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] for no files, or one of no kind that
-    /// is read.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] if there are no files, or for a file
+    /// in another format.
     pub fn new(paths: Vec<PathBuf>, want: Want, limits: Limits) -> Result<Self> {
         if paths.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no shards; name at least one file"));
@@ -130,7 +130,7 @@ impl Files {
         Ok(Self { paths, names, kinds, want, limits })
     }
 
-    /// What tells each file from another of the same name: its size, and a hash of its ends.
+    /// The name and fingerprint of each file: its size, and a hash of both its ends.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -149,12 +149,14 @@ impl Shards for Files {
 
     fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Rows>>> {
         let path = &self.paths[shard];
-        // A ledger's number may be beyond the end of any file.
+        // The number is from the ledger and may exceed the rows of any file.
         let skip = skip.saturating_mul(size);
         let at = Place { size, row: 0, limits: self.limits };
         let wrong = |what: &str| {
-            let message =
-                format!("{} has {what}, and recordings are in columns of Parquet or Arrow", path.display());
+            let message = format!(
+                "{} has {what}, expected Parquet or Arrow with a column of recordings",
+                path.display()
+            );
             Err(Error::new(ErrorKind::Config, message))
         };
         let max_record_bytes = self.limits.max_record_bytes;
@@ -226,12 +228,12 @@ struct Place {
 }
 
 impl Place {
-    /// Rows that the batch lacks.
+    /// Rows that are left to read of the batch.
     fn missing(&self) -> u64 {
         self.size.saturating_sub(self.row)
     }
 
-    /// A piece of `n` rows; the last one of its batch if that is full, or if there are no more rows.
+    /// A piece of `rows` rows; the last one of its batch if the batch is complete, or if the file ends.
     fn piece(&mut self, documents: Rows, rows: u64, is_last: bool) -> Piece<Rows> {
         self.row += rows;
         let ends_batch = is_last || self.row >= self.size;
@@ -242,7 +244,7 @@ impl Place {
     }
 }
 
-/// A name without the ending of a compression, and that ending.
+/// A name without its compression's ending, and that ending.
 fn split_packing(path: &Path) -> (&Path, Option<&str>) {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some(packing @ ("gz" | "zst")) => (Path::new(path.file_stem().unwrap_or_default()), Some(packing)),
@@ -271,7 +273,7 @@ fn kind_of(path: &Path) -> Result<Kind> {
     };
     kind.ok_or_else(|| {
         let message = format!(
-            "{} is no shard that is read; expected .parquet, .arrow, or lines in .jsonl or .txt, these also with .gz or .zst",
+            "{} is not a shard in a known format; expected .parquet, .arrow, or lines in .jsonl or .txt, these also with .gz or .zst",
             path.display()
         );
         Error::new(ErrorKind::Config, message)
@@ -301,7 +303,7 @@ fn fingerprint(path: &Path) -> Result<String> {
     Ok(format!("{size} bytes, {hash:016x}"))
 }
 
-/// The batches of a table in its file.
+/// The record batches of a table in its file.
 enum Batches {
     Parquet(Box<ParquetTable>),
     Arrow(Box<ArrowTable>),
@@ -310,9 +312,9 @@ enum Batches {
 /// Reads a table.
 struct Table {
     batches: Batches,
-    /// What is left of the batch that was read last.
+    /// The rest of the record batch that was read last.
     rest: Option<RecordBatch>,
-    /// Rows that are yet to be passed over.
+    /// Rows that are still to be skipped.
     skip: u64,
     read: u64,
     rows: Option<u64>,
@@ -361,7 +363,8 @@ impl Table {
     }
 }
 
-/// The largest number of rows of a table, of `n` from `from` on, that hold at most `bytes`; at least one.
+/// The largest number of rows of a table, of `n` from `from` on, whose values take at most `bytes`; at least
+/// one.
 fn rows_within(table: &RecordBatch, from: usize, n: usize, bytes: u64) -> usize {
     let held = |n: usize| -> u64 {
         table.columns().iter().map(|column| bytes_of(&column.slice(from, n))).fold(0, u64::saturating_add)
@@ -395,7 +398,7 @@ fn bytes_of(array: &ArrayRef) -> u64 {
     }
 }
 
-/// The places of the columns in a schema; None for all.
+/// The indices of the columns in a schema; None for all.
 fn places(schema: &SchemaRef, columns: Option<&[String]>) -> Result<Option<Vec<usize>>> {
     let Some(columns) = columns else { return Ok(None) };
     let place = |name: &String| {
@@ -455,7 +458,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Those of the file at `path`, whose bytes are `file`.
+    /// Opens the file at `path`, whose bytes are `file`.
     fn open(file: Box<dyn Read + Send>, path: &Path, kind: Kind, skip: u64, at: Place) -> Result<Self> {
         let bytes: Box<dyn Read + Send> = match split_packing(path).1 {
             Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),
@@ -476,7 +479,8 @@ impl Lines {
         Ok(lines)
     }
 
-    /// The next line without its end, or what is wrong with it alone; of JSON the next that is not blank.
+    /// The next line without its end, or the error of this line alone; of JSON, the next line that is not
+    /// blank.
     fn read(&mut self) -> Result<Option<Result<String>>> {
         let mut blank = 0;
         loop {
@@ -504,8 +508,9 @@ impl Lines {
         }
     }
 
-    /// Reads to the end of a line. A line within the limit is read whole, without its end; of any other, one
-    /// byte more than the limit. Returns the number of bytes in the file, the line's end included.
+    /// Reads to the end of a line. A line within the limit is kept whole, without its end; of a longer one,
+    /// at most two bytes more than the limit. Returns the number of bytes in the file, including the line's
+    /// end.
     fn read_line(&mut self, line: &mut Vec<u8>) -> Result<u64> {
         // A line of exactly the limit may be followed by its end.
         let most = self.at.limits.max_record_bytes.saturating_add(2);
@@ -555,7 +560,7 @@ impl Lines {
 
     fn endless(&self, of: &str) -> Error {
         let message = format!(
-            "from line {} on there are more than {LONGEST_LINE} bytes of {of}: the file does not hold lines of documents",
+            "near line {} there are more than {LONGEST_LINE} bytes of {of}: the file does not hold lines of documents",
             self.line
         );
         Error::new(ErrorKind::Format, message)
@@ -611,8 +616,8 @@ impl ReadShard<Rows> for Lines {
     }
 }
 
-/// Whether zstd refuses a window: it allows 2^27 bytes unless told otherwise. The reader keeps its message
-/// alone.
+/// Whether zstd refuses a window of more than its default limit, 2^27 bytes. The reader keeps only zstd's
+/// message, not its code.
 fn is_wide_window(error: &io::Error) -> bool {
     use zstd::zstd_safe::{get_error_name, zstd_sys::ZSTD_ErrorCode};
     let code = ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge as usize;
@@ -625,7 +630,7 @@ struct Recordings<R> {
     next: u64,
     rows: u64,
     at: Place,
-    /// Reports the length of a recording, before others are read.
+    /// Determines the length of a recording before the next one is read.
     decoder: AudioDecoder,
 }
 
@@ -670,7 +675,7 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
 }
 
 impl Rows {
-    /// How many there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         match self {
             Self::Table(tables) => tables.iter().map(RecordBatch::num_rows).sum(),
@@ -680,7 +685,7 @@ impl Rows {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

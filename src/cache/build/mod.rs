@@ -1,21 +1,21 @@
-//! Builds a cache: shards are read and processed by many threads, and written in one order.
+//! Builds a cache: many threads read and process shards, one thread writes the batches in a fixed order.
 //!
 //! ```text
 //! builder ── ShardOrder ──▶ n workers ──────────────▶ ShardOrder ──▶ ordered writer
-//! (a call)   which     take a shard's reader,    by shard   appends in order,
-//!            shard     read a batch, give it      and       commits
-//!            next?     back, process the batch    batch
+//! (a call)   which shard    take a shard's reader,    by shard       appends in order,
+//!            next?          read a batch, return the  and piece      commits
+//!                           reader, process the batch
 //! ```
 //!
-//! The *builder* is the call that starts it all and holds a [`Build`]. The *shard dispatcher* (`turns`) says
-//! which shard is read next, a *batch processor* is what each worker has of its own, and the *ordered writer*
-//! takes batches in an order that follows from the shards alone. So number and speed of workers change no
-//! byte. Readers are held back when three commits of documents, or `BACKLOG_BYTES`, wait to be written; only
+//! The *builder* is the call that starts the threads and holds a [`Build`]. The *shard order* (`shard_order`)
+//! determines which shard is read next. Each worker has a *batch processor* of its own. The *ordered writer*
+//! takes batches in an order that follows from the shards alone, so number and speed of workers change no
+//! byte. Readers wait while three commits of documents, or `BACKLOG_BYTES`, are queued for the writer. Only
 //! the batch that the writer waits for is always read.
 //!
 //! The unit of reading and processing is a [`Piece`]: a batch, or a part of one if its documents are large
 //! and the processor handles each alone. So memory is bounded in bytes, while order and resume are defined by
-//! batches: no commit falls inside a batch.
+//! batches. No commit falls inside a batch.
 
 pub mod inputs;
 pub mod passthrough;
@@ -50,25 +50,25 @@ use crate::{
 
 /// Documents between commits.
 pub const COMMIT_DOCUMENTS: u64 = 8192;
-/// The longest time between commits, if there is anything new.
+/// The longest time between commits, if there are new documents.
 const COMMIT_TIME: Duration = Duration::from_secs(100);
-/// Commits of documents that may wait to be written.
+/// The most commits of documents that are queued for the writer.
 const BACKLOG_COMMITS: u64 = 3;
-/// Bytes of processed documents that may wait to be written.
+/// The most bytes of processed documents that are queued for the writer.
 const BACKLOG_BYTES: usize = 512 << 20;
 
-/// Where documents come from.
+/// The source of documents, divided into shards.
 pub trait Shards: Send + Sync + 'static {
     /// Some documents, unprocessed.
     type Batch: Send + 'static;
 
-    /// The name of each shard, in order; no two are alike.
+    /// The name of each shard, in order; no two are equal.
     fn names(&self) -> &[String];
 
-    /// A reader of a shard, behind its first `skip` batches of `size` documents.
+    /// Opens a shard after its first `skip` batches of `size` documents.
     ///
     /// # Errors
-    /// Whatever keeps it from being read; the build ends with it.
+    /// Any; the build ends with it.
     fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Self::Batch>>>;
 }
 
@@ -90,33 +90,33 @@ impl<B> Piece<B> {
     }
 }
 
-/// Reads a shard from front to back.
+/// Reads a shard from the start to the end.
 pub trait ReadShard<B>: Send {
-    /// The next documents. The pieces of a batch have together the requested number of rows, fewer at the end
-    /// of the shard; None after it. The cuts of a batch change no document.
+    /// Reads the next documents; None at the end of the shard. The pieces of a batch have together the
+    /// requested number of rows, fewer at the end of the shard. How a batch is cut changes no document.
     ///
     /// # Errors
     /// As [`Shards::open`].
     fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<B>>>;
 
-    /// The part of the shard that has been read, if that is known.
+    /// The part of the shard that has been read, from 0 to 1, if it is known.
     fn part(&self) -> Option<f64> {
         None
     }
 }
 
-/// Makes documents of batches.
+/// Processes batches: tokens, features, or any other arrays.
 pub trait Processor<B>: Send + Sync + 'static {
-    /// What one worker has of its own.
+    /// The part that one worker owns.
     fn worker(&self) -> Box<dyn Process<B>>;
 }
 
 /// One worker's part of a [`Processor`].
 pub trait Process<B>: Send {
-    /// Makes documents of a batch, as many as it likes, and none of those that it leaves out.
+    /// Processes a batch; returns any number of documents, without those that it leaves out.
     ///
     /// # Errors
-    /// Whatever keeps it from that; the build ends with it.
+    /// Any; the build ends with it.
     fn process(&mut self, batch: B, skips: &mut Skips<'_>) -> Result<Processed>;
 }
 
@@ -133,46 +133,46 @@ pub struct Plan {
     pub order: Order,
     /// Threads that read and process.
     pub n_workers: usize,
-    /// The fields to keep, and their types where they are given; None for all as they come.
+    /// The fields to keep, converted to their types where given; None for all, unconverted.
     pub fields: Option<Vec<(String, Option<DataType>)>>,
-    /// What becomes of documents that cannot be had; of it `skip_bad`, and a number of `max_errors`.
+    /// Whether bad documents are left out; only `skip_bad` and a `max_errors` that is a number are used.
     pub policy: Policy,
     /// How the cache is written. Its shards are taken from [`Shards`].
     pub options: WriterOptions,
 }
 
-/// How far a build is.
+/// The progress of a build.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
-    /// Documents that are written; not all are committed.
+    /// Documents written; not all of them are committed.
     pub documents: u64,
-    /// Documents that were there before.
+    /// Documents written by earlier builds.
     pub documents_before: u64,
-    /// Documents that were left out, also before.
+    /// Documents left out, including by earlier builds.
     pub skipped: u64,
-    /// Values that are written, of all fields.
+    /// Values written, of all fields.
     pub values: u64,
-    /// Values that were there before.
+    /// Values written by earlier builds.
     pub values_before: u64,
-    /// Shards that are written.
+    /// Shards written.
     pub finished_shards: u64,
     /// All shards.
     pub n_shards: u64,
-    /// The part that is read, as far as it is known.
+    /// The part of the shards that is read, from 0 to 1, as far as it is known.
     pub part: f64,
-    /// The part that was there before.
+    /// The part that earlier builds read.
     pub part_before: f64,
     /// Seconds since the build began.
     pub seconds: f64,
 }
 
-/// A running build, on its own threads. Dropping it ends it; documents written by then are committed.
+/// A running build, on its own threads. Dropping it cancels it; documents written by then are committed.
 pub struct Build {
     shared: Arc<dyn Running>,
     _threads: Threads,
 }
 
-/// What is common to builds of any batches.
+/// The part of [`Shared`] that does not depend on the type of batches.
 trait Running: Send + Sync {
     fn cancel(&self);
     fn progress(&self) -> Progress;
@@ -188,7 +188,7 @@ struct Shared<B> {
     documents: AtomicU64,
     skipped: AtomicU64,
     values: AtomicU64,
-    /// The number of documents, or why there are no more.
+    /// The number of documents, or the error that ended the build; None while it runs.
     result: Mutex<Option<Result<u64>>>,
     ended: Condvar,
 }
@@ -220,18 +220,18 @@ impl<B: Send> Running for Shared<B> {
 }
 
 impl Build {
-    /// Opens the cache and begins; if it is finished already, there is nothing to do.
+    /// Opens the cache and starts the threads; a finished cache needs no work.
     ///
     /// # Errors
-    /// As [`CacheWriter::open`]; [`ErrorKind::State`] and [`ErrorKind::TooMany`] if documents were left out
-    /// that the policy does not let go; [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`]
-    /// if the system has no threads.
+    /// As [`CacheWriter::open`]; [`ErrorKind::State`] and [`ErrorKind::TooMany`] if more documents were left
+    /// out than the policy allows; [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`] if
+    /// threads cannot be started.
     pub fn start<S: Shards>(plan: Plan, shards: S, processor: impl Processor<S::Batch>) -> Result<Self> {
         let names = shards.names().to_vec();
         let mut sorted: Vec<_> = names.iter().collect();
         sorted.sort();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!("the shard {:?} is there twice; name each once", pair[0]);
+            let message = format!("the shard {:?} is given twice; name each once", pair[0]);
             return Err(Error::new(ErrorKind::Config, message));
         }
         let mut options = WriterOptions { shards: names.clone(), ..plan.options };
@@ -241,7 +241,7 @@ impl Build {
         if skipped > 0 && !plan.policy.skip_bad {
             let message = format!(
                 "{skipped} documents were left out of the cache {}, which on_error=\"raise\" forbids; pass on_error=\"skip\" to \
-                 go on with it, or overwrite=True to build it again",
+                 continue it, or overwrite=True to build it again",
                 plan.path.join(&plan.split).display()
             );
             return Err(Error::new(ErrorKind::State, message));
@@ -296,22 +296,21 @@ impl Build {
         Ok(Self { shared, _threads: threads })
     }
 
-    /// How far it is.
+    /// The progress so far.
     pub fn progress(&self) -> Progress {
         self.shared.progress()
     }
 
-    /// Waits for the end, at most `at_most`; returns the number of documents, or None if the build still
-    /// runs.
+    /// Waits at most `at_most` for the end; returns the number of documents, or None if the build still runs.
     ///
     /// # Errors
-    /// What ended the build; [`ErrorKind::Closed`] if it was cancelled. What was committed is there, and a
-    /// build with the same parameters goes on from it.
+    /// The error that ended the build; [`ErrorKind::Closed`] if it was cancelled. Committed documents stay,
+    /// and a build with the same parameters resumes after them.
     pub fn wait(&self, at_most: Duration) -> Option<Result<u64>> {
         self.shared.wait(at_most)
     }
 
-    /// Asks it to end after the batches that are under way; what is written by then is committed.
+    /// Makes the build end after the batches in progress; documents written by then are committed.
     pub fn cancel(&self) {
         self.shared.cancel();
     }
@@ -329,7 +328,7 @@ impl Drop for Build {
     }
 }
 
-/// The number of shards and a hash of their names in this order, which the order of documents follows from.
+/// The number of shards and a hash of their names in this order, which determines the order of documents.
 fn order_of(names: &[String]) -> String {
     let hash = names.iter().fold(0, |state, name| {
         name.bytes().fold(mix(state ^ mix(name.len() as u64)), |state, byte| mix(state ^ u64::from(byte)))
@@ -397,7 +396,7 @@ fn in_shard(outcome: Outcome, name: &str) -> Outcome {
     }
 }
 
-/// Adds the rows of the batch to an error that names none.
+/// Adds the rows of the batch to an error without a row.
 fn in_batch(outcome: Outcome, batch: u64, size: u64) -> Outcome {
     match outcome {
         Outcome::Failed(mut error) if error.place.row.is_none() => {
@@ -418,7 +417,7 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
         && let Err(untold) = writer.fail(&error.to_string())
     {
         // If the disk is full this may fail as well; the error is reported all the same.
-        log::warn!("cannot tell readers that the build failed: {untold}");
+        log::warn!("cannot record in the ledger that the build failed: {untold}");
     }
     result
 }
@@ -427,7 +426,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
     let mut committed = (writer.documents(), Instant::now());
     let (mut account, before) = (FailureList::new(0, LISTED), writer.ledger().skipped.documents);
     let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
-    // Whether there is a part of a batch after the last commit, which a resumed build would not know.
+    // Whether a part of a batch was written after the last commit; a resumed build could not continue it.
     let mut is_torn = false;
     loop {
         let is_new = !is_torn && writer.documents() > committed.0;
@@ -437,7 +436,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
                 if !is_torn {
                     writer.commit()?;
                 }
-                return Err(Error::new(ErrorKind::Closed, "the build was cancelled; build again to go on"));
+                return Err(Error::new(ErrorKind::Closed, "the build was cancelled; build again to resume"));
             }
             if shared.shard_order.is_finished() {
                 writer.finish()?;
@@ -464,7 +463,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
                     return Err(too_many);
                 }
                 if !is_torn && !ends_batch {
-                    // The documents before the batch; the next commit comes after all of it.
+                    // Commits the documents before the batch; the next commit comes after the whole batch.
                     writer.commit()?;
                     committed = (writer.documents(), Instant::now());
                 }

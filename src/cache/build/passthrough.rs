@@ -1,4 +1,4 @@
-//! The processor of what is processed already: columns of numbers, or of lists of numbers, as they are.
+//! The processor for data that is processed already: columns of numbers, or of lists of numbers, unchanged.
 
 use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
@@ -11,7 +11,7 @@ use crate::{
     fields::DataType,
 };
 
-/// Keeps columns as they are: numbers become fields without an axis, lists of numbers fields with one.
+/// Keeps columns unchanged: numbers become fields without an axis, lists of numbers fields with one.
 #[derive(Debug, Clone, Copy)]
 pub struct Passthrough;
 
@@ -24,7 +24,7 @@ impl Processor<Rows> for Passthrough {
 impl Process<Rows> for Passthrough {
     fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Table(tables) = rows else {
-            let message = "without a processor, columns of numbers in Parquet or Arrow are kept as they are; give a processor \
+            let message = "without a processor, only columns of numbers in Parquet or Arrow are kept; give a processor \
                            for lines and recordings";
             return Err(Error::new(ErrorKind::Config, message));
         };
@@ -63,7 +63,7 @@ impl Process<Rows> for Passthrough {
                     None => documents += 1,
                     Some(name) => {
                         let message = format!(
-                            "column {name:?} has a null; leave such rows out, or pass on_error=\"skip\""
+                            "column {name:?} has a null; remove such rows, or pass on_error=\"skip\""
                         );
                         skips.refused(row, Error::new(ErrorKind::Unreadable, message))?;
                     }

@@ -1,9 +1,8 @@
-//! The processor of recordings: features of the whole recording, made once.
+//! The processor for recordings: features of whole recordings, computed once.
 //!
-//! Channels are averaged, then resampled to the transform's rate, as in a loader's pipeline; the spectrogram
-//! is of the whole recording, `[n_mels, n_frames]`. As in a loader, a recording longer than
-//! `max_decoded_seconds` is refused before a sample is decoded, and one that is too short for a frame is
-//! padded with zeros at the end.
+//! Channels are averaged and resampled to the transform's rate, as in a loader. The spectrogram covers the
+//! whole recording: `[n_mels, n_frames]`. As in a loader, a recording longer than `max_decoded_seconds` is
+//! refused before a sample is decoded, and one that is too short for a frame is padded with zeros at the end.
 
 use std::sync::Arc;
 
@@ -21,16 +20,16 @@ use crate::{
 /// Turns recordings into spectrograms and labels.
 #[derive(Debug, Clone)]
 pub struct Features {
-    /// Also tells the rate.
+    /// Computes the spectrogram; also defines the sample rate.
     pub transform: Arc<SpectrogramTransform>,
-    /// Shared by workers.
+    /// Resampling plans, shared by workers.
     pub resamplers: Arc<Resamplers>,
-    /// The most seconds that a recording may have.
+    /// The longest recording, in seconds.
     pub max_decoded_seconds: f64,
 }
 
-/// Recordings that resampling makes longer than this, and more than [`MOST_STRETCHED`] times as long, are
-/// refused: the sample rate in their header is implausible.
+/// Recordings that resampling makes longer than this many samples, and more than [`MOST_STRETCHED`] times as
+/// long, are refused: the sample rate in their header is implausible.
 const LONGEST_STRETCHED: u64 = 1 << 22;
 const MOST_STRETCHED: u64 = 32;
 
@@ -75,7 +74,7 @@ struct Worker {
 impl Process<Rows> for Worker {
     fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Recordings(records) = rows else {
-            return Err(Error::new(ErrorKind::Schema, "a transform of audio needs a column of recordings"));
+            return Err(Error::new(ErrorKind::Schema, "an audio transform needs a column of recordings"));
         };
         let mut features =
             Column { rank: 2, ..Column::flat("spectrogram", DataType::Float32, Vec::new(), Vec::new()) };
@@ -103,8 +102,8 @@ impl Worker {
         let n = target_len(info.n_samples, info.sample_rate, rate);
         if n > LONGEST_STRETCHED && n / info.n_samples.max(1) > MOST_STRETCHED {
             let message = format!(
-                "the recording has {} samples at {} Hz, and {n} at the transform's {rate} Hz: no more than {LONGEST_STRETCHED} are made \
-                 of a recording by resampling it to more than {MOST_STRETCHED} times its rate",
+                "the recording has {} samples at {} Hz, which makes {n} at the transform's {rate} Hz; above {LONGEST_STRETCHED}, \
+                 resampling to more than {MOST_STRETCHED} times the rate is refused",
                 info.n_samples, info.sample_rate
             );
             return Err(Error::new(ErrorKind::TooLarge, message));

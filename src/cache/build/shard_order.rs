@@ -1,15 +1,17 @@
-//! Whose turn it is: which shard a worker reads next, and which batch the writer takes next.
+//! The order of reading and writing: which shard a worker reads next, and which batch the writer takes next.
 //!
 //! The order of batches is a pure function of the shards. *Round robin*: one batch of each shard in the given
 //! order, repeatedly; an exhausted shard drops out. *Concat*: one shard after the other. Of the shards that
-//! no worker is reading, a worker takes the one that the writer will need first, so that several are read at
-//! a time. A batch may come in pieces; then the writer stays with its shard until the last piece.
+//! no worker is reading, a worker takes the one that the writer will need first, so that several shards are
+//! read at the same time. A batch may come in pieces; then the writer stays with its shard until the last
+//! piece.
 //!
-//! No deadlock is possible: the batch that the writer waits for is read however many batches wait already,
-//! and the writer waits for nothing else.
+//! No deadlock is possible: the batch that the writer waits for is read regardless of how many batches are
+//! queued, and the writer waits only for that batch.
 //!
-//! The turns of the pipeline differ, and are simpler: errands are numbered when they are requested, and
-//! handed over by number. Here a batch's place in the order is unknown until the earlier shards have ended.
+//! The turns of the engine (`engine/flow/sequencer.rs`) are simpler: errands are numbered when they are
+//! requested, and handed over by number. Here a batch's position in the order is unknown until the earlier
+//! shards have ended.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +28,10 @@ use crate::{
 /// The order in which batches of shards follow each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
-    /// A batch of each shard in turn.
+    /// One batch of each shard in turn.
     #[default]
     RoundRobin,
-    /// One shard behind the other.
+    /// One shard after the other.
     Concat,
 }
 
@@ -39,14 +41,14 @@ pub enum Outcome {
     /// Documents.
     Done {
         processed: Processed,
-        /// The reasons why others were left out.
+        /// The errors of the documents left out.
         left_out: Vec<Error>,
         /// Whether this is the last piece of its batch.
         ends_batch: bool,
     },
-    /// There is no such piece: the shard has no more.
+    /// No piece: the shard is exhausted.
     End,
-    /// The build ends with it.
+    /// The error that ends the build.
     Failed(Error),
 }
 
@@ -67,9 +69,9 @@ pub struct ShardOrder<B> {
     most_batches: u64,
     most_bytes: usize,
     state: Mutex<State<B>>,
-    /// A worker may find a turn.
+    /// Notified when a worker may find a turn.
     free: Condvar,
-    /// The writer may find its batch.
+    /// Notified when the writer may find its batch.
     ready: Condvar,
 }
 
@@ -81,9 +83,9 @@ impl<B> std::fmt::Debug for ShardOrder<B> {
 
 struct State<B> {
     shards: Vec<Shard<B>>,
-    /// Pieces that are read and not yet written.
+    /// Pieces taken by a worker and not yet written.
     under_way: u64,
-    /// Bytes of those that are processed.
+    /// Bytes of the processed ones.
     bytes: usize,
     is_stopped: bool,
 }
@@ -95,9 +97,9 @@ struct Shard<B> {
     next: u64,
     next_row: u64,
     next_piece: u64,
-    /// Whether the reader has come to its end, or failed.
+    /// Whether the reader has reached the end, or failed.
     has_ended: bool,
-    /// Batches that are written, and pieces.
+    /// Batches written, and pieces.
     written: u64,
     written_pieces: u64,
     is_finished: bool,
@@ -106,7 +108,7 @@ struct Shard<B> {
 }
 
 impl<B> ShardOrder<B> {
-    /// Begins where the shards stand; holds readers back beyond so many batches or bytes.
+    /// Begins at the standings; readers wait while `most_batches` pieces or `most_bytes` are queued.
     pub fn new(order: Order, standings: Vec<Standing>, most_batches: u64, most_bytes: usize) -> Self {
         let shard = |standing: Standing| Shard {
             reader: None,
@@ -136,7 +138,7 @@ impl<B> ShardOrder<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first of the shards that `is_one` holds for, in the order of `place`.
+    /// The first of the shards for which `is_one` holds, in the order of `place`.
     fn first(
         &self,
         state: &State<B>,
@@ -155,7 +157,7 @@ impl<B> ShardOrder<B> {
         self.first(state, |shard| !shard.is_finished, |shard| shard.written)
     }
 
-    /// A shard to be read; waits for one. None if there is nothing more to do.
+    /// Takes a shard to be read; waits until one is available. None if no shard is left, or when stopped.
     pub fn take(&self) -> Option<Turn<B>> {
         let mut state = self.lock();
         loop {
@@ -179,7 +181,7 @@ impl<B> ShardOrder<B> {
         }
     }
 
-    /// Gives a reader back with the number of rows read, and whether they end a batch; None at the end of the
+    /// Returns a reader, with the number of rows read and whether they end a batch; None at the end of the
     /// shard.
     pub fn give_back(&self, turn: Turn<B>, read: Option<(u64, bool)>) {
         let goes_on = read.is_some();
@@ -209,8 +211,8 @@ impl<B> ShardOrder<B> {
         self.ready.notify_all();
     }
 
-    /// The next piece of the order, and its shard; waits for it, until `due`. None then, when stopped, or
-    /// when all is done.
+    /// The next piece in order, with its shard; waits for it until `due`. None at `due`, when stopped, or
+    /// when all shards are written.
     pub fn next(&self, due: Option<Instant>) -> Option<(usize, Outcome)> {
         let mut state = self.lock();
         loop {
@@ -262,7 +264,7 @@ impl<B> ShardOrder<B> {
         self.lock().shards.iter().all(|shard| shard.is_finished)
     }
 
-    /// Shards that are written, all shards, and the part of all that is read.
+    /// Shards written, all shards, and the part of all shards that is read.
     pub fn standing(&self) -> (u64, u64, f64) {
         let state = self.lock();
         let finished = state.shards.iter().filter(|shard| shard.is_finished).count() as u64;
@@ -288,7 +290,7 @@ mod tests {
     use super::*;
     use crate::cache::build::Piece;
 
-    /// A shard of so many batches; nothing here looks into them.
+    /// A shard of so many batches; the reader is never called.
     struct Batches(u64);
 
     impl ReadShard<()> for Batches {
@@ -345,7 +347,7 @@ mod tests {
         }
     }
 
-    /// The order, slow and plain: batches of each shard from where it stands, with its end.
+    /// The order, computed slowly: batches of each shard from its standing on, and its end.
     fn expected(order: Order, begun: &[u64], batches: &[u64]) -> Vec<(usize, Option<u64>)> {
         let again = |shard: usize, batch: u64| (0..pieces(shard, batch)).map(move |_| Some(batch));
         let numbers = |shard: usize| {
@@ -402,7 +404,7 @@ mod tests {
         for (most_batches, most_bytes) in [(2, 1 << 20), (9, 15)] {
             let shard_order =
                 Arc::new(shard_order(Order::RoundRobin, &[at(0), at(0), at(0)], most_batches, most_bytes));
-            // The first batch is slow; two others are done and fill all the room.
+            // The first batch is slow; two others are done and use up the limit.
             let first = shard_order.take().unwrap();
             for shard in [1, 2] {
                 if shard_order.lock().under_way == most_batches {
@@ -423,7 +425,7 @@ mod tests {
                 move || shard_order.take().map(|turn| (turn.shard, turn.batch))
             });
             assert!(shard_order.next(Some(Instant::now() + Duration::from_millis(5))).is_none());
-            assert_eq!(shard_order.lock().under_way, shards, "nobody reads ahead");
+            assert_eq!(shard_order.lock().under_way, shards, "a worker read ahead");
             shard_order.give_back(first, Some((1, true)));
             shard_order.answer(0, 0, done(0, 8));
             for shard in 0..shards as usize {
@@ -438,13 +440,13 @@ mod tests {
     fn a_reader_is_lent_and_comes_back() {
         let shard_order = shard_order(Order::Concat, &[at(0)], 9, 9);
         let mut turn = shard_order.take().unwrap();
-        assert!(turn.reader.is_none(), "nobody opened it yet");
+        assert!(turn.reader.is_none(), "not opened yet");
         turn.reader = Some(Box::new(Batches(1)));
         shard_order.give_back(turn, Some((1, true)));
         let turn = shard_order.take().unwrap();
         assert!(turn.batch == 1 && turn.reader.is_some());
         shard_order.give_back(turn, None);
-        assert!(shard_order.take().is_none(), "it has no more");
+        assert!(shard_order.take().is_none(), "the shard is exhausted");
     }
 
     #[test]

@@ -1,25 +1,25 @@
-//! Documents of a batch that cannot be had: which ones are left out, and what is told of them.
+//! Documents of a batch that cannot be read or processed: which ones are left out, and their errors.
 //!
-//! Readers and processors ask here, document by document; the policy is that of the loaders. Whether a
-//! document is bad is a function of its shard and of the processor, and never of other documents, so that the
-//! same ones are left out in every run. What condemns more than one document (a damaged page, a file that
-//! ends too early) is no business of this, and ends the build.
+//! Readers and processors call [`Skips`] for each bad document; the policy is that of the loaders. Whether a
+//! document is bad depends only on its shard and the processor, never on other documents, so the same ones
+//! are left out in every run. A failure that affects more than one document (a damaged page, a truncated
+//! file) is not handled here, and ends the build.
 
 use crate::{Error, ErrorKind, Result, engine::Policy};
 
-/// What a batch loses.
+/// The documents that a batch loses.
 #[derive(Debug)]
 pub struct Skips<'a> {
     policy: &'a Policy,
-    /// The row within the shard that the batch begins with.
+    /// The row within the shard of the batch's first document.
     begin: u64,
-    /// Rows of the batch that the reader left out, so that the processor does not see them.
+    /// Rows of the batch that the reader left out, and that the processor does not get.
     unread: Vec<u64>,
     left_out: Vec<Error>,
 }
 
 impl<'a> Skips<'a> {
-    /// Of the batch that begins with the row `begin` of its shard.
+    /// For the batch that begins with the row `begin` of its shard.
     pub fn new(policy: &'a Policy, begin: u64) -> Self {
         Self { policy, begin, unread: Vec::new(), left_out: Vec::new() }
     }
@@ -29,17 +29,17 @@ impl<'a> Skips<'a> {
         self.policy.skip_bad
     }
 
-    /// Leaves out the document `row` of the batch, which a reader cannot have.
+    /// Leaves out the document `row` of the batch, which the reader cannot read.
     ///
     /// # Errors
-    /// The error, with its row, if the policy does not let the document go.
+    /// The error, with its row, if the policy does not allow to leave the document out.
     pub fn unread(&mut self, row: u64, error: Error) -> Result<()> {
         self.leave_out(error.at_row(self.begin + row))?;
         self.unread.push(row);
         Ok(())
     }
 
-    /// Leaves out the document `row` of those that the processor got, which it refuses.
+    /// Leaves out the document `row` of those that the processor got.
     ///
     /// # Errors
     /// As [`Skips::unread`].
@@ -48,12 +48,12 @@ impl<'a> Skips<'a> {
         self.leave_out(error.at_row(self.begin + row))
     }
 
-    /// Leaves out the document whose row within the shard the error tells.
+    /// Leaves out the document whose row within the shard is in the error.
     ///
     /// # Errors
     /// As [`Skips::unread`].
     pub fn leave_out(&mut self, error: Error) -> Result<()> {
-        // What a function of the user's raises about one document is its verdict on it.
+        // An exception that the user's function raises about one document means that this document is bad.
         let is_verdict = error.kind == ErrorKind::Callback && self.leaves_out();
         if !is_verdict && !self.policy.skips(error.kind) {
             return Err(error);
@@ -62,7 +62,7 @@ impl<'a> Skips<'a> {
         Ok(())
     }
 
-    /// What was left out, by row.
+    /// The errors of the documents left out, by row.
     pub fn into_errors(mut self) -> Vec<Error> {
         self.left_out.sort_by_key(|error| error.place.row);
         self.left_out

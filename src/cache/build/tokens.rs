@@ -1,4 +1,4 @@
-//! The processor of texts: a document's ids, behind the token that begins it.
+//! The processor for texts: token ids of a document, after its BOS.
 
 use arrow_array::{Array, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
@@ -17,7 +17,7 @@ use crate::{
 /// Turns texts into ids.
 #[derive(Debug, Clone)]
 pub struct Tokenize {
-    /// Encodes.
+    /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// The column of texts, in tables and JSON objects.
     pub text_column: String,
@@ -29,7 +29,7 @@ pub struct Tokenize {
     pub max_record_bytes: u64,
 }
 
-/// One worker's part of [`Tokenize`].
+/// The part of [`Tokenize`] that one worker owns.
 #[derive(Debug)]
 pub struct Worker {
     what: Tokenize,
@@ -37,7 +37,7 @@ pub struct Worker {
 }
 
 impl Tokenize {
-    /// One worker's part.
+    /// Makes a worker's part.
     pub fn worker(&self) -> Worker {
         Worker { what: self.clone(), encoder: self.tokenizer.encoder() }
     }
@@ -61,10 +61,10 @@ impl Process<Rows> for Worker {
 }
 
 impl Worker {
-    /// The ids of texts, or of those that can be had.
+    /// Encodes texts, without those that are left out.
     ///
     /// # Errors
-    /// As [`Encoder::encode_ordinary`], and those of texts, if the policy lets none of them go.
+    /// As [`Encoder::encode_ordinary`], and those of `texts`, unless the policy leaves the text out.
     pub fn encode<T: AsRef<str>>(
         &mut self,
         texts: impl Iterator<Item = Result<T>>,
@@ -78,7 +78,7 @@ impl Worker {
     }
 }
 
-/// Ids of documents in the making.
+/// The ids of the documents encoded so far.
 struct Ids<'a> {
     worker: &'a mut Worker,
     all: Vec<u32>,
@@ -119,11 +119,11 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// Calls `go` with the number of each row and its text, or why it has none.
+/// Calls `go` with the number of each row, and its text or the error for a missing one.
 fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) -> Result<()>) -> Result<()> {
     let null = || {
         let message =
-            format!("the text in column {column:?} is null; leave such rows out, or pass on_error=\"skip\"");
+            format!("the text in column {column:?} is null; remove such rows, or pass on_error=\"skip\"");
         Error::new(ErrorKind::Unreadable, message)
     };
     let mut row = 0;
@@ -159,7 +159,7 @@ fn each_text(rows: &Rows, column: &str, go: &mut dyn FnMut(u64, Result<&str>) ->
                     ArrowType::Utf8View => array.as_string_view().iter().try_for_each(&mut each)?,
                     other => {
                         let message = format!(
-                            "column {column:?} is {other} and holds no texts; name another with text_column="
+                            "column {column:?} is {other}, expected texts; name another column with text_column="
                         );
                         return Err(Error::new(ErrorKind::Schema, message));
                     }

@@ -1,7 +1,7 @@
-//! A set of small integers with predecessor and minimum: bits, and above them bits that say which words are
-//! not empty.
+//! A set of small integers with predecessor and minimum: bits, and levels of bits above them for words that
+//! are not empty.
 //!
-//! With 64 bits a word, three levels serve 262 144 members; each operation looks at one or two words of each
+//! With 64 bits a word, three levels serve 262 144 members; each operation reads one or two words of each
 //! level.
 
 /// A set of integers in `0..=max`.
@@ -39,7 +39,7 @@ impl Bits {
         }
     }
 
-    /// Takes `member` out.
+    /// Removes `member`.
     pub fn remove(&mut self, mut member: usize) {
         for level in &mut self.levels {
             let word = &mut level[member / 64];
@@ -57,7 +57,7 @@ impl Bits {
         for level in self.levels.iter().rev() {
             let word = level[place];
             if word == 0 {
-                return None; // at the top only: below it bits lead to words that are not empty
+                return None; // possible at the top only: below it, bits lead to words that are not empty
             }
             place = place * 64 + word.trailing_zeros() as usize;
         }
@@ -67,7 +67,7 @@ impl Bits {
     /// The largest member that is at most `limit`.
     pub fn last_within(&self, limit: usize) -> Option<usize> {
         let mut place = limit;
-        // `place` itself may be taken on the lowest level; above it only what lies before the word just
+        // On the lowest level `place` itself may be the result; above it, only words before the one just
         // searched.
         let mut below = 2 << (place % 64);
         for (height, level) in self.levels.iter().enumerate() {

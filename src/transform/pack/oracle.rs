@@ -1,4 +1,4 @@
-//! The same rules as linear scans over a list, as the reference keeps its documents: slow, and plain to see.
+//! The same rules as linear scans over a list, as in the reference: slow and simple.
 
 use super::{CropRule, Document, Piece};
 

@@ -1,4 +1,4 @@
-//! One queue of slots per length, first in first out, and which of them are not empty.
+//! A queue of slots for each length, first in first out, and the set of lengths whose queues are not empty.
 
 use super::NONE;
 use super::bits::Bits;
@@ -6,9 +6,9 @@ use super::bits::Bits;
 /// Slots by length, in order of arrival within a length.
 #[derive(Debug)]
 pub struct Queues {
-    /// First and last slot of each length; anything where `filled` lacks the length.
+    /// First and last slot of each length; undefined if `filled` lacks the length.
     ends: Vec<(u32, u32)>,
-    /// By slot: the one behind it in its queue.
+    /// For each slot, the one after it in its queue.
     next: Vec<u32>,
     filled: Bits,
 }
@@ -20,12 +20,12 @@ impl Queues {
         Self { ends: vec![(NONE, NONE); longest + 1], next: Vec::new(), filled: Bits::new(longest) }
     }
 
-    /// Memory taken, to within the bits.
+    /// Memory in bytes, without the bits.
     pub fn n_bytes(&self) -> usize {
         size_of::<(u32, u32)>() * self.ends.capacity() + size_of::<u32>() * self.next.capacity()
     }
 
-    /// Puts a slot at the end of its queue.
+    /// Appends a slot to its queue.
     pub fn push(&mut self, len: usize, slot: u32) {
         if self.next.len() <= slot as usize {
             // bounded: a word for each held document.
@@ -44,7 +44,7 @@ impl Queues {
         }
     }
 
-    /// Takes the first slot of the queue of `len`.
+    /// Removes the first slot of the queue of `len`.
     pub fn pop(&mut self, len: usize) -> Option<u32> {
         let (first, last) = &mut self.ends[len];
         let slot = *first;
@@ -59,12 +59,12 @@ impl Queues {
         Some(slot)
     }
 
-    /// The longest length of at most `limit` that is waiting, and its first slot.
+    /// The greatest length of at most `limit` with a slot, and its first slot.
     pub fn longest_within(&self, limit: usize) -> Option<(usize, u32)> {
         self.filled.last_within(limit).map(|len| (len, self.ends[len].0))
     }
 
-    /// The shortest length that is waiting, and its first slot.
+    /// The smallest length with a slot, and its first slot.
     pub fn shortest(&self) -> Option<(usize, u32)> {
         self.filled.first().map(|len| (len, self.ends[len].0))
     }

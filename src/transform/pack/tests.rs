@@ -1,4 +1,4 @@
-//! The packer beside its oracle, and what holds for every row whatever comes in.
+//! The packer compared with its oracle, and properties of every row for any input.
 
 use super::oracle::Oracle;
 use super::*;
@@ -13,14 +13,14 @@ fn document(row: usize, len: usize) -> Document {
     Document { ids, row: row as u64, start: 1 }
 }
 
-/// What of a document comes from `start` on.
+/// The rest of a document from `start` on.
 fn rest(row: usize, len: usize, start: u32) -> Document {
     let mut ids = document(row, len).ids.split_off(start as usize);
     ids.insert(0, BOS);
     Document { ids, row: row as u64, start }
 }
 
-/// One row, as tokens and pieces; `None` if the packer runs empty before it is full.
+/// One row, as tokens and pieces; `None` if the packer is empty before the row is full.
 fn fill(packer: &mut Packer) -> Option<(Vec<u32>, Vec<Piece>)> {
     let (mut tokens, mut pieces) = (Vec::new(), Vec::new());
     while tokens.len() < packer.capacity {
@@ -50,7 +50,7 @@ fn worked_example() {
         );
         match crop {
             CropRule::Drop => assert_eq!((packer.len(), packer.n_dropped()), (0, 8)),
-            // Its BOS was all that found room: nothing is lost, all its content is still to come.
+            // Only its BOS fitted: all its content is still to come.
             CropRule::Carry => {
                 assert_eq!((packer.n_tokens(), packer.n_dropped()), (9, 0));
                 assert_eq!(packer.held().collect::<Vec<_>>(), [(4, 1)]);
@@ -89,7 +89,7 @@ fn of_a_document_that_is_dropped_anyway_only_a_row_is_held() {
     packer.push(document(1, 20_000));
     packer.push(document(2, 11));
     assert_eq!(packer.n_tokens(), 30);
-    // By its true length, so the last that came goes first.
+    // Ordered by true length, so the last to arrive goes first.
     let rows: Vec<_> = std::iter::from_fn(|| packer.place(10, |_| {})).map(|piece| piece.row).collect();
     assert_eq!(rows, [2, 1, 0]);
     assert_eq!(packer.n_dropped(), 29_990 + 19_990 + 1);
@@ -116,7 +116,7 @@ fn vectors_come_back() {
     assert_eq!(packer.spare(), None);
 }
 
-/// Lengths around a row's, below and above, and some giants.
+/// Lengths below, at and above a row's, and some giants.
 fn lengths(capacity: usize) -> impl Strategy<Value = Vec<usize>> {
     let len = prop_oneof![
         8 => 1..=capacity,
@@ -128,8 +128,8 @@ fn lengths(capacity: usize) -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    /// Every piece of every row, every token and every crop is the oracle's; so is all that follows a rebuild
-    /// from `held`.
+    /// Every piece of every row, every token and every crop equals the oracle's, also after a packer is
+    /// rebuilt from `held`.
     #[test]
     fn picks_what_the_oracle_picks(
         (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),
@@ -190,7 +190,7 @@ proptest! {
     }
 
     /// Carried: each content token is delivered once, in its document's order. Dropped: delivered and dropped
-    /// make up all.
+    /// tokens add up to all.
     #[test]
     fn no_token_is_lost(
         (capacity, lengths) in (2_usize..80).prop_flat_map(|capacity| (Just(capacity), lengths(capacity))),

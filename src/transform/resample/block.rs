@@ -2,14 +2,14 @@
 //! as the first stage for others (`staged`).
 //!
 //! Overlap-save on a fixed grid: a block yields `hop_out` outputs from `n_in` input samples that begin
-//! `half_width` before the first of them. Its spectrum is multiplied by the kernel's Fourier transform and
-//! cut or extended to `n_out` points: the inverse transform is then the band-limited signal on the target
-//! grid. Two blocks go through one complex transform, as its real and imaginary part, which saves untangling
-//! real spectra and costs nothing else: the kernel is real, so the parts stay apart. Pairs of blocks lie on
-//! an absolute grid and are always computed whole, so an output's bits do not depend on which span was asked
-//! for. Per output this costs a fraction of the multiplications of the polyphase sum. Cutting the spectrum
-//! drops only what the stop band has attenuated already. Source: own; overlap-save as in Oppenheim and
-//! Schafer, "Discrete-Time Signal Processing", 8.7.3.
+//! `half_width` before the first output. Its spectrum is multiplied by the kernel's Fourier transform and cut
+//! or extended to `n_out` points. The inverse transform is then the band-limited signal on the target grid.
+//! Two blocks are the real and imaginary part of one complex transform, which saves untangling real spectra
+//! at no cost: the kernel is real, so the parts stay apart. Pairs of blocks are on an absolute grid and
+//! always computed whole, so an output's bits do not depend on the requested span. Per output this takes a
+//! fraction of the multiplications of the polyphase sum. Cutting the spectrum drops only parts that the stop
+//! band has attenuated already. Source: own; overlap-save as in Oppenheim and Schafer, "Discrete-Time Signal
+//! Processing", 8.7.3.
 
 use super::{Ratio, design::Prototype, fill};
 use crate::{Result, fallible_alloc};
@@ -19,7 +19,7 @@ use std::{cell::RefCell, f64::consts::TAU, ops::Range, sync::Arc};
 /// Longest block, in samples of either rate.
 const MAX_BLOCK: usize = 16_384;
 
-/// Largest prime factor for which the FFT is quick.
+/// Largest prime factor for which the FFT is fast.
 const MAX_FACTOR: usize = 13;
 
 /// A plan for one rate pair.
@@ -31,7 +31,7 @@ pub(super) struct Block {
     half_width: u64,
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
-    /// By what each bin from 0 to below both Nyquist frequencies is multiplied; its mirror by the conjugate.
+    /// The factor of each bin from 0 to below both Nyquist frequencies; its mirror gets the conjugate.
     response: Vec<Complex32>,
 }
 
@@ -60,15 +60,15 @@ pub(super) fn is_smooth(mut n: usize, max_factor: usize) -> bool {
 }
 
 impl Block {
-    /// A plan, or `None` if the ratio needs blocks that are too long or slow. `scale` is the rate that the
-    /// kernel counts in (see `design`) as a fraction of the source rate.
+    /// A plan, or `None` if the ratio needs blocks that are too long or slow. `scale` is the rate of the
+    /// kernel's time (see `design`) as a fraction of the source rate.
     pub(super) fn new(ratio: Ratio, scale: f64, prototype: &Prototype) -> Option<Self> {
         let (step, phases) = (ratio.source as usize, ratio.target as usize);
         if !is_smooth(step, MAX_FACTOR) || !is_smooth(phases, MAX_FACTOR) {
             return None;
         }
         let half_width = (prototype.half_width / scale).ceil() as usize + 1;
-        // The shortest block of which overlap wastes less than a fifth.
+        // The shortest block in which overlap takes less than a fifth.
         let (groups, hop) = (0..15)
             .flat_map(|doubling| [2 << doubling, 3 << doubling])
             .filter(|groups| groups % 2 == 0)
@@ -105,8 +105,8 @@ impl Block {
         2 * self.hop_out as usize
     }
 
-    /// Source samples that the pairs of blocks under `target` read, as far as they are within a recording of
-    /// any length.
+    /// Source samples that the pairs of blocks for `target` read, from 0 on; the end of the recording is not
+    /// considered.
     pub(super) fn input_span(&self, target: Range<i128>) -> Range<u64> {
         let pair_len = 2 * i128::from(self.hop_out);
         let start =
@@ -116,7 +116,7 @@ impl Block {
         clamp(start(target.start))..clamp(start(target.end - 1) + length)
     }
 
-    /// Writes outputs `target_start ..`, which may lie before the recording; `source` begins at
+    /// Writes outputs from `target_start` on, which may be before the recording; `source` begins at
     /// `source_start` and is surrounded by zeros.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl Block {
         })
     }
 
-    /// From `scratch.samples` to the outputs of a pair of blocks, as real and imaginary parts.
+    /// Computes the outputs of a pair of blocks, as real and imaginary parts, from `scratch.samples`.
     fn pair<'a>(&self, scratch: &'a mut Scratch) -> &'a [Complex32] {
         let Scratch { samples, input, output, fft } = scratch;
         let (input, output) = (&mut input[..self.n_in], &mut output[..self.n_out]);
@@ -177,7 +177,7 @@ impl Block {
 }
 
 impl Scratch {
-    /// Grows the buffers to what `plan` needs; allocates only when a thread meets a larger plan than before.
+    /// Grows the buffers for `plan`; allocates only when a thread first uses a plan of this size.
     fn fit(&mut self, plan: &Block) -> Result<()> {
         fn grow<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> Result<()> {
             if buffer.len() < len { fallible_alloc::resize(buffer, len, T::default()) } else { Ok(()) }

@@ -1,6 +1,6 @@
 //! The low-pass prototype of every rate pair: a sinc under a Kaiser window, a function of continuous time.
 //!
-//! Time is counted in samples of the lower of the two rates, so one prototype per quality serves all pairs.
+//! The unit of time is a sample of the lower of the two rates, so one prototype per quality serves all pairs.
 //! Source: Kaiser, "Nonrecursive digital filter design using the I0-sinh window function" (1974), for the
 //! window, its parameter and its length; the sampling of a continuous kernel is as in Smith, "Digital Audio
 //! Resampling".
@@ -21,16 +21,16 @@ pub(super) struct Prototype {
 impl Prototype {
     pub(super) fn new(quality: Quality) -> Self {
         let (pass_band, attenuation_db) = quality.bands();
-        // Kaiser's formulas, which promise up to 3 dB too much at 140; the transition band reaches from
-        // `pass_band` to 1, the lower Nyquist frequency.
+        // Kaiser's formulas fall up to 3 dB short at 140 dB; the transition band is from `pass_band` to 1,
+        // the lower Nyquist frequency.
         let attenuation_db = attenuation_db + 5.0;
         let taps = (attenuation_db - 7.95) / (2.285 * PI * (1.0 - pass_band));
         let beta = 0.1102 * (attenuation_db - 8.7);
         Self { cutoff: 0.5 * (1.0 + pass_band), half_width: 0.5 * taps, beta }
     }
 
-    /// An interpolator of signals below half the Nyquist frequency, to be used at their own rate: gain 1/2 at
-    /// that frequency.
+    /// An interpolator for signals below half the Nyquist frequency, used at their own rate: gain 1/2 at that
+    /// frequency.
     pub(super) fn interpolator(half_width: f64, attenuation_db: f64) -> Self {
         Self { cutoff: 1.0, half_width, beta: 0.1102 * (attenuation_db - 8.7) }
     }
@@ -100,7 +100,7 @@ mod tests {
         for quality in [Quality::Fast, Quality::Default, Quality::Best] {
             let prototype = Prototype::new(quality);
             let (pass_band, attenuation_db) = quality.bands();
-            // Half a cycle per sample is the lower Nyquist frequency; up to five times that.
+            // Half a cycle per sample is the lower Nyquist frequency; checks up to five times that.
             let response = prototype.response(0.5 / 1000.0, 5000);
             let allowed = 10_f64.powf(-attenuation_db / 20.0);
             for (k, gain) in response.iter().enumerate() {

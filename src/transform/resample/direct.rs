@@ -1,11 +1,11 @@
 //! Resampling by the convolution sum, for rates whose ratio is extreme: the kernel is too long for blocks.
 //!
 //! A polyphase table could have a row per phase, up to 768 000 of them. Instead the kernel is tabulated at
-//! `rows` phases per source sample and interpolated between them by a cubic, four rows with four weights, at
-//! an error below -150 dB. So the table stays near 100 KB for any ratio, until the kernel spans more than
-//! [`MAX_TAPS`] source samples; beyond that (decimation by several hundred) it is evaluated tap by tap. Each
-//! output is a sum of its own in a fixed order: its bits do not depend on the span asked for. Source: Smith,
-//! "Digital Audio Resampling"; cubic Lagrange interpolation.
+//! `rows` phases per source sample and interpolated between them by a cubic, four rows with four weights,
+//! with an error below -150 dB. So the table stays near 100 KB for any ratio, until the kernel spans more
+//! than [`MAX_TAPS`] source samples. Beyond that (decimation by several hundred) the kernel is evaluated tap
+//! by tap. Each output is a sum of its own in a fixed order, so its bits do not depend on the requested span.
+//! Source: Smith, "Digital Audio Resampling"; cubic Lagrange interpolation.
 
 use super::{Ratio, design::Prototype, fill};
 use crate::{Result, fallible_alloc};
@@ -17,7 +17,7 @@ const POINTS: f64 = 128.0;
 /// Longest row of a table.
 const MAX_TAPS: usize = 1 << 16;
 
-/// Sums kept side by side, so that the loop becomes vector instructions.
+/// Parallel sums, so that the compiler can use vector instructions.
 const SUMS: usize = 16;
 
 /// A plan for one rate pair.
@@ -33,8 +33,8 @@ pub(super) struct Direct {
 enum Kernel {
     /// `rows + 3` rows of `taps`: phases from -1 to `rows + 1`, in units of `1 / rows` source samples.
     Table { rows: usize, taps: usize, table: Vec<f32> },
-    /// The right half of the prototype, `POINTS` per sample of the lower rate, from one point left of its
-    /// middle on.
+    /// The right half of the prototype, `POINTS` per sample of the lower rate, beginning one point left of
+    /// its middle.
     Prototype(Vec<f64>),
 }
 
@@ -77,21 +77,21 @@ impl Direct {
         Self { ratio, scale, half: half as u64, kernel }
     }
 
-    /// Source position at or before output `target`, and how far behind it the output lies, in `0..1`.
+    /// The source position at or before output `target`, and the output's distance from it, in `0..1`.
     fn position(&self, target: u64) -> (u128, f64) {
         let product = u128::from(target) * u128::from(self.ratio.source);
         let phases = u128::from(self.ratio.target);
         (product / phases, (product % phases) as f64 / phases as f64)
     }
 
-    /// Source samples that `target` reads, as far as they are not before the start.
+    /// Source samples that `target` reads, from 0 on.
     pub(super) fn input_span(&self, target: Range<u64>) -> Range<u64> {
         let clamp = |position: u128| u64::try_from(position).unwrap_or(u64::MAX);
         let start = clamp(self.position(target.start).0).saturating_sub(self.half);
         start..clamp(self.position(target.end - 1).0).saturating_add(self.half + 1)
     }
 
-    /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
+    /// Writes outputs from `target_start` on; `source` begins at `source_start` and is surrounded by zeros.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation of the thread's working memory
@@ -159,7 +159,7 @@ impl Direct {
 fn interpolated_dot(rows: &[f32], weights: [f32; 4], samples: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the CPU was just asked.
+        // SAFETY: the CPU was checked just before.
         return unsafe { interpolated_dot_avx2(rows, weights, samples) };
     }
     interpolated_dot_at(rows, weights, samples, |a, b, c| a * b + c)

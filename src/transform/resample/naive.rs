@@ -1,5 +1,5 @@
-//! The definition, written down: each output is the sum of all source samples under the continuous kernel, in
-//! `f64`. The oracle of both fast versions.
+//! The definition: each output is the sum of all source samples under the continuous kernel, in `f64`. The
+//! oracle of the fast versions.
 
 use super::{Quality, design::Prototype};
 

@@ -1,13 +1,13 @@
 //! Resampling in two stages, for rates whose ratio is awkward (35 467 to 32 000 Hz).
 //!
-//! First in the frequency domain (`block`), with the whole kernel, onto a *fine* grid of at least twice the
-//! lower rate and in a small ratio to the source. There the signal ends at a quarter of the grid's rate and
-//! its first image begins at three quarters, so that a short kernel of [`TAPS`] tells the value between two
-//! samples: the second stage. That kernel is the same for all pairs of rates; it is a cubic between [`ROWS`]
-//! phases, whose coefficients, 24 KB, stay in the nearest cache.
+//! The first stage works in the frequency domain (`block`), with the whole kernel. Its output is on a *fine*
+//! grid of at least twice the lower rate and in a small ratio to the source. There the signal ends at a
+//! quarter of the grid's rate and its first image begins at three quarters. So the second stage, a short
+//! kernel of [`TAPS`], can interpolate between two samples. That kernel is the same for all pairs of rates.
+//! It is a cubic between [`ROWS`] phases, whose coefficients, 24 KB, stay in the first-level cache.
 //!
-//! Fine samples lie on an absolute grid, before the recording's start too, and each output is a sum in a
-//! fixed order, so its bits do not depend on the span asked for. Positions are exact fractions of integers.
+//! Fine samples are on an absolute grid, also before the recording's start, and each output is a sum in a
+//! fixed order. So its bits do not depend on the requested span. Positions are exact fractions of integers.
 //! Source: own; the two stages are as in Smith, "Digital Audio Resampling", the kernel is Kaiser's.
 
 use super::{
@@ -29,18 +29,18 @@ const TAPS: usize = 24;
 /// Taps before an output's position, not counting the one at or before it.
 const BEFORE: i128 = TAPS as i128 / 2 - 1;
 
-/// Phases per fine sample between which the short kernel is a cubic, through four of them: it errs below -150
-/// dB.
+/// Phases per fine sample between which the short kernel is a cubic, through four of them, with an error
+/// below -150 dB.
 const ROWS: usize = 64;
 
-/// Attenuation of the images, in dB: what so many taps hold over a transition band of half the fine rate,
-/// with some to spare.
+/// Attenuation of the images, in dB: with this number of taps and a transition band of half the fine rate, it
+/// is reached with a margin.
 const ATTENUATION_DB: f64 = 165.0;
 
 /// Largest denominator of fine rate / source rate.
 const MAX_STEP: u32 = 16;
 
-/// From phase to phase the coefficients of the weights' cubics, the constant ones first.
+/// The coefficients of the weights' cubics from phase to phase, the constant ones first.
 type Table = [[[f32; TAPS]; 4]; ROWS];
 
 /// A plan for one pair of rates.
@@ -54,17 +54,17 @@ pub(super) struct Staged {
 }
 
 thread_local! {
-    /// Fine samples of a pair of blocks, behind the last ones of the pair before.
+    /// Fine samples of a pair of blocks, after the last ones of the previous pair.
     static FINE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where an output's first tap lies.
+/// The position of an output's first tap.
 struct Cursor {
-    /// In the buffer of fine samples.
+    /// The index in the buffer of fine samples.
     at: usize,
-    /// How far the output is behind the sample at `at + BEFORE`, in parts.
+    /// The output's distance from the sample at `at + BEFORE`, in parts.
     part: u64,
-    /// From output to output.
+    /// The step from output to output.
     whole_step: usize,
     part_step: u64,
     parts: u64,
@@ -95,8 +95,8 @@ fn cubic([before, at, behind, further]: [f64; 4]) -> [f64; 4] {
 impl Staged {
     /// A plan, or `None` if the first stage needs blocks that are too long.
     pub(super) fn new(ratio: Ratio, prototype: &Prototype) -> Option<Self> {
-        // The lowest fine rate, as a fraction of the source rate, that is enough and made of factors quick to
-        // transform.
+        // The lowest fine rate, as a fraction of the source rate, that is high enough and has only factors
+        // with a fast transform.
         let enough = 2.0 * ratio.lower();
         let (fine, per) = (1..=MAX_STEP)
             .filter(|&per| is_smooth(per as usize, 5))
@@ -122,20 +122,20 @@ impl Staged {
         Some(Self { block, step, parts, table })
     }
 
-    /// The fine sample at or before output `target`, and by how many parts the output is behind it.
+    /// The fine sample at or before output `target`, and the output's distance from it, in parts.
     fn position(&self, target: u64) -> (i128, u64) {
         let (product, parts) = (i128::from(target) * i128::from(self.step), i128::from(self.parts));
         (product / parts, (product % parts) as u64)
     }
 
-    /// Source samples that `target` reads, as far as they are not before the start.
+    /// Source samples that `target` reads, from 0 on.
     pub(super) fn input_span(&self, target: Range<u64>) -> Range<u64> {
         let first = self.position(target.start).0 - BEFORE;
         let last = self.position(target.end - 1).0 - BEFORE + TAPS as i128 - 1;
         self.block.input_span(first..last + 1)
     }
 
-    /// Writes outputs `target_start ..`; `source` begins at `source_start` and is surrounded by zeros.
+    /// Writes outputs from `target_start` on; `source` begins at `source_start` and is surrounded by zeros.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation of the thread's working memory
@@ -151,7 +151,7 @@ impl Staged {
         let (position, part) = self.position(target_start);
         let mut fine_start = (position - BEFORE).div_euclid(pair_len as i128) * pair_len as i128;
         let mut cursor = Cursor {
-            // The pair of the first tap comes behind `TAPS` samples, which no output of this call reads.
+            // The pair with the first tap follows `TAPS` samples that no output of this call reads.
             at: TAPS + (position - BEFORE - fine_start) as usize,
             part,
             whole_step: (self.step / self.parts) as usize,
@@ -178,12 +178,12 @@ impl Staged {
     }
 }
 
-/// Writes the outputs from `cursor` on whose taps are all within `fine`; tells how many.
+/// Writes the outputs from `cursor` on whose taps are all within `fine`; returns their number.
 fn interpolate(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
     match Level::detect() {
         Level::Portable => interpolate_at::<Portable>(table, fine, cursor, out),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the CPU was just asked.
+        // SAFETY: the CPU was checked just before.
         Level::Avx2 => unsafe { interpolate_avx2(table, fine, cursor, out) },
     }
 }
@@ -213,7 +213,7 @@ fn interpolate_at<L: Lanes>(table: &Table, fine: &[f32], cursor: &mut Cursor, ou
         }
         let mut sums = [0.0; LANES];
         sum.store(&mut sums);
-        // In pairs: shorter than one after the other.
+        // A sum of pairs has a shorter chain of additions.
         let four: [f32; 4] = std::array::from_fn(|i| sums[i] + sums[i + 4]);
         *out = (four[0] + four[2]) + (four[1] + four[3]);
         cursor.advance();

@@ -1,4 +1,4 @@
-//! Both methods against the definition, absolute phase, and the contract of the plan.
+//! The fast methods compared with the definition, absolute phase, and the contract of the plan.
 
 use super::*;
 use crate::transform::target_len;
@@ -51,7 +51,7 @@ fn equals_the_definition() {
             let resampler = Resampler::new(source_hz, target_hz, quality).unwrap();
             let found = span(&resampler, &whole, 0..n);
             let expected = naive::resample(&whole, source_hz, target_hz, quality, n as usize);
-            // Noise up to 0.5: rounding of f32, and for `block` what the stop band lets through.
+            // Noise up to 0.5: rounding of f32, and for `block` the leakage of the stop band.
             let allowed = match quality {
                 Quality::Fast => 1e-5,
                 _ => 3e-6,

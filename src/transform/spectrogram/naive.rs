@@ -1,5 +1,4 @@
-//! The definition, written down: one DFT sum per bin in `f64`, dense mel matrix, no plan. The oracle of the
-//! fast version.
+//! The definition: one DFT sum per bin in `f64`, dense mel matrix, no plan. The oracle of the fast version.
 
 use super::{FLOOR, SpectrogramConfig};
 use crate::transform::mel::{hz_to_mel, mel_to_hz};

@@ -1,4 +1,4 @@
-//! The fast version against the definition at every CPU level, and the contract of the plan.
+//! The fast version compared with the definition at every CPU level, and the contract of the plan.
 
 use super::*;
 use crate::dtype::{Dtype, each};
@@ -11,7 +11,7 @@ fn run(transform: &SpectrogramTransform, waveform: &[f32]) -> Vec<f32> {
     out
 }
 
-/// A chirp over noise about 40 dB lower, and a click: what a clean recording is like.
+/// A chirp over noise about 40 dB lower, and a click: similar to a clean recording.
 fn signal(n: usize) -> Vec<f32> {
     let mut rng = StdRng::seed_from_u64(1);
     let mut signal: Vec<f32> = (0..n)
@@ -250,7 +250,7 @@ fn hostile_samples_do_not_panic() {
     }
 }
 
-/// As [`run`], in another form: values as `f32`, in the order in which they lie there.
+/// As [`run`], in another form: values as `f32`, in memory order.
 #[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
 fn run_to(transform: &SpectrogramTransform, form: Form, waveform: &[f32]) -> Vec<f32> {
     let [rows, columns] = form.shape(transform.n_mels(), transform.n_frames(waveform.len()));

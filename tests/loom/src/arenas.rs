@@ -1,9 +1,9 @@
-//! `FreeList` and, over it, `ArenaPool`.
+//! `FreeList`, and `ArenaPool` on top of it.
 
 use forebay::fields::{ArenaPool, FreeList};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
-/// Loom notices if two threads have it at once, or if one has it before what the last one did to it is seen.
+/// Loom reports if two threads own it at once, or if one owns it before the last owner's writes are visible.
 struct Thing {
     owner: UnsafeCell<usize>,
     _alive: std::sync::Arc<()>,
@@ -11,16 +11,16 @@ struct Thing {
 
 impl Drop for Thing {
     fn drop(&mut self) {
-        // As unmapping would.
+        // An access like that of unmapping.
         self.owner.with_mut(|_| ());
     }
 }
 
-/// Takes a thing or makes one, uses it and leaves it.
+/// Takes a thing or makes one, uses it and returns it to the list.
 fn go_round(list: &FreeList<Thing>, alive: &std::sync::Arc<()>, thread: usize) {
     let made = || Box::new(Thing { owner: UnsafeCell::new(0), _alive: alive.clone() });
     let thing = list.take().unwrap_or_else(made);
-    // SAFETY: what the model is to show.
+    // SAFETY: the model is to show it.
     thing.owner.with_mut(|owner| unsafe { *owner = thread });
     thread::yield_now();
     // SAFETY: as above.

@@ -1,6 +1,6 @@
-//! Models of what threads share without a library's help: loom runs each under every interleaving that it
-//! tells apart, with at most three preemptions, and with every value that the memory model lets an atomic
-//! load return. A deadlock, a race and a leak fail it.
+//! Loom models of forebay's own synchronisation. Loom runs each model under every distinct interleaving with
+//! at most three preemptions, and with every value that the memory model allows an atomic load to return. A
+//! deadlock, a race or a leak fails the model.
 
 #![cfg(all(test, loom))]
 

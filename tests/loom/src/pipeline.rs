@@ -1,7 +1,7 @@
-//! What the pipeline's threads wait at: turns, the budget of bytes, the crew, and all of them when a run is
+//! The waits of the pipeline's threads: turns, the budget of bytes, the crew, and all of them when a run is
 //! stopped.
 //!
-//! A wake-up that is missing shows as a deadlock.
+//! A missing wake-up shows as a deadlock.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use loom::{
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Runs `work` on a thread of its own, which shares `shared`.
+/// Runs `work` on a thread of its own with `shared`.
 fn beside<S: Send + Sync + 'static, T: 'static>(
     shared: &Arc<S>,
     work: impl FnOnce(&S) -> T + 'static,
@@ -56,7 +56,7 @@ fn a_turn_that_never_comes_ends_with_close() {
 }
 
 #[test]
-fn bytes_that_are_given_back_wake_who_waits_for_them() {
+fn released_bytes_wake_a_waiting_thread() {
     super::check(|| {
         let channel_limit = Arc::new(ChannelLimit::new(1, 8, 2));
         assert!(channel_limit.acquire(1, 0));
@@ -72,10 +72,11 @@ fn bytes_that_are_given_back_wake_who_waits_for_them() {
     });
 }
 
-/// Two errands with a record each that is larger than all, and one out of turn: whoever reads ahead waits for
-/// its turn, with what it was given parked, and nobody for what comes back after its own.
+/// Two errands with a record each that is larger than the budget, and one request out of turn. A thread that
+/// reads ahead waits for its turn with its granted bytes parked. No thread waits for bytes released after its
+/// own turn.
 #[test]
-fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
+fn bytes_are_granted_despite_read_ahead() {
     super::check(|| {
         let shared = Arc::new((std::sync::Arc::new(ChannelLimit::new(8, 8, 2)), Sequencer::default()));
         let errand = |number, sizes: [usize; 2]| {
@@ -93,7 +94,7 @@ fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
                 }
                 assert!(sequencer.wait(number));
                 for permit in hand {
-                    // On its way; here it is worked off at once.
+                    // Stands for sending and processing the record.
                     permit.let_go();
                 }
                 sequencer.pass(number);
@@ -108,9 +109,9 @@ fn who_waits_for_bytes_gets_them_whoever_reads_ahead() {
     });
 }
 
-/// One that waits for much and one for little, behind one another; closing wakes both.
+/// A large and a small request for bytes, queued one after the other; closing wakes both.
 #[test]
-fn a_line_moves_on_and_ends_with_close() {
+fn a_queue_of_requests_advances_and_ends_with_close() {
     for closes in [false, true] {
         super::check(move || {
             let channel_limit = Arc::new(std::sync::Arc::new(ChannelLimit::new(4, 8, 2)));
@@ -130,9 +131,9 @@ fn a_line_moves_on_and_ends_with_close() {
     }
 }
 
-/// A channel of one record, and a sender that rests while it is full, as `Reader::send` does.
+/// A channel of one record, and a sender that is parked while it is full, as in `Reader::send`.
 #[test]
-fn who_finds_the_channel_full_goes_on() {
+fn a_sender_parked_at_a_full_channel_continues() {
     super::check(|| {
         let shared = Arc::new((ChannelLimit::new(100, 1, 1), Mutex::new(None)));
         let sender = beside(&shared, |(channel_limit, channel)| {
@@ -167,19 +168,19 @@ fn who_finds_the_channel_full_goes_on() {
 }
 
 #[test]
-fn who_is_called_comes() {
+fn a_woken_worker_continues() {
     super::check(|| {
         let parking = Arc::new(Parking::new(1));
         let resters = [1, 2].map(|n| beside(&parking, move |parking| parking.rest(n)));
         parking.set(2);
         parking.end();
         let [_, last] = resters.map(|rester| rester.join().unwrap());
-        assert!(!last, "nobody called the third worker");
+        assert!(!last, "the third worker was not woken");
     });
 }
 
 #[test]
-fn a_call_alone_is_enough() {
+fn one_wake_up_is_enough() {
     super::check(|| {
         let parking = Arc::new(Parking::new(1));
         let rester = beside(&parking, |parking| parking.rest(1));
@@ -188,9 +189,10 @@ fn a_call_alone_is_enough() {
     });
 }
 
-/// A reader at its bytes and its turn, a worker at rest, a consumer at its ticket: stopping wakes them all.
+/// A reader waits for bytes and its turn, a worker is parked, a consumer waits for its ticket: stopping wakes
+/// all.
 #[test]
-fn a_run_that_is_stopped_ends_everywhere() {
+fn stopping_a_run_ends_all_waits() {
     super::check(|| {
         let buffer = ConcurrentShuffleBuffer::<u64>::over(2, Window::new(7, 0, 0, 2, Some(4))).unwrap();
         let shared = Arc::new((ChannelLimit::new(1, 1, 1), Sequencer::default(), Parking::new(1), buffer));

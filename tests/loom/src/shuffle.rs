@@ -1,5 +1,4 @@
-//! `ConcurrentShuffleBuffer`. Here a wait has no time-out, so that a wake-up that is missing shows as a
-//! deadlock.
+//! `ConcurrentShuffleBuffer`. Waits have no time-out here, so a missing wake-up shows as a deadlock.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use loom::{sync::Arc, thread};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Pushes `tickets`; says which of them were taken.
+/// Pushes `tickets`; returns those that were accepted.
 fn pusher(
     buffer: &Arc<ConcurrentShuffleBuffer<u64>>,
     tickets: impl IntoIterator<Item = u64> + 'static,

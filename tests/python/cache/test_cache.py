@@ -243,7 +243,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"processor was .*with BOS.* and is .*without BOS"):
         cache.build(shard, cache.Tokenize(tokenizer, bos=False), tmp_path / "c")
     cache.build({"a": [1], "b": []}, Number(), tmp_path / "d")
-    with pytest.raises(StateError, match=r"else: the shard \"a\" is gone; the shard \"c\" is new"):
+    with pytest.raises(StateError, match=r"parameters: the shard \"a\" is missing; the shard \"c\" is new"):
         cache.build({"b": [], "c": []}, Number(), tmp_path / "d")
     with pytest.raises(StateError, match="the shards were given in another order"):
         cache.build({"b": [], "a": [1]}, Number(), tmp_path / "d")
@@ -295,11 +295,11 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         cache.build({"a": []}, None, tmp_path, compression="lzma")
     (tmp_path / "a.txt").write_text("x\n")
     (tmp_path / "a.bin").write_bytes(b"whatever")
-    with pytest.raises(ConfigError, match=r"the shard .* is there twice"):
+    with pytest.raises(ConfigError, match=r"the shard .* is given twice"):
         cache.build([tmp_path / "a.txt"] * 2, Number(), tmp_path / "twice")
     with pytest.raises(FileNotFoundError):
         cache.build(tmp_path / "none.parquet", Number(), tmp_path / "none")
-    with pytest.raises(ConfigError, match="is no shard that is read"):
+    with pytest.raises(ConfigError, match="is not a shard in a known format"):
         cache.build(tmp_path / "a.bin", Number(), tmp_path / "bin")
     with pytest.raises(TypeError, match="processor is int"):
         cache.build({"a": []}, 3, tmp_path)  # type: ignore[call-overload]
@@ -330,16 +330,16 @@ def test_shards_in_the_target_stay(tmp_path: Path, capsys: pytest.CaptureFixture
     for path in (*shards, folder / "notes", tmp_path / "b.txt"):
         path.write_text("one\ntwo\n")
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match=r"0\.txt.* lies in .*train"):
+    with pytest.raises(ConfigError, match=r"0\.txt.* is in .*train"):
         cache.build(shards, Number(), tmp_path, overwrite=overwrite)
-    with pytest.raises(StateError, match=r"is no cache of forebay.* \"0\.txt\", \"1\.txt\", \"2\.txt\" and 1 more"):
+    with pytest.raises(StateError, match=r"is not a cache of forebay.* \"0\.txt\", \"1\.txt\", \"2\.txt\" and 1 more"):
         cache.build(tmp_path / "b.txt", Number(), tmp_path, overwrite=overwrite)
     for split in ("", ".", "..", "a/b", str(tmp_path / "elsewhere")):
         with pytest.raises(ConfigError, match="split is"):
             cache.build(tmp_path / "b.txt", Number(), tmp_path, split=split, overwrite=overwrite)
     arguments = ["build", str(tmp_path / "b.txt"), "-o", str(tmp_path), "-t", str(TOKENIZER)]
     assert main([*arguments, *(["--overwrite"] if overwrite else [])]) == 1
-    assert "is no cache of forebay" in capsys.readouterr().err
+    assert "is not a cache of forebay" in capsys.readouterr().err
     assert contents(tmp_path) == before
     assert main([*arguments, "--split", "val"]) == 0
     assert {name: data for name, data in contents(tmp_path).items() if name in before} == before
@@ -363,7 +363,7 @@ def test_functions_are_told_apart_by_what_they_do(tmp_path: Path) -> None:
     once, thrice = lambda rows: rows, lambda rows: [{"x": row["x"] * 3} for row in rows]  # fmt: skip
     documents = {"a": [{"x": np.arange(4)}] * 3}
     assert cache.build(documents, once, tmp_path)[0]["x"].tolist() == [0, 1, 2, 3]
-    with pytest.raises(StateError, match="was made by something else"):
+    with pytest.raises(StateError, match="was made with other parameters"):
         cache.build(documents, thrice, tmp_path)
     makers = []
     for factor in (2, 5):
@@ -372,7 +372,7 @@ def test_functions_are_told_apart_by_what_they_do(tmp_path: Path) -> None:
         makers.append(scope["made"])
     assert cache.build(documents, makers[0], tmp_path, split="b")[0]["x"].tolist() == [0, 2, 4, 6]
     assert len(cache.build(documents, makers[0], tmp_path, split="b")) == 3
-    with pytest.raises(StateError, match="was made by something else"):
+    with pytest.raises(StateError, match="was made with other parameters"):
         cache.build(documents, makers[1], tmp_path, split="b")
 
 

@@ -37,8 +37,8 @@ def shard(folder: Path, odd: bytes) -> Path:
     ("odd", "limits", "reason"),
     [
         (wav(bytes(100_000), 1), {}, "the recording has 100000.0 s, max_decoded_seconds allows 86400"),
-        (wav(bytes(80_000), 1), {}, "80000 samples at 1 Hz, and 640000000 at the transform's 8000 Hz"),
-        (wav(bytes(525), 1), {}, "no more than 4194304 are made of a recording by resampling it to more than 32 times"),
+        (wav(bytes(80_000), 1), {}, "80000 samples at 1 Hz, which makes 640000000 at the transform's 8000 Hz"),
+        (wav(bytes(525), 1), {}, "above 4194304, resampling to more than 32 times the rate is refused"),
         (wav(bytes(240_000), 8000), {"max_decoded_seconds": 29.5}, "has 30.0 s, max_decoded_seconds allows 29.5"),
         (wav(bytes(240_000), 8000), {"max_record_bytes": 1000}, "has 240044 bytes, max_record_bytes allows 1000"),
     ],
@@ -201,7 +201,7 @@ def test_chunks_that_nobody_can_hold(tmp_path: Path) -> None:
     zarr["chunk_grid"]["configuration"]["chunk_shape"] = [2**50]
     zarr["codecs"] = [{"name": "bytes", "configuration": {"endian": "little"}}]
     path.write_text(json.dumps(zarr))
-    with pytest.raises(ForebayError, match=r"a chunk of it has \d+ bytes, at most 1073741824 are read"):
+    with pytest.raises(ForebayError, match=r"its chunks have \d+ bytes, the limit is 1073741824"):
         cache.TreeStore(tmp_path)
 
 

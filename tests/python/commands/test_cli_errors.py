@@ -55,7 +55,7 @@ def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("; pass --overwrite to build it again", [tmp_path / "a.parquet", *tokens, "--text-column", "other"]),
         ("", [tmp_path / "a.txt", *tokens, "--split", "val", "--on-error", "skip"]),
         (
-            "which --on-error raise forbids; pass --on-error skip to go on with it, or --overwrite to build it again",
+            "which --on-error raise forbids; pass --on-error skip to continue it, or --overwrite to build it again",
             [tmp_path / "a.txt", *tokens, "--split", "val"],
         ),
     ]

@@ -1,4 +1,4 @@
-//! Fuzz targets for whole files, read as by a build; see [`crate::fuzz`].
+//! Fuzz targets: whole files, read as in a build; see [`crate::fuzz`].
 
 use std::{io::Cursor, path::Path, sync::Arc};
 
@@ -7,11 +7,10 @@ use crate::{engine::Policy, fuzz::InMemory};
 
 /// The most rows that a target reads: a few bytes may encode any number of equal rows.
 const ROWS: u64 = 5000;
-/// The limit of a record, so that code that ignores it shows in the memory used.
+/// The limit of a record; if code ignores it, the memory used shows that.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-/// The bytes as a file of each kind, read in batches that are whole and in pieces: the same rows, or the same
-/// end.
+/// Reads the bytes as a file of each format, in whole batches and in pieces; rows and final error are equal.
 pub(crate) fn inputs(bytes: &[u8]) {
     for kind in [Kind::Parquet, Kind::Arrow] {
         let table = |at| {
@@ -43,7 +42,7 @@ fn both(open: &dyn Fn(Place) -> Result<Box<dyn ReadShard<Rows>>>) {
     assert_eq!(whole, pieces);
 }
 
-/// The texts and values of all rows, with the numbers of those that were left out; then how reading ended.
+/// The texts and values of all rows, the numbers of those left out, and the error that ended reading.
 fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64>>, Option<ErrorKind>) {
     let policy = Policy { skip_bad: true, ..Policy::default() };
     let (mut found, mut left_out, mut begin, mut in_batch) = (Vec::new(), Vec::new(), 0, 0);
@@ -80,6 +79,6 @@ fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64
         in_batch = if ends_batch { 0 } else { in_batch + rows };
         assert!(in_batch < 7, "a batch that is too large");
     }
-    // The place of the cut depends on the pieces.
+    // Where reading was cut off depends on the pieces.
     (Vec::new(), Vec::new(), None)
 }
