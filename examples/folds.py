@@ -1,7 +1,8 @@
 """Bundled samples of four kinds of sound as shards, so that training can hold some out.
 
 46 recordings (tests/data/samples): ambient sounds, synthesised basses, kick drums, a tabla. Fold k holds out every
-third of each kind, beginning with number k. No recording is in both parts; the tabla is one and the same.
+third recording of each kind, starting with number k. No recording is in both parts; all tabla recordings are of one
+instrument.
 """
 
 import sys
@@ -53,25 +54,25 @@ def write_folds(folder: Path) -> list[Fold]:
 
 
 def train_loader(fold: Fold, batch_size: int, **ranks: Any) -> forebay.Loader:
-    """Random crops without end, as many of each kind."""
+    """An infinite loader of random crops, with as many of each kind."""
     weights = dict.fromkeys(KINDS, 1 / len(KINDS))
     return forebay.Loader.train(fold.train, weights=weights, batch_size=batch_size, **CLIPS, **ranks)
 
 
 def held_out(fold: Fold) -> dict[str, np.ndarray]:
-    """One crop of each recording that is held out, made as those in training, as one batch."""
+    """One batch with a random crop of each held-out recording, with the same parameters as in training."""
     with forebay.Loader.eval(fold.held_out, augment=True, **CLIPS) as loader:
         return next(loader)
 
 
 class NearestMean:
-    """The baseline: a clip is of the kind whose mean over time and clips is nearest."""
+    """The baseline: predicts the kind with the nearest mean over time and clips."""
 
     def __init__(self) -> None:
         self._sums, self._n = np.zeros((len(KINDS), CLIPS["n_mels"])), np.zeros(len(KINDS))
 
     def learn(self, spectrogram: np.ndarray, label: np.ndarray) -> None:
-        """Takes a batch in."""
+        """Adds a batch to the means."""
         np.add.at(self._sums, label, spectrogram.mean(axis=2))
         np.add.at(self._n, label, 1)
 
@@ -83,8 +84,8 @@ class NearestMean:
 
 
 def report(right: int, baseline: int, total: int, *, reach: float) -> None:
-    """What was reached, beside what is no achievement; exits with an error if it is less than a share of `reach`."""
-    print(f"\nrecordings not trained on, of {total}, told right:")
+    """Prints the accuracy of net, baseline and chance; exits with an error if the net is below `reach`, a share."""
+    print(f"\ncorrect predictions for {total} held-out recordings:")
     print(f"  this net      {right:>3}  {right / total:.0%}")
     print(f"  nearest mean  {baseline:>3}  {baseline / total:.0%}")
     print(f"  by chance          {1 / len(KINDS):.0%}")

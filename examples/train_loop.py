@@ -16,7 +16,7 @@ import forebay
 
 
 def features(spectrogram: np.ndarray) -> np.ndarray:
-    """Mean and deviation over time of each band, roughly centred, and a constant."""
+    """Mean and standard deviation over time of each band, roughly centred, and a constant."""
     mean, deviation = spectrogram.mean(axis=2) / 10 + 1, spectrogram.std(axis=2) / 5
     return np.concatenate([mean, deviation, np.ones((len(spectrogram), 1))], axis=1)
 
@@ -49,7 +49,7 @@ def main() -> None:
             for batch in loader:
                 correct += int(((features(batch["spectrogram"]) @ weights).argmax(axis=1) == batch["label"]).sum())
                 total += len(batch["label"])
-        print(f"{correct} of {total} right on the recordings it was trained on")
+        print(f"{correct} of {total} correct on the training recordings")
 
 
 if __name__ == "__main__":

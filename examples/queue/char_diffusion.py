@@ -1,9 +1,9 @@
-"""Characters, a share of which is masked: x corrupted, y the masked ones (-100 elsewhere).
+"""Provides characters of which a share is masked: x has the mask, y the masked characters (-100 elsewhere).
 
 python examples/queue/char_diffusion.py --data_dir /tmp/char_diffusion --stages '[["token", 0.2], ["span", 0.5]]'
 
-Rows go to the stages in turn: "token" masks each character with the given probability, "span" one run of characters
-whose length is that share of the row.
+Rows use the stages in turn: "token" masks each character with the given probability, "span" masks one run of
+characters whose length is that share of the row.
 """
 
 import json
@@ -31,7 +31,7 @@ class CharDiffusion(BookProvider):
         return {"x": rows.masked_fill(masked, len(self.tokenizer)), "y": rows.masked_fill(~masked, -100)}
 
     def mask(self, kind: str, share: float, rng: torch.Generator) -> torch.Tensor:
-        """Where a row is masked."""
+        """A bool for each character of a row: True where it is masked."""
         if kind == "token":
             return torch.rand(self.block_size, generator=rng) < share
         if kind != "span":

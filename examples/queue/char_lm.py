@@ -1,4 +1,4 @@
-"""Characters and the next ones: x, y. With --target_size only the last targets.
+"""Provides characters x and the next characters y. With --target_size y has only the last ones.
 
 python examples/queue/char_lm.py --data_dir /tmp/char_lm
 """

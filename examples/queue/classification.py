@@ -1,4 +1,4 @@
-"""Which book a span of characters is from: x, and one label a row, each book having its share of every batch.
+"""Provides spans of characters, x, and for each row the label of its book; each book has its share of every batch.
 
 python examples/queue/classification.py --data_dir /tmp/classification
 """

@@ -1,4 +1,4 @@
-"""Words masked as BERT does: input_ids, attention_mask, labels (-100 where nothing is to be predicted).
+"""Provides words masked as in BERT: input_ids, attention_mask, labels (-100 where no prediction is required).
 
 python examples/queue/mlm.py --data_dir /tmp/mlm
 
@@ -19,7 +19,7 @@ PAD, CLS, MASK, UNKNOWN = range(4)
 
 
 class WordTokenizer:
-    """The words that come at least twice, lower case; the first four numbers are special."""
+    """Encodes lower-case words that occur at least twice; the first four ids are special tokens."""
 
     def __init__(self, text: str) -> None:
         counts = Counter(re.findall(r"\w+|[^\w\s]", text.lower()))

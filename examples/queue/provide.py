@@ -1,4 +1,4 @@
-"""What the providers in this folder have in common: two books, a command line, and files of the old kind."""
+"""The common part of the providers in this folder: two books, a command line, and legacy files."""
 
 import argparse
 import logging
@@ -43,7 +43,7 @@ class BookProvider(DataProviderBase):
     def meta(
         self, training_type: str, fields: Sequence[tuple[str, str, list[int], str]], **more: Any
     ) -> dict[str, Any]:
-        """A complete meta for fields (name, dtype, shape, role)."""
+        """The complete meta for fields (name, dtype, shape, role)."""
         sizes = {} if self.target_size is None else {"target_size": self.target_size}
         return {
             "dataset_name": type(self).__name__,
@@ -69,12 +69,12 @@ class BookProvider(DataProviderBase):
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
-    """The options that every provider has."""
+    """A parser of the options that all providers have."""
     made = argparse.ArgumentParser(description=about)
     made.add_argument("--data_dir", type=Path, required=True)
     made.add_argument("--batch_size", type=int, default=16)
-    made.add_argument("--block_size", type=int, default=64, help="tokens of a row")
-    made.add_argument("--target_size", type=int, help="tokens of a target, if that is not block_size")
+    made.add_argument("--block_size", type=int, default=64, help="tokens in a row")
+    made.add_argument("--target_size", type=int, help="tokens in a target (default: block_size)")
     made.add_argument("--batches_per_file", type=int, default=100)
     made.add_argument("--max_backlog_files", type=int, default=2)
     made.add_argument("--sleep_seconds", type=float, default=2.0)
@@ -89,7 +89,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 
 
 def provide(provider: DataProviderBase, arguments: argparse.Namespace) -> None:
-    """Runs a provider until it is stopped, or writes files of the old kind."""
+    """Runs a provider until it is stopped, or writes legacy files."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if arguments.force_regenerate:
         provider.purge()
