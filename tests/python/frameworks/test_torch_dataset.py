@@ -39,6 +39,40 @@ def test_a_dataset_for_a_dataloader(loader: forebay.Loader, tiny_shards: list[Pa
         assert [[of(batch) for batch in batches] for _ in range(2)] == [expected[:n], expected[n:]]
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_dataloader_with_a_position(loader: forebay.Loader, tiny_shards: list[Path], device: str | None) -> None:
+    batches = forebay.torch.DataLoader(loader, device=device)
+    assert isinstance(batches, DataLoader)
+    n = loader.batches_per_epoch
+    expected = digests(tiny_shards, 3 * n, infinite=is_infinite(loader))
+    if is_infinite(loader):
+        with pytest.raises(TypeError, match="infinite"):
+            len(batches)
+        assert [of(batch) for batch in islice(batches, n + 3)] == expected[: n + 3]
+    else:
+        assert len(batches) == n
+        batches.set_epoch(2)
+        assert [of(batch) for batch in islice(batches, 2)] == expected[2 * n : 2 * n + 2]
+        batches.set_epoch(1)
+        assert [of(batch) for batch in islice(batches, 3)] == expected[n : n + 3]
+    state = json.loads(json.dumps(batches.state_dict()))
+    with forebay.Loader(tiny_shards, **{**SMALL, "infinite": is_infinite(loader)}) as resumed:
+        other = forebay.torch.DataLoader(resumed, device=device)
+        other.load_state_dict(state)
+        other.set_epoch(1)  # as a framework does before it continues with the epoch
+        assert [of(batch) for batch in islice(other, 5)] == expected[n + 3 : n + 8]
+    assert repr(batches).startswith("<forebay.torch.DataLoader: <forebay.Loader: 300 records")
+
+
+def test_batches_are_not_batched_again(finite: forebay.Loader) -> None:
+    with pytest.raises(forebay.ConfigError, match=r"batch_size of DataLoader is 2, must be None: .* 16 rows"):
+        next(iter(DataLoader(IterableDataset(finite), batch_size=2)))
+    with pytest.raises(TypeError, match=r"use forebay\.torch\.DataLoader\(loader\) in place of"):
+        next(iter(DataLoader(finite)))
+    with pytest.raises(TypeError, match=r"got num_workers, shuffle, but takes device, .* n_workers=8"):
+        forebay.torch.DataLoader(finite, num_workers=8, shuffle=True)
+
+
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if test_jax.py was run before
 @pytest.mark.parametrize(("context", "n"), [("fork", 1), ("fork", 2), ("spawn", 1)])
 def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: int) -> None:

@@ -386,9 +386,12 @@ def test_only_bad_records(tmp_path: Path) -> None:
                 next(loader)
 
 
-def test_set_epoch_of_an_infinite_loader(tiny_shards: list[Path]) -> None:
-    with forebay.Loader(tiny_shards, **TINY) as loader, pytest.raises(forebay.StateError, match="set_epoch"):
-        loader.set_epoch(3)
+def test_a_loader_is_not_indexed(tiny_shards: list[Path]) -> None:
+    with (
+        forebay.Loader(tiny_shards, **TINY) as loader,
+        pytest.raises(TypeError, match="Loader is an iterable of batches"),
+    ):
+        loader[0]
 
 
 def test_a_batch_too_large_for_memory_is_refused(tiny_shard: Path) -> None:

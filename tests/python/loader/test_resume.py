@@ -348,6 +348,62 @@ def test_the_usual_loop_over_epochs_resumes(tiny_shards: list[Path]) -> None:
     assert found == [expected[0][5:], *expected[1:]]
 
 
+def test_set_epoch_of_an_infinite_loader(tiny_shards: list[Path]) -> None:
+    """Its own epoch and the number of iterations change nothing; any other number would have to move the data."""
+    with forebay.Loader(tiny_shards, **TINY, **SMALL) as loader, forebay.Loader(tiny_shards, **TINY, **SMALL) as plain:
+        expected = [digest(next(plain)) for _ in range(60)]
+        found = []
+        for epoch in range(4):
+            loader.set_epoch(epoch)  # as training frameworks do
+            with pytest.raises(forebay.StateError, match=rf"epoch is {epoch + 5}, but an infinite loader continues"):
+                loader.set_epoch(epoch + 5)
+            found += [digest(batch) for batch in islice(loader, 7)]
+        for _ in range(12):
+            found.append(digest(next(loader)))
+        assert loader.epoch == 40 * 16 // 300 == 2
+        loader.set_epoch(2)
+        found += [digest(batch) for batch in islice(loader, 20)]
+        assert found == expected
+        # The count of a framework that resumes begins with the first number that it gives.
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        for epoch in (17, 17, 18):
+            loader.set_epoch(epoch)
+            next(iter(loader))
+        with pytest.raises(forebay.StateError, match="epoch is 16, "):
+            loader.set_epoch(16)
+
+
+@pytest.mark.parametrize("before", [{}, {"world_size": 4, "batch_size": 4}, {"n_streams": 8}], ids=str)
+def test_at_the_end_of_a_pass_any_world_size_can_resume(before: dict[str, Any], tiny_shards: list[Path]) -> None:
+    """Other streams begin with the next pass: no row is lost or repeated. Within a pass that is refused."""
+    parameters: dict[str, Any] = {**TINY, **SMALL, "infinite": False, "batch_size": 16}
+    with forebay.Loader(tiny_shards, **{**parameters, **before}) as loader:
+        next(loader)
+        within = loader.state_dict()
+        for _ in loader:
+            pass
+        ended = loader.state_dict()
+    share = {"batch_size": 8, "world_size": 2, "n_streams": 2}
+    rows, state = [], ended
+    for rank in (0, 1):
+        with forebay.Loader(tiny_shards, **{**parameters, **share, "rank": rank}) as loader:
+            with pytest.raises(forebay.StateError, match=r"load a state from the end of a pass|leave n_streams out"):
+                loader.load_state_dict(within)
+            loader.load_state_dict(ended)
+            assert (loader.epoch, loader.batch) == (1, 0)
+            rows += [row for batch in loader for row in batch["index"].tolist()]
+            state = loader.state_dict()
+        with forebay.Loader(tiny_shards, **{**parameters, **share, "rank": rank}) as fresh:
+            fresh.set_epoch(1)
+            mine = [row for batch in fresh for row in batch["index"].tolist()]
+            assert rows[-len(mine) :] == mine
+    assert sorted(rows) == [row for row in range(300) if row % 20 != 7]
+    with forebay.Loader(tiny_shards, **parameters) as loader:
+        loader.load_state_dict(state)
+        assert loader.epoch == 2
+
+
 @pytest.mark.parametrize("seconds", [160000 / 44100, 1024 / 11025, 4096 / 22050, float(np.float32(0.96)), 1.0])
 def test_any_clip_length_comes_back(tiny_shards: list[Path], seconds: float) -> None:
     parameters: dict[str, Any] = {**TINY, "clip_seconds": seconds}
