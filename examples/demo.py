@@ -1,9 +1,9 @@
-"""Writes bundled recordings as Hugging Face shards, loads them for training and evaluation, draws what came out.
+"""Writes bundled recordings as Hugging Face shards, loads them for training and evaluation, and draws spectrograms.
 
     python examples/demo.py --picture demo.png
 
-There are 19 recordings (tests/data/recordings, sources in recordings.csv); the shards repeat them. So the
-files come from memory, and the figures show decoding and features, not the disk.
+The shards repeat 19 recordings (tests/data/recordings, sources in recordings.csv). The page cache holds them, so the
+figures measure decoding and features, not the disk.
 """
 
 import argparse
@@ -25,12 +25,12 @@ import forebay
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "data" / "recordings"
 OURS = b"examples/demo.py of forebay"
-"""What a picture by this demo says of itself: no other file is written over."""
+"""The `Software` entry of pictures by this demo, which overwrites no other file."""
 Batch = dict[str, np.ndarray]
 
 
 def write_shards(folder: Path, n_shards: int, repeats: int) -> list[Path]:
-    """Each shard holds every recording `repeats` times, in record batches of 16 rows."""
+    """Writes shards that hold every recording `repeats` times, in record batches of 16 rows."""
     with (RECORDINGS / "recordings.csv").open(newline="") as table:
         lines = list(csv.DictReader(table))
     classes = sorted({line["label"] for line in lines})
@@ -46,7 +46,7 @@ def write_shards(folder: Path, n_shards: int, repeats: int) -> list[Path]:
 
 
 def with_progress(batches: Iterable[Batch], total: int, name: str) -> Iterator[Batch]:
-    """Passes batches on and keeps a bar on the terminal; a line at the end elsewhere."""
+    """Yields the batches and shows a progress bar on a terminal; without one, prints a line at the end."""
     width, start, examples = 30, time.perf_counter(), 0
     for done, batch in enumerate(batches, 1):
         examples += len(batch["index"])
@@ -60,7 +60,7 @@ def with_progress(batches: Iterable[Batch], total: int, name: str) -> Iterator[B
 
 @dataclass
 class Result:
-    """What one run measured."""
+    """The figures of one run."""
 
     name: str
     examples: int
@@ -70,13 +70,13 @@ class Result:
 
 
 def peak_mb() -> float:
-    """The most memory that this process had, MB."""
+    """The peak resident memory of this process, MB."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def run(name: str, loader: forebay.Loader, n_batches: int) -> tuple[Result, list[Batch]]:
-    """Takes `n_batches`; the time counts from construction's end, as threads start with the first batch."""
+    """Takes `n_batches` and measures the time after construction; threads start with the first batch."""
     start = time.perf_counter()
     first = 0.0
     batches = []
@@ -94,7 +94,7 @@ def run(name: str, loader: forebay.Loader, n_batches: int) -> tuple[Result, list
 
 
 def print_table(results: list[Result]) -> None:
-    """One line per run."""
+    """Prints one line per run."""
     print(f"\n{'':>6} {'examples':>9} {'examples/s':>11} {'first batch':>12} {'peak memory':>12}")
     for result in results:
         rate = result.examples / result.seconds
@@ -103,7 +103,7 @@ def print_table(results: list[Result]) -> None:
 
 
 def draw(path: Path, batch: Batch, class_names: list[str], *, rows: list[int], files: list[str]) -> None:
-    """A grid of spectrograms: kHz upwards on the mel scale, seconds to the right, at most 80 dB from dark to light."""
+    """Draws a grid of spectrograms: kHz on the mel scale over seconds, with at most 80 dB from dark to light."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -115,14 +115,14 @@ def draw(path: Path, batch: Batch, class_names: list[str], *, rows: list[int], f
     n_mels, n_frames = batch["spectrogram"].shape[1:]
     top = 2595 * np.log10(1 + sample_rate / 2 / 700)
     khz = np.array([0.5, 1, 2, 4, 8, 16])
-    bands = 2595 * np.log10(1 + khz * 1000 / 700) / top * (n_mels + 1) - 1  # the band whose centre lies there
+    bands = 2595 * np.log10(1 + khz * 1000 / 700) / top * (n_mels + 1) - 1  # the bands with these centres
     plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 8, "axes.edgecolor": "#8a8a99"})
     figure, axes = plt.subplots(
         3, 4, figsize=(13, 7.2), dpi=100, sharex=True, sharey=True, layout="constrained", facecolor="#101018"
     )
     for axis, row in zip(axes.flat, rows, strict=True):
         decibels = batch["spectrogram"][row] * (10 / np.log(10))
-        heard = decibels[decibels > -90]  # not the zeros around a short recording
+        heard = decibels[decibels > -90]  # without the zeros around a short recording
         high = np.percentile(heard, 99.9)
         axis.imshow(
             decibels,
@@ -151,7 +151,7 @@ def draw(path: Path, batch: Batch, class_names: list[str], *, rows: list[int], f
     )
     with io.BytesIO() as png:
         figure.savefig(png, facecolor=figure.get_facecolor())
-        # 128 colours are enough for one colour map, and a third of the size.
+        # 128 colours are enough for one colour map, and make the file a third of the size.
         drawn = Image.open(png).convert("RGB").quantize(128, dither=Image.Dither.NONE)
         about = PngInfo()
         about.add_text("Software", OURS.decode())
@@ -159,13 +159,13 @@ def draw(path: Path, batch: Batch, class_names: list[str], *, rows: list[int], f
 
 
 def main() -> None:
-    """Writes, loads, prints, draws."""
+    """Writes the shards, loads them, prints the figures and draws the picture."""
     parser = argparse.ArgumentParser(description="Load bundled recordings and draw their spectrograms.")
     parser.add_argument("--picture", type=Path, default=Path("demo.png"))
     parser.add_argument("--batches", type=int, default=24, help="batches of the training run")
     arguments = parser.parse_args()
     if arguments.picture.exists() and OURS not in arguments.picture.read_bytes()[:4096]:
-        parser.error(f"{arguments.picture} is there, and this demo did not draw it: name another with --picture")
+        parser.error(f"{arguments.picture} exists and is not by this demo: pass another file with --picture")
     with tempfile.TemporaryDirectory() as folder:
         shards = write_shards(Path(folder), n_shards=4, repeats=4)
         size = sum(shard.stat().st_size for shard in shards) / 1e6

@@ -1,10 +1,10 @@
-"""Trains on nothing, is killed now and then, and sees every batch once all the same.
+"""Kills an iterating process several times, resumes it, and checks that it gets every batch exactly once.
 
     python examples/resume.py [--kills 4] [--batches 60] [SHARD ...]
 
-A child process iterates a loader and writes its state beside a digest of each batch; the parent kills it
-(SIGKILL) at random times and starts it anew with other numbers of workers. In the end the digests equal those
-of a run that nobody killed. Without shards the bundled recordings are used.
+A child process iterates a loader and saves its state with a digest of each batch. The parent kills it (SIGKILL) at
+random times and restarts it with another number of workers. At the end the digests must equal those of an
+uninterrupted run. The default shards are of the bundled recordings.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import forebay
 
 
 def digest(batch: dict[str, np.ndarray]) -> str:
-    """One number for all that is in a batch."""
+    """A digest of a batch."""
     state = hashlib.blake2b(digest_size=8)
     for name in sorted(batch):
         state.update(name.encode() + batch[name].tobytes())
@@ -38,7 +38,7 @@ def make(shards: list[str], n_workers: int) -> forebay.Loader:
 
 
 def train(shards: list[str], checkpoint: Path, n_workers: int, n_batches: int) -> None:
-    """What a training script does: load the checkpoint if there is one, step, save."""
+    """The child process: like a training script, loads the checkpoint if there is one, steps and saves."""
     with make(shards, n_workers) as loader:
         done = []
         if checkpoint.exists():
@@ -49,7 +49,7 @@ def train(shards: list[str], checkpoint: Path, n_workers: int, n_batches: int) -
             done.append(digest(next(loader)))
             fresh = checkpoint.with_suffix(".new")
             fresh.write_text(json.dumps({"loader": loader.state_dict(), "digests": done}))
-            fresh.replace(checkpoint)  # a checkpoint is whole or not there
+            fresh.replace(checkpoint)  # atomic: a checkpoint is never incomplete
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ def main() -> None:
     if resumed != whole:
         pairs = enumerate(zip(resumed, whole, strict=True))
         raise SystemExit(f"batch {next(number for number, (a, b) in pairs if a != b)} differs")
-    print(f"{given.batches} batches, {given.kills} kills: every digest equals that of a run that nobody killed")
+    print(f"{given.batches} batches, {given.kills} kills: every digest equals that of an uninterrupted run")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A small convolutional net in JAX learns four kinds of sound in two processes that share every batch.
+"""Trains a small convolutional net in JAX on four kinds of sound, in two processes that share every batch.
 
     python examples/train_jax.py
 
-Starts itself twice, as one would on two machines; both processes print the loss of the whole batch, and it is the same.
-Three times two thirds of the 46 bundled recordings are trained on and the others held out; see folds.py. With the
-defaults the net tells about 65 % of the recordings it never heard right, the nearest mean about 55 %; chance is 25 %.
-Less than 58 % is an error.
+Starts itself twice, as on two machines. Both processes print the loss of the global batch, which is the same in both.
+Each of three folds trains on two thirds of the 46 bundled recordings and holds out the others; see folds.py. With the
+defaults the net classifies about 65 % of the held-out recordings correctly, the nearest mean about 55 %; chance is
+25 %. Less than 58 % is an error.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def make_net(key: Any) -> list[tuple[Any, Any]]:
 
 
 def logits(net: list[tuple[Any, Any]], spectrogram: Any) -> Any:
-    """Of each clip and kind."""
+    """The logits of each clip and kind."""
     x = (spectrogram[:, None] + 8) / 8
     for weights, bias in net[:-1]:
         x = jax.nn.relu(jax.lax.conv(x, weights, (2, 2), "SAME") + bias[:, None, None])
@@ -54,7 +54,7 @@ def loss_of(net: list[tuple[Any, Any]], spectrogram: Any, label: Any) -> Any:
 
 
 def adam(net: Any, moments: Any, spectrogram: Any, label: Any, number: Any) -> tuple[Any, Any, Any]:
-    """One step: the net, the moments of its gradient, and the loss before."""
+    """One step of Adam: the new net, the moments of its gradient, and the loss before the step."""
     loss, gradient = jax.value_and_grad(loss_of)(net, spectrogram, label)
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradient)
     second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, moments[1], gradient)
@@ -67,7 +67,7 @@ step = jax.jit(adam)
 
 
 def run(fold: Fold, steps: int, sharding: NamedSharding) -> tuple[int, int, int]:
-    """Trains on one fold; how many of its held-out recordings the net and the baseline tell right, of how many."""
+    """Trains on one fold; the held-out recordings that net and baseline classify correctly, and their number."""
     everywhere = NamedSharding(sharding.mesh, PartitionSpec())
     net = jax.device_put(make_net(jax.random.key(0)), everywhere)
     moments = jax.tree.map(jnp.zeros_like, (net, net))
@@ -89,7 +89,7 @@ def run(fold: Fold, steps: int, sharding: NamedSharding) -> tuple[int, int, int]
 
 
 def train(address: str, rank: int, steps: int, reach: float) -> None:
-    """One of the processes."""
+    """Runs all folds in one of the processes."""
     jax.config.update("jax_num_cpu_devices", 1)
     jax.distributed.initialize(address, num_processes=N_PROCESSES, process_id=rank)
     sharding = NamedSharding(jax.make_mesh((N_PROCESSES,), ("data",)), PartitionSpec("data"))
@@ -103,10 +103,10 @@ def train(address: str, rank: int, steps: int, reach: float) -> None:
 
 
 def main() -> None:
-    """Starts the processes, or is one."""
+    """Starts the processes, or with --rank runs as one of them."""
     parser = argparse.ArgumentParser(description="Train a small net on bundled recordings, in two processes.")
     parser.add_argument("--steps", type=int, default=60, help="batches of 32 clips for each fold")
-    parser.add_argument("--reach", type=float, default=0.58, help="share that must be told right")
+    parser.add_argument("--reach", type=float, default=0.58, help="lowest share of correct classifications")
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,8 +1,8 @@
-"""A training loop in plain numpy: softmax regression from mean log-mel energies to four classes.
+"""A training loop in plain numpy: softmax regression from log-mel statistics to four classes.
 
     python examples/train_loop.py --steps 100
 
-The model is small on purpose; the lines with `loader` are what any framework needs.
+The model is small on purpose; the lines with `loader` are the same with any framework.
 """
 
 import argparse
@@ -16,13 +16,13 @@ import forebay
 
 
 def features(spectrogram: np.ndarray) -> np.ndarray:
-    """Mean and deviation over time of each band, roughly centred, and a constant."""
+    """The mean and standard deviation over time of each band, roughly centred, and a constant."""
     mean, deviation = spectrogram.mean(axis=2) / 10 + 1, spectrogram.std(axis=2) / 5
     return np.concatenate([mean, deviation, np.ones((len(spectrogram), 1))], axis=1)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities of each row."""
+    """The probabilities of each row."""
     exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(exponential / exponential.sum(axis=1, keepdims=True))
 
@@ -49,7 +49,7 @@ def main() -> None:
             for batch in loader:
                 correct += int(((features(batch["spectrogram"]) @ weights).argmax(axis=1) == batch["label"]).sum())
                 total += len(batch["label"])
-        print(f"{correct} of {total} right on the recordings it was trained on")
+        print(f"{correct} of {total} training recordings classified correctly")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A small transformer in PyTorch learns from whatever a provider in examples/queue makes, while it makes it.
+"""Trains a small transformer in PyTorch from a file queue, while a provider of examples/queue writes it.
 
-    python examples/train_queue.py                                   # starts and stops a provider of its own
+    python examples/train_queue.py                                   # starts and stops its own provider
     python examples/train_queue.py --provider mlm --steps 300
-    python examples/train_queue.py --data_dir /tmp/char_lm           # whose provider runs elsewhere
+    python examples/train_queue.py --data_dir /tmp/char_lm           # its provider runs elsewhere
 
-Batches are tuples (x, y) or dicts of input_ids, attention_mask and labels; the validation loss comes from the same
-consumer. Progress is kept in the queue: with --checkpoint the run goes on exactly where the last one saved.
+Batches are tuples (x, y) or dicts of input_ids, attention_mask and labels. The validation batches come from the same
+consumer. With --checkpoint a run resumes exactly where the last one saved.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PROVIDERS = ("char_lm", "char_diffusion", "mlm", "classification")
 
 
 class Net(nn.Module):  # type: ignore[misc]
-    """One layer of attention over tokens: a prediction for each, or for the row."""
+    """One transformer layer over tokens, with a prediction for each token or for the row."""
 
     def __init__(self, meta: dict[str, Any], width: int = 64) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Net(nn.Module):  # type: ignore[misc]
         return self.out(hidden.mean(dim=1) if self.is_of_rows else hidden)
 
     def loss(self, batch: Any) -> Any:
-        """Of a tuple or a dict."""
+        """The cross-entropy of a batch, which is a tuple or a dict."""
         padding = None
         if isinstance(batch, tuple):
             tokens, target = batch
@@ -61,7 +61,7 @@ class Net(nn.Module):  # type: ignore[misc]
 
 
 def validation_loss(net: Net, consumer: DatasetConsumer, device: str, n_batches: int) -> float:
-    """The mean over some batches of the split val."""
+    """The mean loss of the next `n_batches` batches of the split val."""
     net.eval()
     with torch.no_grad():
         losses = [net.loss(consumer.get_batch("val", device, timeout=60)).item() for _ in range(n_batches)]
@@ -70,7 +70,7 @@ def validation_loss(net: Net, consumer: DatasetConsumer, device: str, n_batches:
 
 
 def train(data_dir: Path, arguments: argparse.Namespace) -> tuple[float, float]:
-    """The validation loss before and after."""
+    """Trains for `--steps` batches; the validation loss before and after."""
     torch.manual_seed(0)
     device, checkpoint = arguments.device, arguments.checkpoint
     delete: Any = "on_state" if checkpoint else "consumed"
@@ -101,7 +101,7 @@ def train(data_dir: Path, arguments: argparse.Namespace) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def provider(name: str, data_dir: Path) -> Iterator[None]:
-    """A provider in a process of its own."""
+    """Runs a provider in a child process."""
     script = Path(__file__).parent / "queue" / f"{name}.py"
     command = [sys.executable, str(script), "--data_dir", str(data_dir), "--sleep_seconds", "0.05"]
     with subprocess.Popen(command) as process:
@@ -118,10 +118,10 @@ def provider(name: str, data_dir: Path) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train on a file queue.")
-    parser.add_argument("--data_dir", type=Path, help="where a provider writes; else one is started")
+    parser.add_argument("--data_dir", type=Path, help="folder that a provider writes; default: start a provider")
     parser.add_argument("--provider", choices=PROVIDERS, default="char_lm")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--checkpoint", type=Path, help="where to save, and to go on from if it exists")
+    parser.add_argument("--checkpoint", type=Path, help="file to save to, and to resume from if it exists")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

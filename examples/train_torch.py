@@ -1,10 +1,10 @@
-"""A small convolutional net in PyTorch learns four kinds of sound, and is asked about recordings that it never heard.
+"""Trains a small convolutional net in PyTorch on four kinds of sound and tests it on held-out recordings.
 
     python examples/train_torch.py
 
-Three times two thirds of the 46 bundled recordings are trained on and the others held out; see folds.py. With the
-defaults the net tells about 75 % of the recordings it never heard right, the nearest mean about 50 %; chance is 25 %.
-Less than 65 % is an error.
+Each of three folds trains on two thirds of the 46 bundled recordings and holds out the others; see folds.py. With the
+defaults the net classifies about 75 % of the held-out recordings correctly, the nearest mean about 50 %; chance is
+25 %. Less than 65 % is an error.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from forebay.torch import DevicePrefetcher, rank_and_world_size, to_tensors
 
 
 def make_net() -> nn.Module:
-    """Three convolutions, the mean over what is left of time, and one linear layer."""
+    """Three convolutions, the mean over the remaining frames, and one linear layer."""
     layers: list[nn.Module] = []
     for channels_in, channels_out in ((1, 16), (16, 32), (32, 64)):
         layers += [nn.Conv2d(channels_in, channels_out, 3, 2, 1), nn.BatchNorm2d(channels_out), nn.ReLU()]
@@ -29,12 +29,12 @@ def make_net() -> nn.Module:
 
 
 def scaled(spectrogram: torch.Tensor) -> torch.Tensor:
-    """Logarithms from -23 (silence) to about 7, brought near 0; one channel."""
+    """Scales the log energies, -23 (silence) to about 7, to near 0, and adds an axis for the channel."""
     return (spectrogram[:, None] + 8) / 8
 
 
 def run(fold: Fold, steps: int, device: str) -> tuple[int, int, int]:
-    """Trains on one fold; how many of its held-out recordings the net and the baseline tell right, of how many."""
+    """Trains on one fold; the held-out recordings that net and baseline classify correctly, and their number."""
     torch.manual_seed(0)
     net, baseline = make_net().to(device), NearestMean()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
@@ -60,9 +60,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train a small net on bundled recordings.")
     parser.add_argument("--steps", type=int, default=60, help="batches of 32 clips for each fold")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--reach", type=float, default=0.65, help="share that must be told right")
+    parser.add_argument("--reach", type=float, default=0.65, help="lowest share of correct classifications")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # a net this small gains nothing from more, and the loader has use for the other cores
+    torch.set_num_threads(1)  # the net is too small for more, and the loader uses the other cores
     start, totals = time.perf_counter(), [0, 0, 0]
     with tempfile.TemporaryDirectory() as folder:
         for number, fold in enumerate(write_folds(Path(folder))):

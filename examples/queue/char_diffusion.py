@@ -1,9 +1,9 @@
-"""Characters, a share of which is masked: x corrupted, y the masked ones (-100 elsewhere).
+"""A provider of masked characters for diffusion: x with masks, y the masked characters (-100 elsewhere).
 
 python examples/queue/char_diffusion.py --data_dir /tmp/char_diffusion --stages '[["token", 0.2], ["span", 0.5]]'
 
-Rows go to the stages in turn: "token" masks each character with the given probability, "span" one run of characters
-whose length is that share of the row.
+Rows use the stages in turn. "token" masks each character with the given probability; "span" masks one run of
+characters whose length is that share of the row.
 """
 
 import json
@@ -31,11 +31,11 @@ class CharDiffusion(BookProvider):
         return {"x": rows.masked_fill(masked, len(self.tokenizer)), "y": rows.masked_fill(~masked, -100)}
 
     def mask(self, kind: str, share: float, rng: torch.Generator) -> torch.Tensor:
-        """Where a row is masked."""
+        """The mask of a row: true at masked characters."""
         if kind == "token":
             return torch.rand(self.block_size, generator=rng) < share
         if kind != "span":
-            raise ValueError(f"a stage is {kind!r}, must be 'token' or 'span'")
+            raise ValueError(f"--stages has the kind {kind!r}, must be 'token' or 'span'")
         length = max(1, round(share * self.block_size))
         start = torch.randint(self.block_size - length + 1, (), generator=rng)
         place = torch.arange(self.block_size)

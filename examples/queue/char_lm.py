@@ -1,4 +1,4 @@
-"""Characters and the next ones: x, y. With --target_size only the last targets.
+"""A provider for a character language model: x, and the next characters y (with --target_size only the last ones).
 
 python examples/queue/char_lm.py --data_dir /tmp/char_lm
 """

@@ -1,4 +1,4 @@
-"""Which book a span of characters is from: x, and one label a row, each book having its share of every batch.
+"""A provider for classification: spans of characters x, and the book y of each row, stratified by book.
 
 python examples/queue/classification.py --data_dir /tmp/classification
 """

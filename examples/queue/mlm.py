@@ -1,8 +1,8 @@
-"""Words masked as BERT does: input_ids, attention_mask, labels (-100 where nothing is to be predicted).
+"""A provider of words masked as in BERT: input_ids, attention_mask, labels (-100 at unmasked words).
 
 python examples/queue/mlm.py --data_dir /tmp/mlm
 
-A row is a sentence, cut or padded to block_size, its first token [CLS].
+A row is [CLS] and a sentence, cut or padded to block_size.
 """
 
 import re
@@ -19,7 +19,7 @@ PAD, CLS, MASK, UNKNOWN = range(4)
 
 
 class WordTokenizer:
-    """The words that come at least twice, lower case; the first four numbers are special."""
+    """A tokenizer of lower-case words that occur at least twice; the first four ids are special tokens."""
 
     def __init__(self, text: str) -> None:
         counts = Counter(re.findall(r"\w+|[^\w\s]", text.lower()))

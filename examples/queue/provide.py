@@ -1,4 +1,4 @@
-"""What the providers in this folder have in common: two books, a command line, and files of the old kind."""
+"""The common part of the providers in this folder: two books, a command line, and legacy files."""
 
 import argparse
 import logging
@@ -14,7 +14,7 @@ BOOKS = ("candide", "gulliver")
 
 
 class BookProvider(DataProviderBase):
-    """Characters of two books; the last tenth of each is for validation."""
+    """The base of the providers: characters of two books, the last tenth of each for validation."""
 
     block_size: int
 
@@ -43,7 +43,7 @@ class BookProvider(DataProviderBase):
     def meta(
         self, training_type: str, fields: Sequence[tuple[str, str, list[int], str]], **more: Any
     ) -> dict[str, Any]:
-        """A complete meta for fields (name, dtype, shape, role)."""
+        """The complete meta for fields (name, dtype, shape, role)."""
         sizes = {} if self.target_size is None else {"target_size": self.target_size}
         return {
             "dataset_name": type(self).__name__,
@@ -69,27 +69,27 @@ class BookProvider(DataProviderBase):
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
-    """The options that every provider has."""
+    """A parser with the options of all providers."""
     made = argparse.ArgumentParser(description=about)
     made.add_argument("--data_dir", type=Path, required=True)
     made.add_argument("--batch_size", type=int, default=16)
-    made.add_argument("--block_size", type=int, default=64, help="tokens of a row")
-    made.add_argument("--target_size", type=int, help="tokens of a target, if that is not block_size")
+    made.add_argument("--block_size", type=int, default=64, help="tokens per row")
+    made.add_argument("--target_size", type=int, help="tokens per target; default: block_size")
     made.add_argument("--batches_per_file", type=int, default=100)
     made.add_argument("--max_backlog_files", type=int, default=2)
     made.add_argument("--sleep_seconds", type=float, default=2.0)
     made.add_argument("--seed", type=int, default=1337)
-    made.add_argument("--rank", type=int, help="writes the queue of this rank")
-    made.add_argument("--force_regenerate", action="store_true", help="removes queue/* and meta first")
+    made.add_argument("--rank", type=int, help="write the queue of this rank")
+    made.add_argument("--force_regenerate", action="store_true", help="remove queue/* and meta first")
     made.add_argument(
-        "--legacy", action="store_true", help="writes max_backlog_files files {split}_batches_####.pt a split"
+        "--legacy", action="store_true", help="write max_backlog_files files {split}_batches_####.pt per split"
     )
     made.add_argument("--verbose", action="store_true")
     return made
 
 
 def provide(provider: DataProviderBase, arguments: argparse.Namespace) -> None:
-    """Runs a provider until it is stopped, or writes files of the old kind."""
+    """Runs a provider until it is stopped, or with --legacy writes legacy files."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if arguments.force_regenerate:
         provider.purge()
