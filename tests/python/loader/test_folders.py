@@ -29,7 +29,7 @@ def test_relative_paths_outlive_a_change_of_folder(tmp_path: Path, monkeypatch: 
 
 
 def test_a_state_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
-    """A named pipe as a state file is refused without waiting for it."""
+    """A folder whose state.json is a named pipe is refused without waiting for it."""
     os.mkfifo(tmp_path / "state.json")
     with pytest.raises(OSError, match=r"state\.json.*not a regular file"):
         forebay.Loader(tmp_path)
