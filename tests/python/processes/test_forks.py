@@ -13,7 +13,7 @@ FORKED = (
     PRELUDE
     + """
 def in_child(work, limit=60):
-    \"\"\"The exit status of a child that calls `work`; a signal's number below 0, that of the alarm if it hung.\"\"\"
+    \"\"\"The exit status of a child that calls `work`; minus a signal's number, SIGALRM's if the child hung.\"\"\"
     child = os.fork()
     if child == 0:
         status = 99
@@ -30,7 +30,7 @@ def in_child(work, limit=60):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 def refused(*calls):
-    \"\"\"1 + the number of the first call that is not refused, or 0.\"\"\"
+    \"\"\"0 if all calls are refused, else 1 + the number of the first other one (41 + for another error).\"\"\"
     for number, call in enumerate(calls):
         try:
             call()
