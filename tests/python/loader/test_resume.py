@@ -77,7 +77,7 @@ def test_across_epochs_of_a_finite_loader(setting: tuple[Any, dict[str, Any]]) -
     with forebay.Loader(files, **parameters) as loader:
         for batch in loader:  # noqa: B007
             state = loader.state_dict()
-        assert (state["epoch"], state["batch"]) == (1, 0), "a state after the last batch begins the next pass"
+        assert (state["epoch"], state["batch"]) == (1, 0), "the state is not the start of the next pass"
     with forebay.Loader(files, **parameters) as resumed:
         resumed.load_state_dict(state)
         assert [[digest(batch) for batch in resumed] for _ in range(2)] == expected[1:]
@@ -220,7 +220,7 @@ def test_a_mixture_holds_its_weights_and_passes_each_source_once(tiny_shards: li
     assert len(set(first)) == len(first), "rows were drawn twice"
     finite = {**parameters, "infinite": False, "weights": {"a": 1, "b": 1}}
     with forebay.Loader(sources, **finite) as loader:
-        assert 120 / 8 - 1 < len(loader) <= 120 / 8, "the pass ends with the smaller source"
+        assert 120 / 8 - 1 < len(loader) <= 120 / 8, "the pass does not end with the smaller source"
     with forebay.Loader(sources, **finite, stop="all_exhausted") as loader:
         planned = loader.plan(10_000)
         assert set(planned) == set(range(300))
