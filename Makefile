@@ -1,11 +1,11 @@
 # make demo   build and install the package in .venv, run the demo, write demo.png
-# make test   everything that CI runs, fastest first, in a virtual environment of its own
-# make test-torch  after it, the tests of forebay.torch and forebay.queue; fetches 5.4 GB
-# make soak   the same tests with 20 times the repetitions
-# make bench  criterion benches of each stage
-# make bench-peers  the loaders that a user would pick instead, on the same files
+# make test   run everything that CI runs, fastest first, in the virtual environment build/venv
+# make test-torch  run the tests of forebay.torch and forebay.queue, after `make test`; downloads 5.4 GB
+# make soak   run the tests of `make test` with 20 times the repetitions
+# make bench  run the criterion benches of each stage
+# make bench-peers  run other loaders on the same files, for comparison
 # make tables  write the stub's signatures and the README's table from the tables of parameters, after `make wheel`
-# make clean  remove everything that the other targets made
+# make clean  remove everything that the other targets wrote
 
 PYTHON  ?= python3
 PROFILE ?= ci
@@ -15,10 +15,10 @@ VENV   := build/venv
 BIN    := $(VENV)/bin
 WHEELS := build/wheels
 
-# One profile and one target folder for tests, lints, docs and the wheel under test, so that dependencies are built once.
+# Tests, lints, docs and the wheel under test share a profile and a target folder, so that dependencies are built once.
 CARGO_PROFILE := --locked --profile $(PROFILE)
 
-# Nothing is fetched while the tests and the demo run.
+# Tests and demo run without downloads.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
 .PHONY: demo test test-torch soak bench bench-peers tables clean rust models wheel lint pytest examples
@@ -31,7 +31,7 @@ demo:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps build/demo-wheel/*.whl
 	$(OFFLINE) .venv/bin/python examples/demo.py --picture demo.png
 
-# In this order, also under `make -j`.
+# Recursive calls keep this order under `make -j`.
 test:
 	@echo "forebay.torch and forebay.queue are tested by make test-torch, which fetches 5.4 GB"
 	$(MAKE) rust
@@ -50,8 +50,8 @@ rust:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml
 
-# Every interleaving of the free list, the shuffle buffer, and what the pipeline's threads wait at; a folder of its own, because the
-# cfg holds for all that is built.
+# Checks every interleaving of the free list, the shuffle buffer and the waits of the pipeline's threads.
+# The target folder is separate, because the cfg applies to all crates.
 models:
 	cargo fmt --check --manifest-path tests/loom/Cargo.toml
 	RUSTFLAGS="--cfg loom" cargo test --locked --release --manifest-path tests/loom/Cargo.toml --target-dir target/loom
@@ -77,8 +77,9 @@ examples:
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
 	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20 --reach 0.5
 
-# After `make wheel`, in the same environment; what needs a GPU is skipped without one. Not part of `make test`: the index
-# has torch for Linux with CUDA only, and of its 5.4 GB all but the 1 GB of triton are linked by `import torch`.
+# Run it after `make wheel`; it uses the same environment. Tests that need a GPU are skipped without one. It is not
+# part of `make test`, because PyPI has torch for Linux with CUDA only: 5.4 GB, all but 1 GB (triton) of it linked by
+# `import torch`.
 test-torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
 	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks/test_torch*.py tests/python/project/test_docs.py tests/python/queue
@@ -95,7 +96,7 @@ soak: wheel
 bench:
 	cargo bench --locked
 
-# Needs some GB of packages and an idle machine; see benches/README.md.
+# Needs several GB of packages and an idle machine; see benches/README.md.
 bench-peers:
 	$(PYTHON) benches/peers/run.py
 

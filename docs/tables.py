@@ -1,8 +1,7 @@
-"""Writes what follows from the tables of parameters: the signatures in the stub, and the README's table.
+"""Writes the signatures in the stub and the table in the README from the tables of parameters.
 
-`python docs/tables.py`, with the installed forebay, rewrites both files; `--check` only prints what differs.
-The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`; `tests/python/project/test_signature.py` runs the
-check.
+`python docs/tables.py` rewrites both files with the installed forebay. `--check` only prints the differences;
+`tests/python/project/test_signature.py` runs it. The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`.
 """
 
 import argparse
@@ -22,18 +21,18 @@ Row = dict[str, Any]
 
 
 def annotated(row: Row) -> str:
-    """`name: type = default`, as in a signature."""
+    """A parameter as in a signature: `name: type = default`."""
     default = "" if row["default"] is None else f" = {ast_literal(row['default'])}"
     return f"{row['name']}: {row['annotation']}{default}"
 
 
 def ast_literal(source: str) -> str:
-    """A default without the separators of its digits, as `repr` writes it."""
+    """A default as `repr` writes it: without underscores between digits."""
     return source.replace("_", "") if source[0].isdigit() else source
 
 
 def signature(rows: list[Row]) -> str:
-    """The parameters of `__new__` after `cls`, a line each."""
+    """The parameters of `__new__` after `cls`, one line each."""
     lines = []
     for before, row in zip([None, *rows], rows, strict=False):
         if row["is_keyword_only"] and not (before and before["is_keyword_only"]):
@@ -43,7 +42,7 @@ def signature(rows: list[Row]) -> str:
 
 
 def stub(text: str) -> str:
-    """The stub with the signatures of the tables."""
+    """The text of the stub with the signatures of the tables."""
     for name, rows in _core._parameters().items():
         start = text.index("        cls,\n", text.index(f"\nclass {name}(")) + len("        cls,\n")
         text = text[:start] + signature(rows) + text[text.index("    ) -> Self: ...\n", start) :]
@@ -53,7 +52,7 @@ def stub(text: str) -> str:
 
 
 def replaced(text: str, heading: str, begin: str, lines: list[str]) -> str:
-    """The text with `lines` for the lines after `heading` that begin with `begin`."""
+    """The text with `lines` in place of the lines after `heading` that begin with `begin`."""
     before, found, after = text.partition(f"\n{heading}")
     assert found, heading
     rest = after.splitlines(keepends=True)
@@ -62,7 +61,7 @@ def replaced(text: str, heading: str, begin: str, lines: list[str]) -> str:
 
 
 def summary(row: Row) -> str:
-    """The first sentence of the documentation, and those that say what True, False, None or "auto" mean."""
+    """The first sentence of the documentation, and the sentences that define True, False, None or "auto"."""
     docs = " ".join(line.strip() for line in row["docs"].splitlines())
     first, *others = re.split(r"(?<=[.)])(?<!\.\.\.) (?=[A-Z`])", docs)
     value = r"(True|False|None)\b"
@@ -74,16 +73,16 @@ def summary(row: Row) -> str:
 
 
 def readme(text: str) -> str:
-    """The README with the table of the parameters of `Loader`."""
+    """The text of the README with the table of `Loader`'s parameters."""
     rows = [row for row in _core._parameters()["Loader"] if row["default"] is not None]
     lines = [f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} |\n" for row in rows]
     return replaced(text, "| parameter | default | meaning |\n|---|---|---|\n", "|", lines)
 
 
 def main() -> int:
-    """Rewrites or checks; the number of files that differed."""
+    """Rewrites both files (returns 0), or with `--check` returns the number of files that differ."""
     parser = argparse.ArgumentParser(description="Writes the stub's signatures and the README's table.")
-    parser.add_argument("--check", action="store_true", help="write nothing, print what would change")
+    parser.add_argument("--check", action="store_true", help="print the differences without writing")
     is_check = parser.parse_args().check
     n_different = 0
     for path, write in [(STUB, stub), (README, readme)]:

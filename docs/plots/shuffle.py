@@ -1,6 +1,6 @@
-"""Draws docs/shuffle.png: what each order does to 100 000 rows in 100 shards; prints the table of docs/shuffle.md.
+"""Draws docs/shuffle.png, where each order puts 100 000 rows of 100 shards, and prints the table of docs/shuffle.md.
 
-Needs the installed package, pyarrow and matplotlib. Run from anywhere: python docs/plots/shuffle.py
+Needs the installed package, pyarrow and matplotlib. Runs from any folder: python docs/plots/shuffle.py
 """
 
 import tempfile
@@ -28,7 +28,7 @@ ORDERS: dict[str, dict[str, object]] = {
 
 
 def write_shards(folder: Path) -> list[Path]:
-    """Shards whose recordings are empty: a plan reads none."""
+    """Writes shards with empty recordings: a plan reads none."""
     audio = pa.array(
         [{"bytes": b"", "path": None}] * ROWS_PER_SHARD, pa.struct({"bytes": pa.binary(), "path": pa.string()})
     )

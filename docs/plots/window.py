@@ -1,6 +1,7 @@
-"""Draws docs/window.png: how far the shuffle window moves an example, measured against its model.
+"""Draws docs/window.png: how far the shuffle window moves an example, measured and by its model.
 
-Reimplements src/seed.rs and the infinite window of src/order/window.rs. Run from anywhere: python docs/plots/window.py
+Reimplements src/seed.rs and the infinite window of src/order/window.rs.
+Runs from any folder: python docs/plots/window.py
 """
 
 import sys
@@ -19,7 +20,7 @@ SIZES = {10: "tab:blue", 300: "tab:orange", 8000: "tab:green"}
 
 
 def mix(x: int) -> int:
-    """Spreads every bit of x over 64 bits: the finaliser of splitmix64."""
+    """The finaliser of splitmix64, which spreads every bit of x over 64 bits."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -27,7 +28,7 @@ def mix(x: int) -> int:
 
 
 def hashed(seed: int, purpose: int, *words: int) -> int:
-    """64 bits for a decision."""
+    """64 random bits for the decision that `purpose` and `words` name."""
     state = mix(mix(seed) ^ mix(purpose))
     for word in words:
         state = mix(state ^ mix(word))
@@ -35,7 +36,7 @@ def hashed(seed: int, purpose: int, *words: int) -> int:
 
 
 def displacements(size: int, seed: int = 0) -> np.ndarray:
-    """Draw minus ticket of DRAWS draws from a full window."""
+    """Draw minus ticket for DRAWS draws from a full window."""
     slots = list(range(size))
     skip = 20 * size
     moved = []
@@ -48,7 +49,7 @@ def displacements(size: int, seed: int = 0) -> np.ndarray:
 
 def main() -> None:
     """Draws the picture and prints the figures."""
-    # The values that src/seed.rs promises.
+    # The golden values of the tests in src/seed.rs.
     assert hashed(0, WINDOW, 0, 0) == 0x39D6215E4B0B2858
     assert hashed(42, CROP, 3, 1_000_000) == 0x9BB07E3D36D0FCCE
 
@@ -62,7 +63,7 @@ def main() -> None:
             f"beyond 4 W {np.mean(moved > 4 * size):.4f} (model {(1 - 1 / size) ** (5 * size):.4f})\n"
         )
         x = moved / size
-        # Bins of whole draws, so that a small window has no gaps between them.
+        # Bins hold whole draws, so that a small window has no empty bins.
         step = max(1, round(0.1 * size))
         edges = (np.arange(-size, 6 * size + 1, step) + 0.5) / size
         count, _ = np.histogram(x, edges)
@@ -70,7 +71,7 @@ def main() -> None:
         density.plot(middle, count / len(x) / np.diff(edges), ".", ms=5, color=color, label=f"W = {size}, measured")
         at = np.linspace(-1, 9, 41)
         tail.plot(at, [np.mean(x > a) for a in at], ".", ms=5, color=color)
-        # The time in the slot is geometric with mean W; the displacement is that time less W.
+        # The time in the slot is geometric with mean W; the displacement is this time minus W.
         stays = 1 - 1 / size
         density.plot(middle, stays ** (size + middle * size - 1), "-", lw=0.8, color=color, zorder=0)
         tail.plot(at, stays ** (size + np.floor(at * size)), "-", lw=0.8, color=color, zorder=0)

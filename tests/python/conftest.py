@@ -20,10 +20,10 @@ from recordings import SMALL, Row, read_rows, tiny_rows, write_shard
 if not hasattr(_core, "_inject_delays"):
     pytest.exit("the tests need a wheel with debug assertions: make wheel", returncode=4)
 
-# In what a shell runs in the background Ctrl-C is ignored, and so it would be in all that the tests start.
+# A shell starts background jobs with SIGINT ignored, and child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Without torch there is nothing to import there; `make test-torch` runs them, and fails if it cannot.
+# These tests import torch at the top. `make test-torch` installs it and runs them.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["queue/*"]
 
 
@@ -45,7 +45,7 @@ def _no_delays() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def little_to_collect() -> Iterator[None]:
-    """Takes what was imported so far out of the collector's sight; else each collection costs 0.15 s."""
+    """Freezes the objects of all imports for the garbage collector, which saves 0.15 s per collection."""
     gc.collect()
     gc.freeze()
     yield
@@ -54,7 +54,7 @@ def little_to_collect() -> Iterator[None]:
 
 @pytest.fixture
 def no_threads_left() -> Iterator[None]:
-    """After the test no thread of an `AsyncDataLoader` is left."""
+    """Checks after the test that all threads of an `AsyncDataLoader` have ended."""
     yield
     gc.collect()
     numbered.seconds_to_end()
@@ -63,7 +63,7 @@ def no_threads_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def soak() -> int:
-    """How many times more often than in CI a repeated check runs."""
+    """The factor for the repetitions of a check: 1 in CI, FOREBAY_SOAK in `make soak`."""
     return int(os.environ.get("FOREBAY_SOAK", "1"))
 
 
@@ -82,7 +82,7 @@ def shards(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> list[Pa
 
 @pytest.fixture(scope="session")
 def mixed_folder(tiny_shards: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of recordings, and of documents for `TokenLoader`: what `scenes` play with."""
+    """A folder of shards of recordings and of documents for `TokenLoader`, for the programs of `scenes`."""
     folder = tmp_path_factory.mktemp("mixed")
     for shard in tiny_shards:
         (folder / shard.name).symlink_to(shard)
@@ -116,13 +116,13 @@ def parquets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[True, False], ids=["infinite", "finite"])
 def loader(request: pytest.FixtureRequest, tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
-    """Of `tiny_shards`, without end or one pass at a time."""
+    """A loader of `tiny_shards`, infinite or one pass at a time."""
     with forebay.Loader(tiny_shards, **SMALL, infinite=request.param) as loader:
         yield loader
 
 
 @pytest.fixture
 def finite(tiny_shards: list[Path]) -> Iterator[forebay.Loader]:
-    """Of `tiny_shards`, one pass at a time."""
+    """A loader of `tiny_shards`, one pass at a time."""
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
         yield loader

@@ -1,10 +1,10 @@
-"""Writes the small shards of this folder with the real `datasets` and `pyarrow`, and rows.json with what is in them.
+"""Writes the small shards of this folder with the real `datasets` and `pyarrow`, and their rows to rows.json.
 
     python make_shards.py FOLDER_WITH_SOUNDS
 
-The sounds are bd_zum.flac and tabla_te_m.flac of sonic-pi (CC0); the rest are tones made here. rows.json has, for every
-shard, the rows as pyarrow reads them back: [length of the bytes, their FNV-1a hash, path, label], null where null.
-Made with the versions that rows.json names.
+The sounds are bd_zum.flac and tabla_te_m.flac of sonic-pi (CC0); the others are tones made here. rows.json has the
+rows of each shard as read back by pyarrow: [length of the bytes, their FNV-1a hash, path, label], null for null. It
+also names the versions used.
 """
 
 import io
@@ -92,7 +92,7 @@ def main(sounds: Path) -> None:
     rows = recordings(sounds)
     tones = rows[2:]
 
-    # By `datasets`, as users do it.
+    # By `datasets`, as users write shards.
     shutil.rmtree(HERE / "saved", ignore_errors=True)
     datasets.Dataset.from_list(rows, features=features()).save_to_disk(HERE / "saved", num_shards=2)
     (HERE / "saved" / "cache-0123456789abcdef.arrow").write_bytes(b"left behind by map(); no part of the dataset")
@@ -101,7 +101,7 @@ def main(sounds: Path) -> None:
             writer.write(row)
         writer.finalize()
 
-    # By pyarrow: other types, other formats.
+    # By pyarrow, in other types and formats.
     write("lz4.arrow", table(rows), compression="lz4")
     write("zstd.arrow", table(rows), compression="zstd", file=True)
     write("file.arrow", table(tones), file=True)

@@ -1,13 +1,13 @@
-"""Writes `made/` (small recordings in formats that the other sets lack) and `expected.tsv` (what every file decodes to).
+"""Writes `made/` (small recordings in formats that the other sets lack) and `expected.tsv` (digests of decoded files).
 
 Run: python make_expected.py, with soundfile 0.14.0 (libsndfile 1.2.2), numpy, and for ALAC and AAC imageio-ffmpeg 0.8.1
 (ffmpeg 9.0.2). The samples come from cpython-audiodata/pluck-pcm16.wav.
 
-A second run changes the files whose PEAK chunk holds the time of writing (f32, f64, nan), and no sample.
+A second run changes the bytes, not the samples, of files whose PEAK chunk holds the time of writing (f32, f64, nan).
 
 A line of expected.tsv: path, sample rate, channels, samples per channel, CRC-32 of the interleaved little-endian float32
-samples that `soundfile.read(dtype="float32")` returns; or path and the kind of the error. Where libsndfile cannot be the
-judge, OVERRIDES says what holds instead, and why.
+samples that `soundfile.read(dtype="float32")` returns; or path and the kind of the error. OVERRIDES has the files for
+which libsndfile is no oracle, each with another source of the expected values and the reason.
 """
 
 import pathlib
@@ -22,27 +22,27 @@ HERE = pathlib.Path(__file__).parent
 MADE = HERE / "made"
 
 OVERRIDES = {
-    # libsndfile reads 24-bit samples in 4-byte containers as if they were packed; the block says otherwise.
+    # libsndfile reads 24-bit samples in 4-byte containers as if packed in 3 bytes, against the block alignment.
     "wav-hound/pcmwaveformat-24bit-4byte-48kHz-stereo.wav": "by-block",
-    # libsndfile does not read integers above 32 bits; the samples are the top of the container.
+    # libsndfile does not read integers above 32 bits; the samples are the top bits of the container.
     "scipy-wav/test-8000Hz-le-3ch-5S-36bit.wav": "wide",
     "scipy-wav/test-8000Hz-le-3ch-5S-53bit.wav": "wide",
-    # STREAMINFO's total is a lie: the frames hold 109487 samples (39842 is said).
+    # STREAMINFO's total is wrong: it is 39842, but the frames hold 109487 samples.
     "flac-ietf/faulty_05_-_wrong_total_number_of_samples.flac": "by-ffmpeg",
-    # STREAMINFO says 24 bits, the frames 16: a contradiction, refused as `flac -t` does.
+    # STREAMINFO declares 24 bits, the frames 16: refused, as by `flac -t`.
     "flac-ietf/faulty_03_-_wrong_bit_depth.flac": "corrupt",
-    # libsndfile does not read 32 bits, and this cut ends within a frame. The sum is that of the first two frames of the whole
-    # file's samples, whose MD5 is the one in STREAMINFO.
+    # libsndfile does not read 32 bits, and this cut ends within a frame. The CRC is of the first two frames of the whole
+    # file's samples, whose MD5 equals the one in STREAMINFO.
     "flac-ietf/uncommon_05_-_32bps_audio_first_60000.flac": (44100, 2, 8192, "76005384"),
     # libsndfile fails on this Ogg FLAC; ffmpeg reads it.
     "codec-ladder/oggflac_44100_mono.oga": "by-ffmpeg",
     "codec-ladder/opus_16000_voip.opus": "unsupported",
     # The demuxed sample table ends its last packet early; ffmpeg plays that packet in full (145408).
     "codec-ladder/aac_48000_stereo_frag.mp4": (48000, 2, 145024, "-"),
-    # libsndfile does not read ADPCM behind an extensible header.
+    # libsndfile does not read ADPCM with an extensible header.
     "made/ima_extensible_96000_stereo.wav": "by-fact",
     "made/ms_extensible_96000_stereo.wav": "by-fact",
-    # The FLAC marker is behind junk.
+    # Junk precedes the FLAC marker.
     "claxon/fuzz/c377cba674ebd98def206ba4e22f826da2c646d3.flac": "unsupported",
     "made/tones.txt": "unsupported",
     "made/page.html.wav": "unsupported",
@@ -109,7 +109,7 @@ def make():
     source = HERE / "cpython-audiodata/pluck-pcm16.wav"
     ffmpeg("-i", source, "-c:a", "alac", MADE / "alac.m4a")
     ffmpeg("-i", MADE / "s24.aiff", "-c:a", "alac", "-sample_fmt", "s32p", MADE / "alac24.m4a")
-    # Above 48 kHz ffmpeg writes WAVE_FORMAT_EXTENSIBLE, with the codec's own fields behind the GUID.
+    # Above 48 kHz ffmpeg writes WAVE_FORMAT_EXTENSIBLE, with the codec's fields after the GUID.
     for codec, name in [("adpcm_ima_wav", "ima"), ("adpcm_ms", "ms")]:
         ffmpeg("-i", source, "-t", 0.06, "-ar", 96000, "-c:a", codec, MADE / f"{name}_extensible_96000_stereo.wav")
     # Without noise substitution, AAC spans are bit-equal too.
@@ -129,14 +129,14 @@ def by_soundfile(path):
 
 
 def by_ffmpeg(path):
-    """Through 32-bit integers, which hold 16 and 24 bits exactly; rate and channels as libsndfile or the set's names say."""
+    """Decodes mono files through 32-bit integers, exact for 16 and 24 bits; the rate is 44100 if the name has it."""
     raw = np.frombuffer(ffmpeg("-i", path, "-f", "s32le", "-"), "<i4")
     rate = 44100 if "44100" in path.name else 24000
     return rate, 1, len(raw), crc((raw / 2.0**31).astype(np.float32))
 
 
 def by_fact(path):
-    """As ffmpeg decodes it, as long as the `fact` chunk says: ffmpeg plays the padding of the last block too."""
+    """ffmpeg's samples, cut to the length in the `fact` chunk: ffmpeg also decodes the padding of the last block."""
     data = path.read_bytes()
     n = int.from_bytes(data[data.index(b"fact") + 8 :][:4], "little")
     raw = np.frombuffer(ffmpeg("-i", path, "-f", "s16le", "-"), "<i2")[: 2 * n]
@@ -151,7 +151,7 @@ def by_length(path):
 
 
 def wide(path):
-    """Integers of 33 to 64 bits in whole bytes: 3 channels, 5 samples."""
+    """Decodes integers of 33 to 64 bits in whole bytes: 3 channels, 5 samples."""
     data = path.read_bytes()[44:]
     n = 5 if "36bit" in path.name else 7
     ints = [int.from_bytes(data[i : i + n], "little", signed=True) for i in range(0, 15 * n, n)]

@@ -1,10 +1,10 @@
-"""Writes vorbis/expected.txt and mpeg/expected.txt: what libsndfile decodes, for tests/decode_{vorbis,mpeg}.rs.
+"""Writes vorbis/expected.txt and mpeg/expected.txt: samples decoded by libsndfile, for tests/decode_{vorbis,mpeg}.rs.
 
 One line per file: name, sample rate, channels, samples per channel, stride; then, channel by channel, every stride-th
-sample times 1e6, rounded. Channels are in the order of WAV, which libsndfile's are not for Vorbis.
+sample times 1e6, rounded. Channels are in the order of WAV; for Vorbis libsndfile uses another order.
 
-libsndfile decodes the first link of a chain only, and no stream muxed with others, so links are cut apart and streams
-taken out first, page by page and frame by frame.
+libsndfile decodes only the first link of a chain, and no stream muxed with others. So this script first separates
+links and streams, page by page and frame by frame.
 
     python -m venv v && v/bin/pip install numpy==2.4.6 soundfile==0.14.0 && v/bin/python make_expected_lossy.py
 """
@@ -17,9 +17,10 @@ import soundfile
 
 HERE = pathlib.Path(__file__).parent
 STRIDE = 509
-# Vorbis I specification, section 4.3.9, against front left, front right, center, low frequency, back left, back right.
+# Maps the channel order of Vorbis (I specification, section 4.3.9) to that of WAV: front left, front right, center, low
+# frequency, back left, back right.
 WAV_ORDER = {1: [0], 2: [0, 1], 6: [0, 2, 1, 5, 3, 4]}
-# Damaged files, and files that are refused on purpose.
+# Damaged files, and files that forebay refuses.
 LEFT_OUT = {
     "ogg_insert_random_1000.ogg",
     "ogg_zero_mid_4k.ogg",
@@ -42,7 +43,7 @@ def pages(data):
 
 
 def vorbis_links(data):
-    """Each link's first Vorbis stream, alone."""
+    """The first Vorbis stream of each link, without other streams."""
     links, serial, in_head = [], None, False
     for page, flags, its_serial in pages(data):
         if flags & 2:
@@ -59,7 +60,7 @@ def vorbis_links(data):
 
 
 def mpeg_links(data):
-    """The recording, cut before each frame with a tag."""
+    """The parts of the recording, cut before each frame with a tag."""
     cuts = [0]
     at = 0
     while (at := min((i for i in (data.find(b"Info", at), data.find(b"Xing", at)) if i >= 0), default=-1)) >= 0:
@@ -72,7 +73,7 @@ def mpeg_links(data):
 
 
 def decode(data, suffix):
-    # A name, because libsndfile takes some MPEG audio for what it is by its suffix only.
+    # A named file, because libsndfile recognises some MPEG audio only by its suffix.
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         file.write(data)
         file.flush()

@@ -20,7 +20,7 @@ DEFAULT = dict(sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128)
 CLIPS = [
     ("loop", "sonic-pi/loop_electric.flac", 4000, 16000, DEFAULT),
     ("soundscape", "features-golden/oss_1min.flac", 60000, 16001, DEFAULT),
-    # Resampled from 16 kHz: 100 dB between bands of one frame, more than single precision resolves.
+    # Resampled from 16 kHz: bands of one frame differ by 100 dB, more than single precision resolves.
     ("speech", "features-golden/speech_jfk.flac", 20000, 12000, DEFAULT),
     ("bird", "perch/21100_36_48.wav", 50000, 16000, dict(DEFAULT, sample_rate=16000)),
     ("bird_400", "perch/21100_36_48.wav", 90000, 12000,
@@ -31,7 +31,7 @@ CLIPS = [
 
 
 def float64_log_mel(samples, config):
-    """The same definition with every step in float64."""
+    """The log-mel of the same definition, with every step in float64."""
     n_fft, rate = config["n_fft"], config["sample_rate"]
     f_max = config.get("f_max") or rate / 2
     window = torch.hann_window(config.get("win_length") or n_fft, dtype=torch.float64)

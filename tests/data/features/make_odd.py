@@ -2,11 +2,11 @@
 
     python make_odd.py
 
-Needs numpy alone (made with 2.4.6). An independent statement of torchaudio's `MelSpectrogram` with its
-defaults, in float64: frames, window and transform by the definition of `torch.stft`, bands by that of
-`torchaudio.functional.melscale_fbanks`, whose bins are `linspace(0, sample_rate // 2, n_fft // 2 + 1)` and
-whose highest edge is `sample_rate // 2`, whatever the parity of `n_fft`. With even sizes it is compared with
-torchaudio's own numbers, in the files of golden.tsv, before anything is written.
+Needs only numpy (made with 2.4.6). An independent implementation of torchaudio's `MelSpectrogram` with its
+defaults, in float64. Frames, window and transform follow the definition of `torch.stft`; bands follow that of
+`torchaudio.functional.melscale_fbanks`. For odd and even `n_fft` its bins are
+`linspace(0, sample_rate // 2, n_fft // 2 + 1)` and its highest edge is `sample_rate // 2`. Before writing, the
+script compares its results for even sizes with torchaudio's in the files of golden.tsv.
 """
 
 import pathlib
@@ -28,8 +28,7 @@ CASES = [
 
 def log_mel(x, rate, n_fft, win_length, hop, n_mels, power, f_min=0.0, f_max=None):
     f_max = float(rate // 2) if f_max is None else f_max
-    # torch.stft, center=True, pad_mode="reflect", onesided: n_fft // 2 samples on either side, n_fft // 2 + 1
-    # bins.
+    # torch.stft, center=True, pad_mode="reflect", onesided: pads n_fft // 2 samples on each side; n_fft // 2 + 1 bins.
     x = numpy.pad(x.astype(numpy.float64), n_fft // 2, mode="reflect")
     frames = numpy.lib.stride_tricks.sliding_window_view(x, n_fft)[::hop]
     window = numpy.zeros(n_fft)
@@ -37,7 +36,7 @@ def log_mel(x, rate, n_fft, win_length, hop, n_mels, power, f_min=0.0, f_max=Non
     window[left : left + win_length] = 0.5 - 0.5 * numpy.cos(2 * numpy.pi * numpy.arange(win_length) / win_length)
     k, n = numpy.arange(n_fft // 2 + 1), numpy.arange(n_fft)
     if win_length == 1:
-        window[left] = 1  # as torch.hann_window has it
+        window[left] = 1  # as in torch.hann_window
     spectrum = numpy.abs((frames * window) @ numpy.exp(-2j * numpy.pi * (numpy.outer(n, k) % n_fft) / n_fft)) ** power
     # torchaudio.functional.melscale_fbanks, mel_scale="htk", norm=None.
     hz = numpy.linspace(0, rate // 2, n_fft // 2 + 1)
@@ -50,7 +49,7 @@ def log_mel(x, rate, n_fft, win_length, hop, n_mels, power, f_min=0.0, f_max=Non
 
 
 def golden():
-    """Of golden.tsv: name to samples, parameters, torchaudio's numbers and float64's."""
+    """The entries of golden.tsv: name to samples, parameters, torchaudio's log-mel and that in float64."""
     found = {}
     for line in (HERE / "golden.tsv").read_text().splitlines():
         if line.startswith("#"):

@@ -1,9 +1,9 @@
-"""Cuts the analytic resampling data that tests/transform_resample.rs reads.
+"""Cuts the analytic resampling data for tests/transform_resample.rs.
 
     python make_sinusoids.py FOLDER     # with RATE_to_32000.npz: x, exact_32k, alias_only_in
 
-Writes RATE.bin, little-endian float32: N input samples, the exact answer at 32 kHz for the same stretch, and (rates above
-32 kHz) N samples of tones above 16 kHz only; sizes.tsv lists rate, N, answer samples, alias samples.
+Writes RATE.bin, little-endian float32: N input samples, the exact output at 32 kHz of the same duration, and (for rates
+above 32 kHz) N samples of tones above 16 kHz only. sizes.tsv lists rate, N, output samples, alias samples.
 """
 
 import pathlib

@@ -1,11 +1,12 @@
-"""Which piece of which document makes up each row of bestfit_B4_T512.npz: writes pieces.json.
+"""Writes pieces.json: the pieces of documents that make up each row of bestfit_B4_T512.npz.
 
     python make_pieces.py SHARDS RANKS
 
-SHARDS is the folder of the four shards of classic books, RANKS the file gpt2.tiktoken (see SOURCE.txt). The rows are made once more, by a plain statement of the algorithm over the
-ids of tiktoken's gpt2, and compared with the golden rows token by token; what is written is the lengths of the documents (BOS
-included) in the slices in which they arrive, and for each row [document, tokens] of each piece. tests/transform_pack.rs reads it, so that the
-packing alone can be tested without a tokenizer. Made with tiktoken 0.14.0, pyarrow 26.0.1.
+SHARDS is the folder of the four shards of classic books, RANKS the file gpt2.tiktoken (see SOURCE.txt). A plain
+implementation of the algorithm packs the rows again from ids of tiktoken's gpt2 and compares them with the golden rows
+token by token. pieces.json has the lengths of the documents (BOS included) in the slices in which they arrive, and for
+each row [document, tokens] of each piece. tests/transform_pack.rs reads it to test packing without a tokenizer. Made
+with tiktoken 0.14.0, pyarrow 26.0.1.
 """
 
 import json
@@ -30,7 +31,7 @@ def units(files: list[Path], rank: int, world_size: int, resume: dict[str, int] 
             file = pq.ParquetFile(files[index])
             group = rank
             if resume is not None:
-                # The row group after the one that was being read when the state was taken; only ever once.
+                # Resumes, once, at the row group after the one that was being read when the state was saved.
                 group = (resume["rg_idx"] // world_size + 1) * world_size + rank
                 resume = None
             for row_group in range(group, file.num_row_groups, world_size):
@@ -40,7 +41,7 @@ def units(files: list[Path], rank: int, world_size: int, resume: dict[str, int] 
 
 
 def rows(documents: Iterator[list[list[int]]], n: int) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
-    """Rows of T + 1 tokens and their pieces, as linear scans over a list."""
+    """Rows of T + 1 tokens and their pieces, by linear scans over a list."""
     buffer: list[tuple[int, list[int]]] = []
     arrived = 0
     for _ in range(n):
@@ -85,7 +86,7 @@ def main() -> None:
 
 
 def gpt2(ranks: Path) -> tiktoken.Encoding:
-    """tiktoken's gpt2 from a file of ranks, without the network."""
+    """tiktoken's gpt2 encoding from a file of ranks, without the network."""
     from tiktoken.load import load_tiktoken_bpe
 
     pattern = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""

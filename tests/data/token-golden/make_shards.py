@@ -1,10 +1,11 @@
-"""Shards whose rows are those of bestfit_B4_T512.npz, small enough to keep: writes shard_00000.parquet to shard_00003.parquet.
+"""Writes shard_00000.parquet to shard_00003.parquet: small shards with the same packed rows as bestfit_B4_T512.npz.
 
     python make_shards.py SHARDS RANKS
 
-SHARDS and RANKS are those of make_pieces.py, which comes first. Documents of which something is in a golden row keep their text. Of any
-other only the length matters to packing: " a" again and again stands for it, a token of gpt2 each time. Files, row groups and
-the order of documents are as they were; of the shard for validation ten documents are left. Made with tiktoken 0.14.0, pyarrow 26.0.1.
+SHARDS and RANKS are those of make_pieces.py, which runs first. Documents with tokens in a golden row keep their text.
+For packing only the length of the others matters, so their text is replaced by " a", one token of gpt2, repeated to the
+same number of tokens. Files, row groups and the order of documents are unchanged; the validation shard keeps ten
+documents. Made with tiktoken 0.14.0, pyarrow 26.0.1.
 """
 
 import itertools
@@ -22,7 +23,7 @@ Place = tuple[int, int, int]
 
 
 def places(groups: list[list[int]], rank: int, world_size: int, resume: dict[str, int] | None) -> Iterator[Place]:
-    """File, row group and row of the documents of one rank in the order in which they arrive; `groups` has the rows of each."""
+    """File, row group and row of each document of one rank, in order of arrival; `groups` has the rows of each group."""
     first = (0, rank)
     if resume is not None:
         first = (resume["pq_idx"], (resume["rg_idx"] // world_size + 1) * world_size + rank)

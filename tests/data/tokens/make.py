@@ -1,6 +1,7 @@
-"""Makes what lies here: `python tests/data/tokens/make.py BOOKS GOLDEN`, with tokenizers 0.23.3 and pyarrow.
+"""Makes tokenizer.json and tokens.json: `python tests/data/tokens/make.py BOOKS GOLDEN`.
 
-BOOKS is a Parquet file of the classic books named in SOURCE.txt, GOLDEN the `tokens.json` that was made from it with tiktoken 0.14.0.
+Needs tokenizers 0.23.3 and pyarrow. BOOKS is a Parquet file of the classic books named in SOURCE.txt, GOLDEN the
+`tokens.json` that was made from it with tiktoken 0.14.0.
 """
 
 import json
@@ -32,7 +33,7 @@ trainer = trainers.BpeTrainer(
 tokenizer.train_from_iterator(books[:400], trainer)
 tokenizer.save(str(HERE / "tokenizer.json"), pretty=False)
 
-# Text that looks like a special token is ordinary text.
+# Encodes text that looks like a special token as ordinary text.
 tokenizer.encode_special_tokens = True
 
 

@@ -1,4 +1,4 @@
-"""Recordings with tags, junk or other streams around them, chained and cut ones: samples and spans stay the same."""
+"""Recordings with tags, junk or other streams, chained and truncated: samples and spans equal the plain recording's."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ def vorbis(rate: int = RATE, channels: int = 1, n: int = N) -> bytes:
 
 
 def same_everywhere(name: str, data: bytes, plain: bytes) -> None:
-    """`data` decodes to the samples of `plain`, whole and in spans."""
+    """Checks that `data` decodes to the samples of `plain`, whole and in spans."""
     whole, rate = forebay.decode(data)
     expected, expected_rate = forebay.decode(plain)
     assert rate == expected_rate, name
@@ -34,7 +34,7 @@ def same_everywhere(name: str, data: bytes, plain: bytes) -> None:
 
 
 def picture(n_bytes: int) -> bytes:
-    """An ID3v2.3 tag with a picture whose bytes look like frame headers here and there."""
+    """An ID3v2.3 tag with a picture, parts of which look like frame headers."""
     random = np.random.default_rng(n_bytes).bytes(n_bytes // 2)
     image = random + bytes([0xFF, 0xFB, 0x92, 0x64]) * (n_bytes // 8)
     content = b"\0image/jpeg\0\x03\0" + image
@@ -59,15 +59,15 @@ def ape() -> bytes:
 def test_tags_around_mp3(mode: str) -> None:
     plain = mp3(mode)
     dressed = {
-        "a picture in front": picture(200_000) + plain,
-        "two tags in front": picture(1000) + picture(200_000) + plain,
-        "padding behind the tag": picture(5000) + bytes(777) + plain,
-        "ID3v1 behind": plain + id3v1(),
-        "APE behind": plain + ape(),
-        "APE and ID3v1 behind": plain + ape() + id3v1(),
+        "a picture before": picture(200_000) + plain,
+        "two tags before": picture(1000) + picture(200_000) + plain,
+        "padding after the tag": picture(5000) + bytes(777) + plain,
+        "ID3v1 after": plain + id3v1(),
+        "APE after": plain + ape(),
+        "APE and ID3v1 after": plain + ape() + id3v1(),
         "all": picture(200_000) + plain + ape() + id3v1(),
-        "APE in front": ape() + plain,
-        "ID3v2 behind": plain + picture(3000),
+        "APE before": ape() + plain,
+        "ID3v2 after": plain + picture(3000),
     }
     for name, data in dressed.items():
         same_everywhere(name, data, plain)
@@ -83,11 +83,11 @@ def test_junk_before_mp3(n_bytes: int) -> None:
 
 def test_tags_around_flac() -> None:
     plain = write("FLAC", "PCM_16", RATE, signal(N, RATE, 2))
-    # A PICTURE block of 200 KB behind STREAMINFO, which is not the last one.
+    # A PICTURE block of 200 KB after STREAMINFO; other blocks follow.
     block = b"\x06" + (200_000).to_bytes(3, "big") + b"\xff\xf8\xc9\x18" * 50_000
     same_everywhere("a picture", plain[:42] + block + plain[42:], plain)
-    same_everywhere("ID3v2 in front", picture(200_000) + plain, plain)
-    same_everywhere("ID3v1 behind", plain + id3v1(), plain)
+    same_everywhere("ID3v2 before", picture(200_000) + plain, plain)
+    same_everywhere("ID3v1 after", plain + id3v1(), plain)
 
 
 def test_picture_in_vorbis_comments() -> None:
@@ -132,7 +132,7 @@ def test_a_link_of_another_kind_ends_the_timeline() -> None:
 
 
 def other_stream(n_pages: int) -> list[Page]:
-    """A stream of a codec that nobody knows; positions and all else look like audio."""
+    """A stream of an unknown codec, whose positions look like those of audio."""
     last = n_pages - 1
     return [
         Page(
@@ -148,7 +148,7 @@ def other_stream(n_pages: int) -> list[Page]:
 
 
 def mixed(a: list[Page], b: list[Page]) -> list[Page]:
-    """Pages of two streams in turn."""
+    """The pages of two streams, interleaved."""
     return [page for page in chain.from_iterable(zip_longest(a, b)) if page is not None]
 
 
@@ -158,14 +158,14 @@ def test_two_streams_in_turn() -> None:
     flac_like = other_stream(3 * len(ours))
     second = renumbered(take_apart(vorbis(rate=32000, channels=2)), 8)
     for name, pages in {
-        "another codec behind": mixed(ours, flac_like),
-        "another codec in front": mixed(flac_like, ours),
+        "another codec after": mixed(ours, flac_like),
+        "another codec before": mixed(flac_like, ours),
         "another codec goes on": mixed(ours, flac_like[:2]) + flac_like[2:],
         "two Vorbis streams": mixed(ours, second),
         "all three": mixed(mixed(ours, second), flac_like),
     }.items():
         same_everywhere(name, put_together(pages), plain)
-    # Two links, each with another stream in it.
+    # Two links, each with another interleaved stream.
     link = mixed(ours, flac_like)
     whole, _ = forebay.decode(plain)
     twice, _ = forebay.decode(put_together(link + link))
@@ -187,14 +187,14 @@ CUT: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", CUT)
 def test_cut_short(name: str) -> None:
-    """What is there decodes as before; how much of it is there follows from the bytes and not from a header."""
+    """A truncated recording decodes to the beginning of the whole; its length is from the bytes, not a header."""
     data = CUT[name]()
     whole, _ = forebay.decode(data)
     for share in [0.4, 0.6, 0.77, 0.999]:
         cut = data[: int(share * len(data))]
         part, _ = forebay.decode(cut)
         n = part.shape[-1]
-        # Bytes are not spread evenly over time where the bit rate varies: silence takes hardly any.
+        # With a variable bit rate, silence takes few bytes, so the share of samples differs from that of bytes.
         assert 0 < n <= whole.shape[-1]
         assert n >= 0.1 * share * whole.shape[-1]
         assert np.array_equal(part, whole[..., :n])

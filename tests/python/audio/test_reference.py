@@ -1,4 +1,4 @@
-"""A finite pass equals what soundfile, a float64 resampler and a float64 log-mel give."""
+"""A finite pass equals the oracle of soundfile, a float64 resampler and a float64 log-mel."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ LOSSY = (".mp3", ".ogg", ".m4a")
 
 
 def load(paths: list[Path], features: Features, **overrides: Any) -> list[np.ndarray]:
-    """All spectrograms of one pass, which must come in row order."""
+    """All spectrograms of one pass; checks that they are in row order."""
     loader = forebay.Loader.eval(
         paths,
         sample_rate=features.sample_rate,
@@ -56,11 +56,11 @@ def test_recordings_at_their_own_rate(rate: int, rows: list[Row], tmp_path: Path
 
 
 def test_resampled_recordings(rows: list[Row], shards: list[Path]) -> None:
-    """Two filters of single and double precision, equal in the pass band.
+    """Resampled features equal the oracle's, whose filter is in double precision and the same in the pass band.
 
-    Measured: lossless mean 3e-6 and max 8.3e-4, lossy max 5.1e-4 where a band is loud, 6.9e-3 where it is 60 to 90 dB
-    below its frame's largest; the convolution in single precision has a noise floor 129 dB below the signal, which is
-    more than that of the transform alone. Above the pass band the filters' slopes differ, by 6.3e-6 of the peak.
+    Measured: lossless mean 3e-6 and max 8.3e-4; lossy max 5.1e-4 in loud bands, 6.9e-3 in bands 60 to 90 dB below their
+    frame's largest. The convolution in single precision has a noise floor 129 dB below the signal, higher than that of
+    the transform alone. Above the pass band the filters' slopes differ, by 6.3e-6 of the peak.
     """
     features = Features()
     top = reference.band_edges(features)[2:]
@@ -82,11 +82,11 @@ def test_resampled_recordings(rows: list[Row], shards: list[Path]) -> None:
 
 @pytest.mark.parametrize("path", sorted(p for p in FORMATS.iterdir() if p.suffix != ".py"), ids=lambda p: p.name)
 def test_formats(path: Path, tmp_path: Path) -> None:
-    """One clip in every container and sample format; M4A against what another decoder made of it."""
+    """One clip in every container and sample format; M4A is compared with another decoder's samples."""
     features = Features(clip_seconds=1.0)
     oracle = {"aac.m4a": "aac.flac", "alac.m4a": "loop.wav"}.get(path.name, path.name)
     waveform, _ = reference.decode((FORMATS / oracle).read_bytes())
-    # The last block of Microsoft's ADPCM is padded; the fact chunk says where the recording ends.
+    # The last block of Microsoft's ADPCM is padded; the fact chunk has the length of the recording.
     waveform = waveform[: 38400 if path.name == "adpcm_ms.wav" else None]
     expected = reference.log_mel(reference.center_crop(waveform, features.clip_samples), features)
     [found] = load([write_shard(tmp_path / "one.arrow", [Row(path.read_bytes())])], features)
@@ -95,7 +95,7 @@ def test_formats(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("source", "target"), [(44100, 32000), (22050, 32000), (48000, 32000), (16000, 22050)])
 def test_the_reference_resamples_tones(source: int, target: int) -> None:
-    """The oracle itself, against the analytic answer, away from the ends."""
+    """The oracle's resampler equals the analytic answer away from the ends."""
     for hertz in [50.0, 1000.0, 0.9 * min(source, target) / 2]:
         tone = np.sin(2 * np.pi * hertz * np.arange(source) / source)
         found = reference.resample(tone, source, target)
@@ -105,7 +105,7 @@ def test_the_reference_resamples_tones(source: int, target: int) -> None:
 
 
 def test_shard_kinds_agree(rows: list[Row], tmp_path: Path) -> None:
-    """`save_to_disk` shards, IPC files and compressed bodies give the batches of a plain stream."""
+    """`save_to_disk` shards, IPC files and compressed bodies give the same batches as a plain stream."""
     import pyarrow as pa
     from datasets import Dataset
 

@@ -1,4 +1,4 @@
-"""`forebay.decode` over files that libsndfile writes: what it decodes to, and that every span is a slice of that."""
+"""`forebay.decode` of files written by libsndfile equals libsndfile's samples; each span is a slice of the whole."""
 
 import io
 
@@ -22,19 +22,19 @@ LOSSLESS = [
 ]
 
 
-# libsndfile gives six channels of Vorbis and ALAC in the order in which these code them; here they come in WAV's: front
-# left, front right, center, low frequency, back left, back right.
+# libsndfile returns six channels of Vorbis and ALAC in the codec's order, forebay in WAV's: front left, front right,
+# center, low frequency, back left, back right.
 SURROUND_VORBIS = [0, 2, 1, 5, 3, 4]
 SURROUND_ALAC = [1, 2, 0, 5, 3, 4]
 
 
 def length(rate: int) -> int:
-    """A length that is a multiple of nothing: two seconds at low rates, half a one at 192 kHz."""
+    """A length that is no multiple of block sizes: two seconds at low rates, half a second at 192 kHz."""
     return min(2 * rate, 90_000) + 617
 
 
 def check(name: str, data: bytes, *, tolerance: float = 0, order: list[int] | None = None) -> int:
-    """Compares the whole with libsndfile's and spans with the whole; returns the length."""
+    """Compares the full decode with libsndfile's, and spans with the full decode; returns the length."""
     whole, rate = forebay.decode(data)
     expected, expected_rate = soundfile.read(io.BytesIO(data), dtype="float32")
     expected = expected.T if order is None else expected.T[order]
@@ -52,15 +52,15 @@ def test_lossless(container: str, subtype: str) -> None:
             n = length(rate)
             data = write(container, subtype, rate, signal(n, rate, channels))
             told = check(f"{rate} Hz, {channels} channels", data)
-            # libsndfile counts the byte that pads an AIFF chunk to an even size.
+            # libsndfile counts the byte that pads an AIFF chunk to an even size as a sample.
             padding = n % 2 if (container, subtype, channels) == ("AIFF", "PCM_S8", 1) else 0
             assert told == n + padding
 
 
 @pytest.mark.parametrize("rate", [8000, 44100, 192000])
 def test_alac(rate: int) -> None:
-    # Not 24 bits in six channels: what libsndfile writes there is not what it was given, and it reads the last packet
-    # otherwise than ffmpeg, which agrees with forebay.
+    # Without 24 bits in six channels: libsndfile writes other samples than given, and reads the last packet differently
+    # from ffmpeg, which agrees with forebay.
     for subtype, channels in [("ALAC_16", 1), ("ALAC_16", 2), ("ALAC_16", 6), ("ALAC_24", 1), ("ALAC_24", 2)]:
         n = length(rate)
         data = write("CAF", subtype, rate, signal(n, rate, channels))
@@ -75,12 +75,12 @@ def test_flac_levels(level: float) -> None:
         check(f"level {level}, {channels} channels", data)
 
 
-# Both decoders compute in float32, in another order: here they differ by 2.4e-7 (Vorbis) and 1.2e-6 (MP3) at most.
+# Both decoders compute in float32, in different orders: here they differ by at most 2.4e-7 (Vorbis) and 1.2e-6 (MP3).
 LOSSY = 1e-5
 
 
 def is_refused(data: bytes) -> bool:
-    """Whether channels share a residue that is not interleaved, as six channels without coupling do: a known gap."""
+    """Whether forebay refuses the file: a known gap are channels that share a residue that is not interleaved."""
     try:
         forebay.decode(data, 0, 0)
     except forebay.DecodeError as error:
@@ -103,9 +103,9 @@ def test_vorbis(rate: int, level: float) -> None:
 @pytest.mark.parametrize("mode", ["CONSTANT", "AVERAGE", "VARIABLE"])
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate <= 48000])
 def test_mp3(rate: int, mode: str) -> None:
-    """Length and samples are gapless: the tag tells what the encoder put before and behind, and all of it is cut off.
+    """Decoding is gapless: the tag has the encoder's delay and padding, which are cut off.
 
-    So the length is what was encoded, not a multiple of the frame, and sample 0 is the first that was encoded. At the
+    So the length is that of the encoded signal, not a multiple of the frame, and sample 0 is the signal's first. At the
     lowest constant rates a frame has no room for the tag; then nothing is cut, and the length is that of all frames.
     """
     for channels in [1, 2]:

@@ -1,4 +1,4 @@
-"""`SpectrogramTransform` against torchaudio's golden data and a float64 log-mel of real recordings, and its errors."""
+"""`SpectrogramTransform` equals torchaudio's golden data and a float64 log-mel of real recordings; its errors."""
 
 import csv
 import pickle
@@ -49,7 +49,7 @@ GOLDEN = DATA / "features"
 
 
 def golden() -> list[dict[str, str]]:
-    """The lines of golden.tsv; magnitudes are not offered in Python."""
+    """The lines of golden.tsv, without magnitudes, which Python does not offer."""
     lines = (GOLDEN / "golden.tsv").read_text().splitlines()[1:]
     table = csv.DictReader([lines[0].removeprefix("# "), *lines[1:]], delimiter="\t")
     return [line for line in table if float(line["power"]) == 2]
@@ -57,7 +57,7 @@ def golden() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("line", golden(), ids=lambda line: line["name"])
 def test_equals_torchaudio(line: dict[str, str]) -> None:
-    """Within the tolerances of float64, and within 1e-4 of torchaudio where single precision resolves it."""
+    """Equal within the tolerances of float64, and within 1e-4 of torchaudio where single precision resolves it."""
     n_samples, shape = int(line["n_samples"]), (int(line["n_mels"]), int(line["n_frames"]))
     values = np.fromfile(GOLDEN / f"{line['name']}.bin", dtype="<f4")
     waveform, torchaudio, float64 = np.split(values, [n_samples, n_samples + shape[0] * shape[1]])
@@ -105,7 +105,7 @@ def test_silence_is_the_floor() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_not_hidden(value: float) -> None:
-    """The frames with the sample are NaN in every band, the others what they were."""
+    """The frames with a sample that is not finite are NaN in every band; the others are unchanged."""
     transform = forebay.SpectrogramTransform()
     waveform = np.random.default_rng(0).normal(size=32_000).astype(np.float32)
     clean = transform.transform(waveform)
@@ -149,7 +149,7 @@ def test_wrong_parameters() -> None:
 
 
 def test_empty_bands_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where bands are narrower than the distance of two bins; not with the defaults."""
+    """Bands narrower than the distance of two bins are logged once; the defaults have none."""
     forebay.SpectrogramTransform()
     shard = write_shard(tmp_path / "a.arrow", tiny_rows(10))
     with forebay.Loader(shard, **TINY) as loader:
@@ -178,7 +178,7 @@ def test_empty_bands_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 def test_without_memory_it_raises() -> None:
-    """Of a spectrogram and of a recording, again and again; what is smaller works."""
+    """A failed allocation for a spectrogram or a recording raises on each call; smaller ones succeed."""
     script = """
         import logging, resource
         from pathlib import Path

@@ -1,4 +1,4 @@
-"""Caches of processed documents: order, kinds of shards, processors, what other libraries read."""
+"""Caches of processed documents: order, kinds of shards, processors, and reading by other libraries."""
 
 import contextlib
 import functools
@@ -85,7 +85,7 @@ def test_zarr_and_tensorstore_read_the_same(tmp_path: Path) -> None:
 
 @pytest.fixture
 def text_shards(tmp_path: Path) -> dict[str, list[Path]]:
-    """The texts as two shards of each kind."""
+    """Two shards of the texts in each format."""
     halves = [TEXTS[:40], TEXTS[40:]]
     made: dict[str, list[Path]] = {}
 
@@ -323,7 +323,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_shards_in_the_target_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str], overwrite: bool) -> None:
-    """`split` is "train" unless somebody says otherwise, and so is many a folder of shards."""
+    """Shards in the target folder are not removed: "train", the default `split`, is a usual name of their folder."""
     folder = tmp_path / "train"
     folder.mkdir()
     shards = [folder / f"{i}.txt" for i in range(3)]
@@ -347,7 +347,7 @@ def test_shards_in_the_target_stay(tmp_path: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_cache_that_is_read_is_not_written(tmp_path: Path, overwrite: bool) -> None:
-    """To remove what was there before would remove the documents."""
+    """A build into the cache that it reads is refused, also with `overwrite`, which would remove the documents."""
     store = cache.build({"a": [{"x": [1]}, {"x": [2]}]}, None, tmp_path)
     before = contents(tmp_path)
     inputs: list[Any] = [store, cache.CacheDataset(tmp_path)]
@@ -359,7 +359,7 @@ def test_a_cache_that_is_read_is_not_written(tmp_path: Path, overwrite: bool) ->
 
 
 def test_functions_are_told_apart_by_what_they_do(tmp_path: Path) -> None:
-    """Also lambdas of one line, and functions whose source is nowhere."""
+    """A build identifies functions by their code, also several lambdas in one line and functions without source."""
     once, thrice = lambda rows: rows, lambda rows: [{"x": row["x"] * 3} for row in rows]  # fmt: skip
     documents = {"a": [{"x": np.arange(4)}] * 3}
     assert cache.build(documents, once, tmp_path)[0]["x"].tolist() == [0, 1, 2, 3]
@@ -425,7 +425,7 @@ def test_workers_are_as_many_as_the_cores_that_may_be_used(tmp_path: Path, monke
 
 
 def foreign(folder: Path) -> Path:
-    """A cache as another program may have written it: its arrays in chunks and codecs of zarr-python's choice."""
+    """A cache like those of other programs, with zarr-python's default chunks and codecs."""
     group = zarr.open_group(folder, mode="w").create_group("train").create_group("input_ids")
     group.create_array("data", data=np.arange(5000, dtype=np.int32), chunks=(64,))
     group.create_array("offsets", data=np.array([5, *range(1000, 5001, 1000)]))
@@ -435,10 +435,10 @@ def foreign(folder: Path) -> Path:
 
 
 def threads() -> dict[str, str]:
-    """All threads of the process, also those that a library started: numbers and names."""
+    """Ids and names of all threads of the process, including those started by libraries."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             found[task.name] = (task / "comm").read_text().strip()
     return found
 
@@ -455,14 +455,14 @@ def test_threads_that_read_foreign_arrays_end_with_the_last_of_them(tmp_path: Pa
     del reader
     readers.pop()
     assert int(readers[0][3]["input_ids"][7]) == 3007
-    assert threads().items() - before.items() == started, "both had the same threads"
+    assert threads().items() - before.items() == started, "readers do not share the threads"
     readers.pop()
     eventually(lambda: not threads().items() & started)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
-def test_foreign_arrays_are_read_behind_a_fork(tmp_path: Path) -> None:
+def test_foreign_arrays_are_read_after_a_fork(tmp_path: Path) -> None:
     reader = cache.TreeStore(foreign(tmp_path))
     assert len(reader[0]["input_ids"]) == 1000
     child = os.fork()
@@ -483,7 +483,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*arguments, "--batch-size", "7", "--overwrite"]) == 0
 
 
-def test_a_first_build_that_failed_is_in_nobodys_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_first_build_that_failed_can_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo three\n")
     arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c")]
     assert main(arguments) == 1

@@ -1,4 +1,4 @@
-"""Caches whose builder is killed, fails, or has no room: nothing committed is lost or doubled, or seen by half."""
+"""Builds that are killed, fail or run out of disk space: committed documents are neither lost, doubled nor partial."""
 
 import os
 import random
@@ -22,7 +22,7 @@ from timing import claim, eventually, fresh, timed
 SIZES = (60, 0, 25, 90)
 BATCH = 4
 TIMES = 300
-"""Documents out of each: a commit every seven batches or so."""
+"""Output documents per input document: about one commit every seven batches."""
 
 SCRIPT = """
 import resource, sys
@@ -38,7 +38,7 @@ print("ends", flush=True)
 
 
 def script(folder: Path, *, sleep_s: float = 0.0, n_workers: int = 2, most_bytes: int = 0) -> subprocess.Popen[str]:
-    """A process that builds, once it begins to; no file of it may have more than `most_bytes`, if that is not 0."""
+    """A process that has begun to build; its files are limited to `most_bytes`, if that is not 0."""
     code = SCRIPT.format(sizes=SIZES, times=TIMES, batch=BATCH)
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
@@ -59,7 +59,7 @@ def build(folder: Path, **options: Any) -> cache.TreeStore:
 
 
 def length(folder: Path) -> int:
-    """How many documents are committed."""
+    """The number of committed documents."""
     try:
         return len(cache.TreeStore(folder))
     except FileNotFoundError:
@@ -67,14 +67,14 @@ def length(folder: Path) -> int:
 
 
 def wait_for_a_commit(folder: Path, process: subprocess.Popen[str]) -> None:
-    """Until there are more documents than now, or the process has ended."""
+    """Waits for the next commit or the end of the process."""
     before = length(folder)
     eventually(lambda: length(folder) > before or process.poll() is not None)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a build that nothing happened to."""
+    """The files of an undisturbed build."""
     folder = tmp_path_factory.mktemp("whole")
     store = build(folder)
     order = [number for number in expected(unequal(SIZES), BATCH, "round_robin") for _ in range(TIMES)]
@@ -117,7 +117,7 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, whole: dict[str, bytes]
 
 
 @timed
-def test_interrupted_it_ends_soon_and_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_an_interrupted_build_ends_soon_and_is_resumed(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = fresh(tmp_path)
     process = script(folder, sleep_s=0.2)
     wait_for_a_commit(folder, process)
@@ -127,7 +127,7 @@ def test_interrupted_it_ends_soon_and_goes_on(tmp_path: Path, whole: dict[str, b
     seconds, n = time.monotonic() - begin, length(folder)
     build(folder)
     assert files(folder) == whole
-    claim(0 < n < sum(SIZES) * TIMES, "it was interrupted when all was done", n)
+    claim(0 < n < sum(SIZES) * TIMES, "the interrupt was before the first or after the last commit", n)
     assert errors.rstrip().endswith("KeyboardInterrupt")
     claim(seconds < 3, seconds)
 
@@ -167,7 +167,7 @@ def test_a_growing_cache_is_read_by_another_process(tmp_path: Path, whole: dict[
     assert lengths == sorted(lengths)
     assert lengths[-1] == sum(SIZES) * TIMES
     assert files(folder) == whole
-    claim(len(set(lengths)) > 2, "it grew too fast to be seen growing", lengths)
+    claim(len(set(lengths)) > 2, "the cache grew too fast for intermediate lengths", lengths)
 
 
 def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None
         return [made(document) for document in documents]
 
     works.fingerprint = "made"  # type: ignore[attr-defined]
-    # All that was before it in the order is there.
+    # All documents before the failed batch, in the order of the cache, are committed.
     begun = cache.build(shards, works, tmp_path / "a", batch_size=8, wait=False)
     assert begun.progress().documents >= 16 + 16
     begun.wait()

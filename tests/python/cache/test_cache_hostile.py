@@ -1,4 +1,4 @@
-"""Inputs and metadata of caches made to deceive: an error or a document left out, never the end of the process."""
+"""Hostile inputs and metadata of caches raise an error or leave out a document, and never end the process."""
 
 import gzip
 import json
@@ -21,13 +21,13 @@ TRANSFORM = SpectrogramTransform(sample_rate=8000, n_fft=64, hop_length=32, n_me
 
 
 def wav(samples: bytes, rate: int) -> bytes:
-    """Samples of 8 bits at a rate that the header claims."""
+    """A WAV file of 8-bit samples whose header has any rate."""
     head = struct.pack("<4sI8sIHHIIHH", b"RIFF", 36 + len(samples), b"WAVEfmt ", 16, 1, 1, rate, rate, 1, 8)
     return head + b"data" + struct.pack("<I", len(samples)) + samples
 
 
 def shard(folder: Path, odd: bytes) -> Path:
-    """Four recordings, of which the third is `odd`."""
+    """A shard of four recordings, the third of which is `odd`."""
     rows = tiny_rows(4)
     rows[2] = Row(odd, 2)
     return write_shard(folder / "a.arrow", rows)
@@ -125,18 +125,18 @@ def test_a_line_larger_than_allowed_is_left_out(ending: str, tmp_path: Path) -> 
 
 
 def test_a_wide_window_of_zstd_is_named(tmp_path: Path) -> None:
-    """As `zstd --long=31` makes it: it read as a broken disk."""
+    """A file by `zstd --long=31` gets its own error, which once was that of a broken disk."""
     path = tmp_path / "a.txt.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8\x19\x00\x00ab\n")
     with pytest.raises(DecodeError, match="more than 128 MiB of memory to decompress; compress it without --long"):
         cache.build(path, TOKENIZER, tmp_path / "wide")
-    # The widest that is allowed.
+    # The widest window that is allowed.
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\x88\x19\x00\x00ab\n")
     assert len(cache.build(path, TOKENIZER, tmp_path / "cache")) == 1
 
 
 def test_a_tokenizer_whose_library_panics(tmp_path: Path) -> None:
-    """A document that cannot be encoded, where the loader spoke of a bug of its own."""
+    """A panic of the tokenizers library makes a document bad; it was once reported as a bug of forebay."""
     tokenizer = tmp_path / "tokenizer.json"
     normalizer = {"type": "Replace", "pattern": {"String": ""}, "content": "x"}
     whole = json.loads((DATA / "tokens" / "tokenizer.json").read_text())
@@ -154,14 +154,14 @@ def test_a_tokenizer_whose_library_panics(tmp_path: Path) -> None:
 
 
 def damaged(folder: Path, **ledger: Any) -> Path:
-    """A cache of ten documents whose ledger and arrays say something else."""
+    """A cache of ten documents with changes in its ledger and arrays."""
     cache.build({"a": [{"x": np.arange(6.0).reshape(2, 3)}] * 10}, None, folder)
     path = folder / "train" / "shard_ledger.json"
     json_ = json.loads(path.read_text())
     for at, value in ledger.items():
         if at == "rank":
             json_["forebay"]["fields"][0]["rank"] = value
-            # As a stranger would make it: whole, and of as many columns.
+            # Makes the array's metadata consistent with the rank.
             shapes = folder / "train" / "x" / "shapes" / "zarr.json"
             zarr = json.loads(shapes.read_text())
             zarr["shape"][1] = value - 1
@@ -184,7 +184,7 @@ def test_a_rank_that_no_array_has(rank: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [64, 2**27, 2**40])
 def test_columns_that_no_array_has(columns: int, tmp_path: Path) -> None:
-    """A cache of another program has no ranks in its ledger: they follow from its arrays."""
+    """The ledger of another program's cache has no ranks, so they are derived from the arrays and checked."""
     damaged(tmp_path, rank=columns + 1)
     path = tmp_path / "train" / "shard_ledger.json"
     json_ = json.loads(path.read_text())
@@ -194,7 +194,7 @@ def test_columns_that_no_array_has(columns: int, tmp_path: Path) -> None:
         cache.TreeStore(tmp_path)
 
 
-def test_chunks_that_nobody_can_hold(tmp_path: Path) -> None:
+def test_chunks_larger_than_any_memory(tmp_path: Path) -> None:
     damaged(tmp_path)
     path = tmp_path / "train" / "x" / "data" / "zarr.json"
     zarr = json.loads(path.read_text())

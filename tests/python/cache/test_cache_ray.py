@@ -1,4 +1,4 @@
-"""`engine="ray"`: the same bytes, several shards at a time, and workers that die."""
+"""`engine="ray"`: the same bytes as with threads, several shards at a time, and killed workers."""
 
 import os
 import signal
@@ -19,15 +19,15 @@ from forebay.cache import building
 from forebay.cache.ray import RayShards
 from timing import eventually
 
-# Ray forks to start its servers, before which jax, if another test has imported it, warns.
+# Ray forks to start its servers; jax, if another test has imported it, warns of that.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:
-    """One local Ray of two processes; it takes some seconds to start."""
+    """A local Ray of two processes, which takes some seconds to start."""
     with pytest.MonkeyPatch.context() as patch:
-        # Its workers import the processors below.
+        # Ray's workers import the processors below.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
@@ -35,9 +35,9 @@ def _ray() -> Iterator[None]:
 
 
 class Noted(Number):
-    """Notes for each batch which process had it, and when; the process dies once if it is told to.
+    """A processor that records process and times of each batch.
 
-    If they are to meet, nothing is made until two processes have something to make.
+    With `dies`, its process kills itself once. With `meet`, each process waits until two processes have begun a batch.
     """
 
     def __init__(self, folder: Path, *, dies: bool = False, meet: bool = False) -> None:
@@ -45,7 +45,7 @@ class Noted(Number):
         self.folder = folder
         self.dies = dies
         self.meet = meet
-        self.driver = os.getpid()  # which tries the first batch
+        self.driver = os.getpid()  # this process tries the first batch
 
     def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
         begin = time.time()
@@ -103,7 +103,7 @@ def test_features_of_recordings_are_those_of_threads(shards: list[Path], tmp_pat
 
 
 class Waiting(Number):
-    """Says that it was called, and in which process; then waits to be let go."""
+    """A processor that records its process in a file, and then waits for the file `go`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Waiting(Number):
 
 
 def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
-    """A worker whose actor `close()` has killed asked for another one, which nobody ended."""
+    """A worker whose actor was killed by `close()` starts no other one; it once did, and that one never ended."""
     limits = {"max_record_bytes": 1 << 30, "max_decoded_seconds": 86400.0}
     kind = {**building.described(Waiting(tmp_path), {"a": []}, None), **limits}
     shards = RayShards([("a", building.Skipping([1, 2, 3]))], kind, 8, 1, "raise")

@@ -1,4 +1,4 @@
-"""`build(on_error="skip")`: documents that cannot be had are left out, the same ones in every run, and listed."""
+"""`build(on_error="skip")`: bad documents are left out and listed, the same ones in every run."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ GOOD = [text for i, text in enumerate(TEXTS) if i not in BAD]
 
 
 def lines(bad: list[bytes]) -> bytes:
-    """The texts as JSON lines, but for the bad ones."""
+    """The texts as JSON lines, with the lines `bad` in place of some of them."""
     given = iter(bad * len(BAD))
     return b"".join(next(given) if i in BAD else json.dumps({"text": t}).encode() + b"\n" for i, t in enumerate(TEXTS))
 
@@ -71,7 +71,7 @@ def test_bad_documents_are_left_out_and_listed(shards: Callable[[Path], Any], tm
     assert {Path(error["shard"]).name for error in errors} == {"a" if isinstance(given, dict) else given.name}
     assert {error["kind"] for error in errors} <= {"corrupt", "unreadable"}
     assert all(error["reason"] for error in errors)
-    # The default raises what is first.
+    # By default the first error is raised.
     with pytest.raises((DecodeError, KeyError)):
         cache.build(given, TOKENIZER, tmp_path / "raise", batch_size=8)
 
@@ -116,7 +116,7 @@ def build(folder: Path, **options: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a build that nothing happened to."""
+    """The files of an undisturbed build."""
     folder = tmp_path_factory.mktemp("whole")
     store = build(folder)
     assert sorted(store.flat("number").tolist()) == [i for i in range(175) if not Picky.refuses(i)]
@@ -173,7 +173,7 @@ def test_too_many(tmp_path: Path, whole: dict[str, bytes]) -> None:
         build(tmp_path, max_errors=5)
     ledger = json.loads((tmp_path / "train" / "shard_ledger.json").read_text())
     assert 0 < ledger["forebay"]["skipped"]["documents"] <= 5
-    # Those before count.
+    # Failed records of earlier calls count.
     with pytest.raises(DecodeError, match="6 records failed"):
         build(tmp_path, max_errors=5)
     build(tmp_path, max_errors=len(PICKED))
@@ -183,12 +183,12 @@ def test_too_many(tmp_path: Path, whole: dict[str, bytes]) -> None:
 
 
 def test_the_other_policy_goes_on_where_that_is_right(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    # What was committed until it raised lacks nothing.
+    # No document is missing from those committed before the error.
     with pytest.raises(ValueError, match="not "):
         cache.build(SHARDS, Picky(), tmp_path / "a", batch_size=8)
     build(tmp_path / "a")
     assert files(tmp_path / "a") == whole
-    # But what lacks something is not what was asked for.
+    # A cache with documents left out does not fit the default on_error="raise".
     with pytest.raises(StateError, match=f'{len(PICKED)} documents were left out .*on_error="skip" to go on'):
         cache.build(SHARDS, Picky(), tmp_path / "a", batch_size=8)
     assert build(tmp_path / "a").n_errors == len(PICKED)

@@ -1,4 +1,4 @@
-"""`forebay.cache.DataLoader`: what CONTRACTS L14 says, and the promises of every loader."""
+"""`forebay.cache.DataLoader`: passes, ranks, resume, growing datasets, errors, Ctrl-C and the end of the process."""
 
 import gc
 import json
@@ -37,7 +37,7 @@ def numbered(n: int, base: int = 0) -> ListAsyncDataset:
 
 
 class Own(AsyncDataset):
-    """Written in Python; fails where it is told to."""
+    """A dataset written in Python, which raises for the row `bad`."""
 
     fields = MappingProxyType({"x": ((), "int64"), "ids": (None, "int32")})
 
@@ -56,7 +56,7 @@ class Own(AsyncDataset):
 
 
 def tree(n: int = 103) -> AsyncDataset:
-    """Every kind of view."""
+    """A dataset of every kind of view."""
     sources = {
         "list": PermutationDataset(numbered(n), 1),
         "own": Own(n // 2),
@@ -91,7 +91,7 @@ def test_a_pass() -> None:
 
 
 def test_each_pass_has_an_order_of_its_own() -> None:
-    """TRAP of L11: the same order in every epoch."""
+    """The order of a permutation differs between passes and is a function of the epoch."""
     with DataLoader(PermutationDataset(numbered(64), 1), 8) as loader:
         passes = [np.concatenate(xs(loader)).tolist() for _ in range(3)]
     assert len({tuple(order) for order in passes}) == 3
@@ -101,7 +101,7 @@ def test_each_pass_has_an_order_of_its_own() -> None:
         assert np.concatenate(xs(loader)).tolist() == passes[2]
         loader.set_epoch(0)
         next(iter(loader))
-        assert np.concatenate(xs(loader)).tolist() == passes[0]  # left early: the same again
+        assert np.concatenate(xs(loader)).tolist() == passes[0]  # a pass left early restarts
 
 
 def test_drop_last() -> None:
@@ -113,7 +113,7 @@ def test_drop_last() -> None:
 
 @pytest.mark.parametrize("n", [64, 103, 97])
 @pytest.mark.parametrize("world_size", [2, 4, 8])
-def test_l14_ranks_side_by_side_are_the_one_process(world_size: int, n: int) -> None:
+def test_ranks_side_by_side_are_the_one_process(world_size: int, n: int) -> None:
     with DataLoader(tree(n), 8) as loader:
         expected = list(loader)
     parts = []
@@ -121,14 +121,14 @@ def test_l14_ranks_side_by_side_are_the_one_process(world_size: int, n: int) -> 
         with DataLoader(tree(n), 8 // world_size, rank, world_size) as loader:
             parts.append(list(loader))
             assert len(loader) == len(expected) == len(parts[-1])
-            assert loader.stats()["rows"] == sum(len(batch["x"]) for batch in parts[-1])  # its own part only
+            assert loader.stats()["rows"] == sum(len(batch["x"]) for batch in parts[-1])  # only this rank's part
     for i, whole in enumerate(expected):
         assert np.concatenate([part[i]["x"] for part in parts]).tolist() == whole["x"].tolist()
         side_by_side = [row.tolist() for part in parts for row in part[i]["ids"]]
         assert side_by_side == [row.tolist() for row in whole["ids"]]
 
 
-def test_l14_a_last_batch_of_fewer_rows_than_ranks() -> None:
+def test_a_last_batch_of_fewer_rows_than_ranks() -> None:
     parts = [list(DataLoader(TokenSeqDataset(numbered(30), 4, field="ids"), 2, rank, 4)) for rank in range(4)]
     lengths = [[len(batch["ids"]) for batch in part] for part in parts]
     total = len(TokenSeqDataset(numbered(30), 4, field="ids"))
@@ -158,7 +158,7 @@ def test_resume_at_every_step() -> None:
                 batches.append(content(batch))
                 states.append(json.loads(json.dumps(loader.state_dict())))
     for step in range(len(states) - 1):
-        # By other workers, and by two ranks.
+        # With other numbers of workers and of batches ahead.
         with DataLoader(tree(), 8, n_workers=1 + step % 3, prefetch_batches=1 + step % 2) as loader:
             loader.load_state_dict(states[step])
             left = len(loader) - loader.batch
@@ -197,7 +197,7 @@ def test_states_of_others_are_refused() -> None:
             DataLoader(tree(), 8).load_state_dict(bad)
 
 
-def test_l13_the_global_batch_is_the_block() -> None:
+def test_the_global_batch_is_the_block() -> None:
     def mixture() -> MixtureDataset:
         return MixtureDataset({"a": numbered(50), "b": numbered(50, 1000)}, {"a": 3, "b": 1})
 
@@ -209,14 +209,14 @@ def test_l13_the_global_batch_is_the_block() -> None:
         assert np.concatenate([next(part)["x"] for part in parts]).tolist() == batch.tolist()
     with pytest.raises(TypeError, match="no end"):
         len(parts[0])
-    for _ in range(2):  # iter() goes on
+    for _ in range(2):  # iter() does not restart an infinite pass
         assert next(iter(parts[0]))["x"].tolist() != whole[0][:4].tolist()
     with pytest.raises(ConfigError, match="the smallest block that is large enough is"):
         DataLoader(MixtureDataset({"a": numbered(9), "b": numbered(9)}, {"a": 0.99, "b": 0.01}), 16)
 
 
 @timed
-def test_l14_seeks_at_once() -> None:
+def test_seeks_at_once() -> None:
     n = 1 << 20
     tokens = ListAsyncDataset([{"input_ids": np.arange(n, dtype=np.int32)}])
     dataset = PermutationDataset(TokenSeqDataset(tokens, 8), 1)
@@ -235,8 +235,8 @@ def test_l14_seeks_at_once() -> None:
     claim(sorted(times)[2] < 0.05, times)
 
 
-def test_l14_no_stall_at_a_boundary() -> None:
-    """TRAP: fetch and consumption that alternate per window stall at each multiple of it."""
+def test_no_stall_at_a_boundary() -> None:
+    """Reads continue during consumption; alternating both by windows would stall at each window's end."""
     fetched: list[list[int]] = []
 
     class Noted(Own):
@@ -273,7 +273,7 @@ def growing(n: int) -> tuple[ListAsyncDataset, threading.Thread]:
 
 
 @pytest.mark.parametrize(("n", "drop_last"), [(100, False), (96, False), (100, True)])
-def test_l9_a_cache_that_grows(n: int, drop_last: bool) -> None:
+def test_a_cache_that_grows(n: int, drop_last: bool) -> None:
     dataset, writer = growing(n)
     eras = EraShufflingDataset(dataset, 16, 1)
     with DataLoader(eras, 8, drop_last=drop_last) as loader:
@@ -284,7 +284,7 @@ def test_l9_a_cache_that_grows(n: int, drop_last: bool) -> None:
         writer.join()
         second = xs(loader)
         assert len(loader) == len(first) == len(second)
-        # The batch that only tells that the rows have come to an end is none of them.
+        # The internal batch that only marks the end of the rows is not counted.
         delivered = loader.stats()["delivered"]
         assert delivered["batches"] == 2 * len(first)
         assert delivered["examples"] == sum(map(len, first + second))
@@ -294,7 +294,7 @@ def test_l9_a_cache_that_grows(n: int, drop_last: bool) -> None:
         assert (first, second) == (xs(loader), xs(loader))
 
 
-def test_l9_a_state_of_a_cache_that_grew() -> None:
+def test_a_state_of_a_cache_that_grew() -> None:
     dataset, writer = growing(100)
     with DataLoader(EraShufflingDataset(dataset, 16, 1), 8) as loader:
         writer.start()
@@ -329,7 +329,7 @@ def test_errors_come_in_their_place_with_batch_and_indices() -> None:
         for i in range(5):
             assert next(loader)["x"].tolist() == list(range(8 * i, 8 * i + 8))
         for _ in range(2):
-            # The user's own exception, with a note that says where, once.
+            # The user's own exception, with one note of its place.
             with pytest.raises(RuntimeError, match=r"^document 42 is bad") as caught:
                 next(loader)
             (note,) = caught.value.__notes__
@@ -353,7 +353,7 @@ def test_a_generator_that_ends_does_not_close_the_loader() -> None:
         for batch in loader:
             assert batch["x"].tolist() == [0, 1, 2, 3]
             break
-        # All else that the iterator is asked for is the loader's.
+        # Other attributes of the iterator are the loader's.
         assert iter(loader).state_dict() == loader.state_dict()  # type: ignore[attr-defined]
         assert not hasattr(iter(loader), "close")
 
@@ -452,8 +452,8 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("dataset", ["lists", "Own()", "PermutationDataset(Own(), 1)"])
-def test_l14_nothing_at_interpreter_exit(dataset: str) -> None:
-    """TRAP: a live loader at exit, and the process ends with "terminate called"."""
+def test_nothing_at_interpreter_exit(dataset: str) -> None:
+    """A process with a live loader exits without an error, such as C++'s "terminate called"."""
     script = f"{SCRIPT}\n    loader = DataLoader({dataset}, 8)\n    next(loader)\n    print('done')"
     done = run(script)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -482,7 +482,7 @@ def test_ctrl_c_while_it_waits(call: str) -> None:
 @pytest.mark.parametrize("start_step", [0, 1, 12, 13, 14, 1000, 10**6 + 5, 10**12 // 2, 10**12, 2**40])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_a_start_however_far(start_step: int, drop_last: bool) -> None:
-    """Passes of one length are not walked through: a trillion steps take as long as one."""
+    """With passes of equal length `start_step` is computed, not counted: a trillion steps take as long as one."""
     dataset = PermutationDataset(numbered(103), 3)
     with DataLoader(dataset, 8, start_step=start_step, drop_last=drop_last) as loader:
         per_pass = len(loader)
@@ -501,7 +501,7 @@ def sources() -> dict[str, AsyncDataset]:
 
 @pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
 def test_a_start_in_a_mixture(stop: Any) -> None:
-    """Its passes differ in length where a block is not the global batch: then they are counted, one by one."""
+    """If a mixture's block is not the global batch, its passes differ in length and are counted one by one."""
     mixture = MixtureDataset(sources(), {"a": 2, "b": 1}, 9, seed=4, stop=stop)
     with DataLoader(mixture, 2) as loader:
         lengths = [sum(1 for _ in loader) for _ in range(12)]
@@ -513,7 +513,7 @@ def test_a_start_in_a_mixture(stop: Any) -> None:
             epoch += 1
         with DataLoader(mixture, 2, start_step=start_step) as loader:
             assert (loader.epoch, loader.batch) == (epoch, batch)
-    # Over blocks of the global batch all passes have as many batches, whichever sample ends them.
+    # If a block is the global batch, all passes have the same number of batches.
     with DataLoader(MixtureDataset(sources(), {"a": 2, "b": 1}, seed=4, stop=stop), 6, start_step=10**12) as loader:
         assert (loader.epoch, loader.batch) == divmod(10**12, len(loader))
     with pytest.raises(ConfigError, match=r"start_step is 1000000000000, more than 1048576 passes .* set_epoch\(\)"):
@@ -530,7 +530,7 @@ def test_a_start_where_nothing_ends() -> None:
 
 
 def test_ctrl_c_while_passes_are_counted() -> None:
-    """A dataset whose length takes a moment: the walk ends with the next look at signals."""
+    """Ctrl-C interrupts a constructor that counts long passes."""
     scene = """
         import os, signal, sys, threading
         sys.path.insert(0, sys.argv[1])

@@ -1,4 +1,4 @@
-"""Datasets with random access: what CONTRACTS L5 and L9 to L13 say of them, through Python."""
+"""Datasets with random access, through Python: views, growing datasets, permutations, eras, mixtures, caches."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from timing import claim, timed
 
 
 def numbered(n: int, base: int = 0) -> ListAsyncDataset:
-    """Documents of a number, and of one to three tokens."""
+    """A dataset of documents with a number and one to three tokens."""
     return ListAsyncDataset([document(base + i) for i in range(n)])
 
 
@@ -40,7 +40,7 @@ def document(i: int) -> dict[str, Any]:
 
 
 class Squares(AsyncDataset):
-    """A dataset as a user writes it."""
+    """A user's dataset in Python, which records the rows of its calls."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -60,7 +60,7 @@ def numbers(dataset: AsyncDataset, indices: ArrayLike) -> list[int]:
 
 
 def test_views_are_above_one_another_up_to_a_limit() -> None:
-    """Thousands ended in a stack overflow; a mixture of itself has twice as many sources each time."""
+    """More than 64 nested views raise: thousands overflowed the stack, and nested mixtures double their sources."""
     dataset: AsyncDataset = numbered(5)
     for seed in range(64):
         dataset = PermutationDataset(dataset, seed)
@@ -102,7 +102,7 @@ def test_documents_come_back() -> None:
 
 
 @pytest.mark.parametrize("indices", [[20], [0, 25], [-1], [2**63 - 1], np.array([2**63], np.uint64)])
-def test_l5_out_of_range_is_an_index_error(indices: Any) -> None:
+def test_out_of_range_is_an_index_error(indices: Any) -> None:
     for dataset in (numbered(20), PermutationDataset(numbered(20), 1), TokenSeqDataset(numbered(20), 2)):
         with pytest.raises(IndexError):
             dataset.get_batch(indices)
@@ -115,7 +115,7 @@ def test_indices_are_whole() -> None:
         numbered(3).get_batch([0.5])
 
 
-def test_l9_a_finished_dataset() -> None:
+def test_a_finished_dataset() -> None:
     dataset = numbered(7)
     assert (len(dataset), dataset.current_len(), dataset.final_length_is_known(), dataset.is_finite()) == (
         7,
@@ -130,7 +130,7 @@ def test_l9_a_finished_dataset() -> None:
 
 
 def later(dataset: ListAsyncDataset, n: int, seconds: float = 0.05) -> threading.Thread:
-    """Adds documents in a while, and finishes."""
+    """Adds documents and finalizes the dataset in a thread, after a delay."""
 
     def add() -> None:
         time.sleep(seconds)
@@ -143,7 +143,7 @@ def later(dataset: ListAsyncDataset, n: int, seconds: float = 0.05) -> threading
     return thread
 
 
-def test_l9_reading_waits_for_what_is_not_there_yet() -> None:
+def test_reading_waits_for_what_is_not_there_yet() -> None:
     dataset = ListAsyncDataset([document(0)], is_complete=False)
     assert (dataset.current_len(), dataset.final_length_is_known()) == (1, False)
     writer = later(dataset, 10)
@@ -154,13 +154,13 @@ def test_l9_reading_waits_for_what_is_not_there_yet() -> None:
 
     dataset = ListAsyncDataset([document(0)], is_complete=False)
     writer = later(dataset, 10)
-    with pytest.raises(IndexError):  # once it is known that it never comes
+    with pytest.raises(IndexError):  # raised when the final length is known
         dataset.get_batch([10])
     writer.join()
 
 
 @timed
-def test_l9_for_asyncio() -> None:
+def test_for_asyncio() -> None:
     async def all_at_once(dataset: ListAsyncDataset) -> tuple[Any, ...]:
         return await asyncio.gather(
             dataset.async_get_batch([4, 0]), dataset.async_wait_until_len_at_least(6), dataset.async_len()
@@ -197,7 +197,7 @@ def test_a_finished_list_takes_no_more() -> None:
         ListAsyncDataset([document(0), {**document(1), "extra": 1}])
 
 
-def test_l10_windows() -> None:
+def test_windows() -> None:
     dataset = numbered(50)
     flat = np.concatenate([found["input_ids"] for found in dataset.get_batch(range(50))])
     windows = TokenSeqDataset(dataset, 7, doc_ids=True)
@@ -220,22 +220,22 @@ def test_l10_windows() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 65, 1000, 4096])
-def test_l11_a_permutation_of_each_epoch(n: int) -> None:
+def test_a_permutation_of_each_epoch(n: int) -> None:
     dataset = PermutationDataset(numbered(n), 3)
     orders = [numbers(dataset.epoch(epoch), range(n)) for epoch in range(3)]
     assert all(sorted(order) == list(range(n)) for order in orders)
     assert n < 64 or len({tuple(order) for order in orders}) == 3
     assert orders[0] == numbers(PermutationDataset(numbered(n), 3), range(n))
     assert n < 64 or orders[0] != numbers(PermutationDataset(numbered(n), 4), range(n))
-    # Seeds and epochs are not added.
+    # The key is not the sum of seed and epoch.
     assert n < 64 or orders[1] != numbers(PermutationDataset(numbered(n), 4), range(n))
 
 
-def test_l11_batches_look_random_in_residue_classes() -> None:
-    """TRAP: a round function that is a ring map shows the lowest bit: 94 to 99 % of such batches fail at 99.9 %."""
+def test_batches_look_random_in_residue_classes() -> None:
+    """A round function that is a ring map keeps the lowest bit: with it 94 to 99 % of batches fail at 99.9 %."""
     n = 1 << 16
     dataset = PermutationDataset(ListAsyncDataset([{"x": i} for i in range(n)]), 3)
-    # What one random batch in a thousand exceeds (chi-square): 13 batches of 12800 in the mean, at most 30.
+    # The chi-square bound that one random batch in a thousand exceeds: on average 13 of 12800 batches, at most 30.
     for divisor, bound in {2: 10.828, 3: 13.816, 4: 16.266, 7: 22.458}.items():
         uneven = 0
         for epoch in range(50):
@@ -245,7 +245,7 @@ def test_l11_batches_look_random_in_residue_classes() -> None:
         assert uneven <= 30, f"{uneven} of 12800 batches are uneven modulo {divisor}"
 
 
-def test_l11_a_permutation_waits_for_the_final_length_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permutation_waits_for_the_final_length_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     dataset = ListAsyncDataset([document(0)], is_complete=False)
     permuted = PermutationDataset(dataset, 3)
     assert (permuted.current_len(), permuted.final_length_is_known()) == (0, False)
@@ -256,7 +256,7 @@ def test_l11_a_permutation_waits_for_the_final_length_and_says_so(caplog: pytest
     writer.join()
 
 
-def test_l12_eras() -> None:
+def test_eras() -> None:
     dataset = EraShufflingDataset(numbered(50), 16, 3)
     order = numbers(dataset, range(50))
     for begin in range(0, 50, 16):
@@ -269,7 +269,7 @@ def test_l12_eras() -> None:
         EraShufflingDataset(numbered(5), 0)
 
 
-def test_l12_eras_of_what_grows() -> None:
+def test_eras_of_what_grows() -> None:
     dataset = ListAsyncDataset([document(i) for i in range(20)], is_complete=False)
     eras = EraShufflingDataset(dataset, 16, 3)
     assert eras.current_len() == 16
@@ -282,7 +282,7 @@ def test_l12_eras_of_what_grows() -> None:
     assert numbers(eras, range(50)) == numbers(EraShufflingDataset(numbered(50), 16, 3), range(50))
 
 
-def test_l13_a_mixture() -> None:
+def test_a_mixture() -> None:
     sources = {"a": PermutationDataset(numbered(40), 1), "b": numbered(1000, 1000), "c": numbered(1000, 5000)}
     mixture = MixtureDataset(sources, {"a": 0.5, "b": 0.3, "c": 0.2}, block_size=256, seed=3)
     assert (mixture.current_len(), mixture.is_finite()) == (None, False)
@@ -290,7 +290,7 @@ def test_l13_a_mixture() -> None:
         len(mixture)
     leaves, rows = mixture.locate(range(4 * 256))
     for block in leaves.reshape(4, 256):
-        # Largest remainder; all of it to the largest source would be 129, 76, 51.
+        # By largest remainders; with the whole remainder for the largest source it would be 129, 76, 51.
         assert np.bincount(block).tolist() == [128, 77, 51]
     assert rows[leaves == 1].tolist() == list(range(4 * 77))
     own = rows[leaves == 0]
@@ -304,7 +304,7 @@ def test_l13_a_mixture() -> None:
     np.testing.assert_array_equal(again[1], rows[shuffled])
 
 
-def test_l13_weights_by_step() -> None:
+def test_weights_by_step() -> None:
     weights = [(0, {"a": 1, "b": 1}), (32, {"a": 1, "b": 3}), (64, {"a": 1, "b": 0})]
     mixture = MixtureDataset({"a": numbered(99), "b": numbered(99, 1000)}, weights, block_size=16)
     leaves, rows = mixture.locate(range(96))
@@ -332,12 +332,12 @@ def test_l13_weights_by_step() -> None:
         ({"a": 1.0, "b": 1.0}, 1 << 17, "block_size"),
     ],
 )
-def test_l13_what_is_refused(weights: dict[str, float], block_size: int | None, message: str) -> None:
+def test_mixtures_that_are_refused(weights: dict[str, float], block_size: int | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         MixtureDataset({"a": numbered(9), "b": numbered(9)}, weights, block_size)
 
 
-def test_l13_where_it_ends() -> None:
+def test_where_a_mixture_ends() -> None:
     def make(stop: Any) -> MixtureDataset:
         sources = {"a": numbered(10), "b": numbered(3, 1000)}
         return MixtureDataset(sources, {"a": 1, "b": 1}, 2, stop=stop)
@@ -367,7 +367,7 @@ def test_a_dataset_of_the_users_own() -> None:
     expected = [row * row if leaf == 0 else row for leaf, row in zip(leaves.tolist(), rows.tolist(), strict=True)]
     own.calls.clear()
     assert numbers(tree, range(64)) == expected
-    assert [len(call) for call in own.calls if len(call) > 1] == [32]  # all of a batch at once
+    assert [len(call) for call in own.calls if len(call) > 1] == [32]  # one call for all rows of a batch
     assert len(own) == own.current_len() == own.wait_until_len_at_least(5) == 100
     assert asyncio.run(own.async_get_batch([3]))[0]["number"] == 9
 
@@ -379,7 +379,7 @@ def test_a_dataset_of_the_users_own() -> None:
         def __len__(self) -> int:
             return 5
 
-    # Documents need not be arrays.
+    # Values of documents need not be arrays.
     assert PermutationDataset(Lazy(), 1).get_batch(range(5)) != [{"text": f"document {i}"} for i in range(5)]
     with pytest.raises(NotImplementedError, match="AsyncDataset defines neither"):
         AsyncDataset().get_batch([0])
@@ -413,7 +413,7 @@ def test_a_dataset_of_the_users_own_that_grows() -> None:
 
 
 def test_a_cache_on_disk(tmp_path: Path) -> None:
-    """As another program writes it (L3): entry 0 of the offsets is the number of documents, the others are ends."""
+    """A cache like those of other programs: entry 0 of the offsets is the number of documents, the others are ends."""
     import zarr
 
     documents = [np.arange(i, i + i % 17, dtype=np.int32) for i in range(300)]

@@ -1,4 +1,4 @@
-"""`forebay check`: every recording decoded, what is bad reported, and that report taken by loaders."""
+"""`forebay check`: decodes every recording and reports the bad ones; loaders exclude rows by that report."""
 
 import contextlib
 import csv
@@ -35,26 +35,26 @@ AUDIO = DATA / "audio"
 
 
 def expected() -> dict[str, str]:
-    """The bundled files, and what is wrong with them: the kind, or nothing."""
+    """The bundled files with the expected kind of error, or the sample rate of good ones."""
     with (AUDIO / "expected.tsv").open() as file:
         return {line.split("\t")[0]: line.rstrip("\n").split("\t")[1] for line in file if not line.startswith("#")}
 
 
 def report(stem: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Both files of a report."""
+    """The contents of both files of a report."""
     with stem.with_suffix(".csv").open(newline="") as file:
         return json.loads(stem.with_suffix(".json").read_text()), list(csv.DictReader(file))
 
 
 def begin(stem: Path, rows: bytes, **more: Any) -> None:
-    """What a run that was interrupted leaves."""
+    """Writes the partial report of an interrupted run."""
     files = check.Files(stem)
     files.named(".json.tmp").write_text(json.dumps({"begun_by": "forebay check", **more}))
     files.named(".csv.tmp").write_bytes(rows)
 
 
 def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of good and bad recordings, in two shards."""
+    """The report of good and bad recordings in two shards."""
     wav = tiny_rows(1)[0].audio
     assert wav is not None
     flat = wav[:44] + b"\0" * (len(wav) - 44)
@@ -98,20 +98,20 @@ def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.Captur
 
 
 def slipped(data: bytes, page: int, samples: int) -> bytes:
-    """Ogg whose page with that number tells another granule position, under a checksum that holds."""
+    """An Ogg file with the granule position of one page shifted, and a valid checksum."""
     pages = ogg.take_apart(data)
     pages[page] = replace(pages[page], granule=pages[page].granule + samples)
     return ogg.put_together(pages)
 
 
 def test_what_is_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Vorbis whose granule positions are some samples off is good, and said."""
+    """Vorbis with wrong granule positions is good, and the report counts the repaired samples."""
     data = (AUDIO / "vorbis" / "perch_16000_mono.ogg").read_bytes()
     shard = write_shard(tmp_path / "a.arrow", [Row(data, 0), Row(slipped(data, 5, -100), 0), Row(b"bad", 0)])
     stem = tmp_path / "found"
     assert cli.main(["check", str(shard), "-o", str(stem)]) == 1
     found, lines = report(stem)
-    # What the page cuts the next one fills.
+    # The samples that the page cuts are filled by the next page.
     assert [(line["kind"], line["repaired"]) for line in lines] == [("", "0"), ("", "200"), ("unsupported", "")]
     assert lines[0]["seconds"] == lines[1]["seconds"]
     assert (found["summary"]["repaired"], found["summary"]["bad"]) == (1, 1)
@@ -119,7 +119,7 @@ def test_what_is_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_bad_rows_are_not_held(tmp_path: Path) -> None:
-    """The report is that of `json.dump`, though a row at a time is in memory: they took 1.2 KB each."""
+    """Bad rows are written one at a time, in the format of `json.dump`; in memory they took 1.2 KB each."""
     n = 20_000
     table = pa.table({"audio": pa.array([None] * n, pa.binary())})
     shard = tmp_path / "nulls.arrow"
@@ -143,7 +143,7 @@ def test_bad_rows_are_not_held(tmp_path: Path) -> None:
 
 
 def test_rows_of_the_partial_table(tmp_path: Path) -> None:
-    """A text may be longer than the csv module believes; rows that are gone are missed."""
+    """A reason may be longer than the csv module's limit; missing rows raise."""
     files = check.Files(tmp_path / "report")
     table = files.named(".csv.tmp")
     row = dict.fromkeys(check.COLUMNS) | {"index": 0, "shard": "a", "row": 0, "kind": "io", "reason": 'é"' * 100_000}
@@ -160,7 +160,7 @@ def test_rows_of_the_partial_table(tmp_path: Path) -> None:
 
 
 def test_parquet(rows: list[Row], tmp_path: Path) -> None:
-    """The same findings for the same recordings."""
+    """Parquet files and Arrow shards of the same recordings have the same findings."""
     audio = [{"bytes": row.audio, "path": row.path} for row in [*rows[:4], Row(b"bad", 0, "bad.wav")]]
     pq.write_table(pa.table({"audio": audio}), tmp_path / "a.parquet", row_group_size=2)
     write_shard(tmp_path / "a.arrow", [*rows[:4], Row(b"bad", 0, "bad.wav")])
@@ -173,7 +173,7 @@ def test_parquet(rows: list[Row], tmp_path: Path) -> None:
 
 
 def test_loaders_take_the_report(tiny_shards: list[Path], tmp_path: Path) -> None:
-    """Excluded by it, rows are to batches what they were; in any order of the shards, or some of them."""
+    """Excluding the bad rows of a report leaves batches unchanged, for any order or subset of the shards."""
     stem = tmp_path / "report"
     summary = check.check(tiny_shards, stem, stream=io.StringIO())
     assert (summary.records, summary.bad) == (300, 15)
@@ -209,7 +209,7 @@ def test_a_report_of_other_shards_is_refused(tiny_shards: list[Path], tmp_path: 
 
 
 def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path) -> None:
-    """At any byte of the partial report."""
+    """A partial report cut at any byte is resumed; without its header only with --restart."""
     whole = tmp_path / "whole"
     check.check(tiny_shards, whole, stream=io.StringIO())
     text = whole.with_suffix(".csv").read_bytes()
@@ -239,14 +239,14 @@ def test_what_was_begun_over_other_shards_is_not_gone_on_with(tiny_shards: list[
 INTERRUPTED = """
 import sys
 from forebay import _core, cli
-_core._inject_delays(fixed_ms=float(sys.argv[1]))  # so that it is not done before it is interrupted
+_core._inject_delays(fixed_ms=float(sys.argv[1]))  # slow enough to be interrupted
 sys.exit(cli.main(sys.argv[2:]))
 """
 
 
 @timed
 def test_interrupted_again_and_again(tmp_path: Path) -> None:
-    """Ctrl-C on a terminal, with a bar: 130 each time, and in the end the report that one run writes."""
+    """Runs interrupted by Ctrl-C on a terminal exit with 130, and resumed runs write the report of one run."""
     tmp_path = fresh(tmp_path)
     shard = write_shard(tmp_path / "long.arrow", [*tiny_rows(30_000), Row(b"bad")], rows_per_batch=1000)
     whole, stem = tmp_path / "whole", tmp_path / "report"
@@ -262,7 +262,7 @@ def test_interrupted_again_and_again(tmp_path: Path) -> None:
             listener = threading.Thread(target=listen, args=(ours, drawn))
             listener.start()
             while interrupts and process.poll() is None:
-                with contextlib.suppress(FileNotFoundError):  # not begun, or over
+                with contextlib.suppress(FileNotFoundError):  # the run has not begun or has ended
                     if partial.stat().st_size > before + 4000:
                         process.send_signal(signal.SIGINT)
                         break
@@ -272,8 +272,8 @@ def test_interrupted_again_and_again(tmp_path: Path) -> None:
             seconds.append(time.monotonic() - begin)
             listener.join()
         os.close(ours)
-    assert codes[-1] == 1, "a bad recording is there"
-    claim(codes[:-1] == [130, 130, 130], "one was over before it was interrupted", codes)
+    assert codes[-1] == 1, "the exit code is not that for a bad recording"
+    claim(codes[:-1] == [130, 130, 130], "a run ended before its interrupt", codes)
     assert b"recordings/s" in drawn
     assert b"Traceback" not in drawn
     assert stem.with_suffix(".csv").read_bytes() == whole.with_suffix(".csv").read_bytes()
@@ -282,7 +282,7 @@ def test_interrupted_again_and_again(tmp_path: Path) -> None:
 
 
 def listen(terminal: int, heard: bytearray) -> None:
-    """Takes what is written to a terminal until nobody has it open."""
+    """Reads from a terminal until its other end is closed."""
     with contextlib.suppress(OSError):
         while chunk := os.read(terminal, 1 << 16):
             heard += chunk
@@ -312,7 +312,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_files_of_others_stay(
     tiny_shards: list[Path], tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also with --restart. What an earlier report left is replaced."""
+    """Files by other programs are not replaced, even with --restart; files of an earlier report are."""
     stem = tmp_path / "report"
     check.check(tiny_shards, stem, stream=io.StringIO())
     check.check(tiny_shards, stem, stream=io.StringIO())
@@ -332,7 +332,7 @@ def test_files_of_others_stay(
 def test_what_is_no_report_stays(
     tiny_shards: list[Path], tmp_path: Path, ending: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Links, whatever they lead to, folders, FIFOs, and files that only begin as a report does."""
+    """Links, folders, FIFOs, and files that only begin like a report are not replaced."""
     stem, mine = tmp_path / "report", tmp_path / "mine"
     mine.touch()
     path = check.Files(stem).named(ending)
@@ -385,12 +385,12 @@ def test_rows_that_nobody_wrote_are_checked_again(
     text = "".join([*lines[:3], ",".join(fields), *lines[4:]])
     begin(stem, text.encode(), shards=report(whole)[0]["shards"])
     check.check(tiny_shards[:1], stem, stream=io.StringIO())
-    if (column, value) != ("row", "-1"):  # a number like any other
+    if (column, value) != ("row", "-1"):  # -1 is a valid number there
         assert stem.with_suffix(".csv").read_text() == "".join(lines)
 
 
 @pytest.mark.parametrize("left", ["[" * 100_000, ', "shards": ' + "[" * 100_000, ', "shards": [3]}', ', "shards": {}}'])
-def test_a_partial_report_that_nobody_wrote(tiny_shards: list[Path], tmp_path: Path, left: str) -> None:
+def test_a_damaged_partial_report(tiny_shards: list[Path], tmp_path: Path, left: str) -> None:
     stem = tmp_path / "report"
     begin(stem, check.HEADER)
     check.Files(stem).named(".json.tmp").write_bytes(check.BEGUN + left.encode())
@@ -400,7 +400,7 @@ def test_a_partial_report_that_nobody_wrote(tiny_shards: list[Path], tmp_path: P
 
 
 def test_one_run_at_a_time(tiny_shards: list[Path], tmp_path: Path) -> None:
-    """Two would both write all rows."""
+    """A second run for the same report raises; both would write all rows."""
     stem = tmp_path / "report"
     with check.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check writes"):
         check.check(tiny_shards[:1], stem, stream=io.StringIO())
@@ -410,10 +410,10 @@ def test_one_run_at_a_time(tiny_shards: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_a_run_that_dies_at_its_end_is_gone_on_with(
+def test_a_run_that_dies_at_its_end_is_resumed(
     tiny_shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Nothing is checked twice but the last rows, wherever it died while it gave the files their names."""
+    """After a failure at any step of the renames, only the last rows are checked again."""
     check.check(tiny_shards, tmp_path / "whole", stream=io.StringIO())
     steps: list[str] = []
 
@@ -442,7 +442,7 @@ def test_a_run_that_dies_at_its_end_is_gone_on_with(
 
 
 def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Is told, and nothing that has a report's name is torn."""
+    """A full disk is an error, and files with a report's name are never partial."""
     stem = tmp_path / "report"
     written = 0
     write = check.write
@@ -461,7 +461,7 @@ def test_a_full_disk(tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch, t
     assert report(stem)[0]["summary"]["records"] == 300
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(path: Path, mode: Any) -> Any:
         return Path("/dev/full").open("r+b", buffering=0) if path.name.startswith(".report.json") else real(path, mode)
@@ -473,7 +473,7 @@ def test_a_disk_that_is_full_for_real(tiny_shards: list[Path], tmp_path: Path, m
 
 
 def halves() -> tuple[list[Row], list[Row]]:
-    """Recordings of every container that tells its length or its end, and the first half of each."""
+    """Recordings of every container that declares its length or its end, and the first half of each."""
     names = [
         "cpython-audiodata/pluck-pcm16.wav", "made/s16.w64", "made/s16.rf64", "made/s24.aiff", "made/s24.au",
         "mewkiz-flac/80574.flac", "mpeg/lame_cbr64_44100_mono.mp3", "vorbis/perch_16000_mono.ogg",
@@ -483,7 +483,7 @@ def halves() -> tuple[list[Row], list[Row]]:
 
 
 def test_halves_are_warned_of_or_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As wished; loaders take both reports, and a report from before there were warnings."""
+    """`--truncated` selects; loaders accept both reports, and reports of versions without warnings."""
     whole, half = halves()
     n = len(whole)
     shard = write_shard(tmp_path / "a.arrow", [*whole, *half])
@@ -513,7 +513,7 @@ def test_halves_are_warned_of_or_bad(tmp_path: Path, capsys: pytest.CaptureFixtu
         with forebay.Loader.eval(shard, batch_size=64, **TINY, exclude=path) as loader:
             return sorted(row for batch in loader for row in batch["index"].tolist())
 
-    assert rows("warned") == list(range(2 * n)), "loaders behave as before"
+    assert rows("warned") == list(range(2 * n)), "warnings excluded rows"
     assert rows("strict") == list(range(n))
     for bad in found["bad"]:
         del bad["warnings"], bad["declared_seconds"]
@@ -547,7 +547,7 @@ def test_several_warnings_are_one_text() -> None:
 
 
 def test_every_bundled_file(tmp_path: Path) -> None:
-    """Good ones are good from end to end, bad ones bad for the reason that is known."""
+    """Each bundled file is good, or has the expected kind of error."""
     files = expected()
     rows = [Row((AUDIO / name).read_bytes(), 0, name) for name in files]
     shard = write_shard(tmp_path / "all.arrow", rows)

@@ -1,4 +1,4 @@
-"""Errors as commands print them: one line, with the options of the command instead of parameters of Python."""
+"""Errors of the commands: one line, with the options of the command in place of Python's parameters."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ TOKENIZER = DATA / "tokens" / "gpt2.tiktoken"
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int | str | None, str]:
-    """The exit code of a command, and what it writes to stderr."""
+    """The exit code and the stderr of a command."""
     try:
         code: int | str | None = main([*map(str, arguments)])
     except SystemExit as ended:
@@ -75,7 +75,7 @@ def test_ray_that_is_not_installed(
     arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c"), "-t", str(TOKENIZER), "--engine", "ray"]
     assert main(arguments) == 1
     assert capsys.readouterr().err == "forebay build: --engine ray needs Ray: pip install forebay[ray]\n"
-    assert main(arguments[:-2]) == 0, "nothing is in the way of another build"
+    assert main(arguments[:-2]) == 0, "the failed build prevents another one"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_ray_that_is_not_installed(
         ('pass on_error="skip", or overwrite=True.', "pass --on-error skip, or --overwrite."),
         ('pass path="/my data" (path="/data")', 'pass --path "/my data" (--path /data)'),
         ("with max_bytes=1000 at most 7", "with --max-bytes 1000 at most 7"),
-        # What the command has not, and what is part of a name, stays.
+        # Parameters that the command lacks, and parts of names, are unchanged.
         ("name it with columns=; pass mmap=True", "name it with columns=; pass mmap=True"),
         ("cannot open path=train/0.parquet: gone", "cannot open path=train/0.parquet: gone"),
         ("cannot open /data/path=1/0.parquet", "cannot open /data/path=1/0.parquet"),

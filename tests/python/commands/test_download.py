@@ -30,18 +30,18 @@ from forebay.tokens import list_parquet_files
 
 PATIENCE_S = 60.0
 STALL_S = 2.0
-"""How long a server that stalls is waited for; one that is busy must not be taken for it."""
+"""The client's timeout for servers that stall; long enough for a busy server."""
 
 
 def shard_bytes(number: int, size: int = 3_000_000) -> bytes:
-    """What a Parquet file looks like from outside."""
+    """Bytes with the magic numbers of a Parquet file."""
     block = hashlib.sha256(str(number).encode()).digest()
     return b"PAR1" + (block * (size // 32 + 1))[: size - 8] + b"PAR1"
 
 
 @dataclass
 class Host:
-    """Files by path, and what goes wrong with each request for one: the faults of a path are used up one by one."""
+    """A server's files by path, and their faults: each request for a path uses the next fault."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
@@ -49,13 +49,13 @@ class Host:
     sizes: bool = True
     sha256: dict[str, str] = field(default_factory=dict)
     away: str = ""
-    """Where to `/redirect` leads, if not to this host."""
+    """The target host of `/redirect`, if it is not this host."""
 
     believes: bool = False
-    """Whether it continues whatever `If-Range` says."""
+    """Whether the server ignores `If-Range`."""
 
     raw: dict[str, bytes] = field(default_factory=dict)
-    """Answers byte for byte, by path; those of `raw_once` are used up."""
+    """Raw responses by path; those of `raw_once` are used once."""
 
     raw_once: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
@@ -158,7 +158,7 @@ def host() -> Iterator[Host]:
 def serving(host: Host, tls: ssl.SSLContext | None = None) -> Iterator[None]:
     handler = type("BoundHandler", (Handler,), {"host": host})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        # A client that gives up resets the connection; that is what is tested.
+        # Clients that give up reset the connection, which the tests expect.
         server.handle_error = lambda *_args: None  # type: ignore[method-assign]
         server.daemon_threads = True
         if tls:
@@ -174,7 +174,7 @@ def serving(host: Host, tls: ssl.SSLContext | None = None) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests use no network; this is the one host that they may ask for."""
+    """Resolves every host name to the local server, the only host that tests may connect to."""
     info = [(2, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr("socket.getaddrinfo", lambda _host, port, *_a, **_k: [(*info[0][:4], ("127.0.0.1", port))])
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
@@ -182,7 +182,7 @@ def _address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Waits:
-    """Waits that take no time and are written down."""
+    """Records the waits between retries, and replaces them by 0 s."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -217,7 +217,7 @@ PART, RECORD = ".a.parquet.forebay-part.tmp", ".a.parquet.forebay-part.json.tmp"
 
 
 def partial(tmp_path: Path, data: bytes, body: bytes | None = None, size: object = None, **changes: object) -> None:
-    """The beginning of a file, as a download that was killed leaves it; a record that says something else."""
+    """Writes the partial file and the record of a killed download; `changes` modify the record."""
     (tmp_path / PART).write_bytes(data)
     tag = None if body is None else f'"{hashlib.md5(body).hexdigest()}"'
     record = {"written_by": "forebay download", "tag": tag, "size": size, **changes}
@@ -225,7 +225,7 @@ def partial(tmp_path: Path, data: bytes, body: bytes | None = None, size: object
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
-    """All that lies in a folder: bytes of files, and what the rest is."""
+    """The entries of a folder: bytes of files, types of others."""
     return {
         path.name: path.read_bytes() if what_is(path) == "a file" else str(what_is(path)) for path in folder.iterdir()
     }
@@ -322,7 +322,7 @@ def test_a_partial_file_that_is_not_ours_stays(host: Host, tmp_path: Path, get: 
 def test_a_partial_file_of_unknown_origin_is_not_continued(
     host: Host, tmp_path: Path, get: Callable[..., Fetched], changes: dict[str, Any]
 ) -> None:
-    """It is ours, but nothing tells which content it is of."""
+    """A partial file with an unusable record of its tag and size is downloaded again from the start."""
     body = host.files["/a.parquet"] = shard_bytes(0)
     partial(tmp_path, b"whatever", **changes)
     assert get("a.parquet").failed == {}
@@ -359,7 +359,7 @@ def test_files_of_other_names_stay(host: Host, tmp_path: Path, get: Callable[...
 
 
 def obstruct(path: Path, elsewhere: Path, kind: str) -> None:
-    """Lays something at a path that is no file."""
+    """Puts a link, folder or FIFO at a path."""
     if kind == "folder":
         path.mkdir()
     elif kind == "fifo":
@@ -386,7 +386,7 @@ def test_what_is_no_file_is_neither_followed_nor_replaced(
     host.files = {"/a.parquet": shard_bytes(0), "/b.parquet": shard_bytes(1)}
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "mine").write_text("precious")
-    if name == PART:  # with a record of ours it would be continued
+    if name == PART:  # with this record a partial file would be continued
         partial(tmp_path, b"", shard_bytes(0))
         (tmp_path / PART).unlink()
     obstruct(tmp_path / name, elsewhere, kind)
@@ -405,7 +405,7 @@ def test_what_is_no_file_is_neither_followed_nor_replaced(
 def test_a_link_to_a_shard_is_a_shard_that_is_there(
     host: Host, tmp_path: Path, get: Callable[..., Fetched], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Caches of Hugging Face are made of such links."""
+    """A link to a file counts as a present shard, as in the caches of Hugging Face."""
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "mine"
     elsewhere.write_text("mine")
     (tmp_path / "a.parquet").symlink_to(elsewhere)
@@ -431,7 +431,7 @@ def test_a_file_that_came_in_the_meantime_stays(
 
 
 def test_without_tags_nothing_is_continued(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
-    """Or two halves of two files could be joined."""
+    """Without ETags a partial file is downloaded again; it could be of another version."""
     body = host.files["/a.parquet"] = shard_bytes(0)
     host.tags, host.faults["/a.parquet"] = False, ["truncate"]
     assert get("a.parquet").failed == {}
@@ -440,7 +440,7 @@ def test_without_tags_nothing_is_continued(host: Host, tmp_path: Path, get: Call
 
 
 def test_a_server_that_ignores_if_range(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
-    """The tag of its answer tells that it has another file of the same size."""
+    """A server that continues another file of the same size is detected by the ETag of its response."""
     other, body = shard_bytes(1), shard_bytes(0)
     host.files["/a.parquet"], host.believes = body, True
     partial(tmp_path, other[:1000], other, len(other))
@@ -460,7 +460,7 @@ def test_the_tag_is_that_of_the_last_answer(host: Host, tmp_path: Path, get: Cal
 
 
 def test_one_process_at_a_time(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
-    """Two that append to one file would spoil it."""
+    """A second process raises for a file that another one downloads."""
     host.files["/a.parquet"] = shard_bytes(0)
     path = tmp_path / PART
     with transfer.begun(path, tmp_path / RECORD) as file:
@@ -477,7 +477,7 @@ def test_one_process_at_a_time(host: Host, tmp_path: Path, get: Callable[..., Fe
 
 @pytest.fixture
 def tls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A certificate for this test alone."""
+    """A TLS context with a new certificate."""
     folder = tmp_path_factory.mktemp("tls")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "cert")]
@@ -500,7 +500,7 @@ def test_no_redirect_gives_up_tls(host: Host, tls: ssl.SSLContext, tmp_path: Pat
         assert "127.0.0.1 redirects from https to http" in reason
         assert plain.requests[1:] == [("/redirect/b.parquet", None)]
         assert host.requests == []
-        # The other way round nothing is given up.
+        # A redirect from http to https is followed.
         host.away = plain.url
         assert get("b.parquet", prefix="/redirect").failed == {}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "b.parquet"]
@@ -572,7 +572,7 @@ WHOLE = b"Content-Length: 1000\r\n\r\n" + BODY
 def test_answers_that_cannot_be_used(
     host: Host, tmp_path: Path, get: Callable[..., Fetched], answer: bytes, reason: str
 ) -> None:
-    """Each is an error of its shard, with the reason; the others arrive, and nothing is left of it."""
+    """A bad response fails its shard with the reason and leaves no file; other shards are downloaded."""
     host.files["/b.bin"], host.raw["/a.bin"] = BODY, b"HTTP/1.1 " + answer
     fetched = get("a.bin", "b.bin")
     [(shard, found)] = fetched.failed.items()
@@ -594,7 +594,7 @@ def test_answers_that_can_be_used(host: Host, tmp_path: Path, get: Callable[...,
 
 
 def test_a_part_of_unknown_size_is_not_joined(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
-    """Nothing would tell that the file is whole: it is asked for anew."""
+    """A partial response of unknown size cannot be verified, so the file is downloaded again."""
     body = host.files["/a.parquet"] = shard_bytes(0)
     partial(tmp_path, body[:1000], body, len(body))
     host.raw_once["/a.parquet"] = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 1000-1009/*\r\n\r\n" + body[1000:1010]
@@ -689,7 +689,7 @@ def test_the_command(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert "2 shards fetched (0.0 MB), 2 were there, 1 failed\n  4.parquet: the server says 404" in captured.err
     assert captured.out == ""
-    # No terminal, no bar.
+    # Without a terminal there is no progress bar.
     assert "\r" not in captured.err
 
 
@@ -705,7 +705,7 @@ def test_the_command_takes_checksums(host: Host, tmp_path: Path, monkeypatch: py
 
 
 def test_checksums_of_other_systems(host: Host, tmp_path: Path) -> None:
-    """BSD, openssl, upper case, folders, escaped names, CR LF, a byte order mark; each decides."""
+    """Checksum files of BSD and openssl, with upper case, folders, escaped names, CR LF or a byte order mark."""
     host.files = {f"/{i}.bin": shard_bytes(i, 1000) for i in range(5)}
     right = [hashlib.sha256(body).hexdigest() for body in host.files.values()]
     sums = tmp_path / "sums"

@@ -1,4 +1,4 @@
-"""The bar that the commands share."""
+"""The progress bar of the commands."""
 
 import io
 
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 def test_the_bar_tells_rate_rest_and_failures() -> None:
     progress = Progress(40, "records", Terminal(), already=10, started=100.0)
     progress.add(done=10, errors=2)
-    # Ten in five seconds: those of an earlier run are no part of the rate.
+    # Ten in five seconds: records of an earlier run do not count for the rate.
     assert progress.line(105.0) == "[###############...............] 20/40 records, 2.0 records/s, 0:10 left, 2 failed"
     progress.add(done=20)
     assert progress.line(110.0) == "[##############################] 40/40 records, 3.0 records/s, 2 failed"

@@ -1,18 +1,18 @@
 """`AsyncDataLoader`: order, state, memory, errors.
 
-What a simple loader with threads and a pool of buffers gets wrong is numbered; tests name what they hold against it,
+The list has the usual faults of a simple loader with threads and a buffer pool. Tests name the faults that they check,
 here and in `test_async_threads`, `test_async_scaling`, `test_buffers` and `test_mapped`.
 
-A1  The order depends on how often `iter()` was called, so that nothing can be resumed.
-A2  Batches come as they are done.
+A1  The order depends on the number of calls of `iter()`, so a loader cannot be resumed.
+A2  Batches are yielded in the order of completion.
 A3  A batch is overwritten when the next one is taken: `list(loader)` has one batch many times.
-A4  The last batch has all rows, of which some are those of another batch.
-A5  An exception in a thread is lost with its batch, and the loop waits for ever.
-A6  After a pass that was left early the next one yields the rest of it, or hangs; threads and memory pile up.
-A7  A thread that waits for a buffer does not hear of the end, and a `join` with a timeout gives up in silence.
-A8  The storage is not told of batches to come; or for pages that are not aligned, or beyond the file.
-A9  Nobody can tell what was waited for; threads do not come and go with the need, or change the order when they do.
-A10 One buffer, or several fields, are a deadlock.
+A4  The last batch has `batch_size` rows, some of them left from another batch.
+A5  An exception in a thread is lost with its batch, and the loop waits forever.
+A6  After a pass was left early, the next one yields the rest of it or hangs; threads and memory accumulate.
+A7  A thread that waits for a buffer is not woken at the end, and a `join` gives up silently after a timeout.
+A8  Later batches are not announced to the storage, or with unaligned pages, or with pages beyond the file.
+A9  Waits are not measured; the number of threads does not adapt, or its changes affect the order.
+A10 One buffer, or several fields, cause a deadlock.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def test_permutation_refuses_what_is_not_there(part: tuple[int, int]) -> None:
 @pytest.mark.parametrize("num_workers", [1, 4, 16])
 @pytest.mark.parametrize("buffers_ahead", [1, 3, 9])
 def test_batches_come_in_schedule_order(num_workers: int, buffers_ahead: int) -> None:
-    """A2, A10: whoever is done first, and with one buffer for two fields."""
+    """A2, A10: the order does not depend on the threads; one buffer is enough for two fields."""
     pipeline = Pipeline(jitter_s=0.002)
     batches = loader(num_workers=num_workers, buffers_ahead=buffers_ahead, pipeline=pipeline)
     assert len(batches) == 26
@@ -100,7 +100,7 @@ def test_sizes(n: int, batch_size: int, sizes: list[int]) -> None:
 
 
 def test_epochs() -> None:
-    """A1: a function of (seed, epoch), however often `iter()` was called."""
+    """A1: the order is a function of (seed, epoch), not of the number of calls of `iter()`."""
     batches = loader()
     assert [rows(batches) for _ in range(3)] == [expected(epoch=epoch) for epoch in range(3)]
     assert expected(epoch=0) != expected(epoch=1)
@@ -111,7 +111,7 @@ def test_epochs() -> None:
 
 
 def test_a_pass_that_was_left_begins_anew() -> None:
-    """A6: nothing of the pass before comes in the next one."""
+    """A6: a new pass has no batches of a pass that was left."""
     batches = loader(pipeline=Pipeline(jitter_s=0.002))
     for _ in range(5):
         assert rows(islice(batches, 7)) == expected()[:7]
@@ -145,7 +145,7 @@ def test_goes_on_anywhere_with_other_threads() -> None:
         other = loader(num_workers=1 + number % 3, buffers_ahead=1 + number % 5)
         other.load_state_dict(state)
         assert other.state_dict() == state
-        iter(other)  # which returns nothing, so that nothing is lost
+        iter(other)  # takes no batch, so none is lost
         assert rows(other) == whole[number : 26 * (1 + number // 26)] or number == 52
         assert rows(other) == expected(epoch=number // 26 + 1)
 
@@ -189,13 +189,13 @@ def address(array: NDArray[Any]) -> int:
 
 @pytest.mark.parametrize("buffers_ahead", [1, 3])
 def test_batches_that_are_kept_do_not_change(buffers_ahead: int) -> None:
-    """A3: `list(loader)` has no array twice."""
+    """A3: `list(loader)` has no array more than once."""
     batches = list(loader(buffers_ahead=buffers_ahead))
     assert rows(batches) == expected()
     assert len({address(batch.data["x"]) for batch in batches}) == 26
 
 
-def test_memory_goes_round() -> None:
+def test_memory_is_recycled() -> None:
     batches = loader(4000)
     used = Counter(address(batch.data["x"]) for batch in batches)
     assert used.total() == 1000
@@ -229,7 +229,7 @@ def test_a_label_that_is_kept_keeps_no_more() -> None:
     assert len(used) < 10
 
 
-def test_memory_of_a_window_of_batches_goes_round() -> None:
+def test_memory_of_a_window_of_batches_is_recycled() -> None:
     window: list[BatchResult] = []
     used = set()
     for batch in loader(4000):
@@ -285,13 +285,13 @@ def test_types_and_shapes() -> None:
 @pytest.mark.parametrize("error", [ValueError("bad row"), SystemExit(3), KeyError("x")])
 @pytest.mark.parametrize("number", [0, 5, 25])
 def test_an_error_comes_in_its_place(error: BaseException, number: int) -> None:
-    """A5: with the batch and its indices; nobody waits, no thread is left."""
+    """A5: the loop gets the error in place of its batch, with number and indices; no thread is left."""
     bad = expected()[number]
     pipeline = Pipeline(jitter_s=0.002, bad={bad[1]: error})
     batches = loader(pipeline=pipeline)
     found: list[BatchResult] = []
     with pytest.raises(type(error)) as raised:
-        found.extend(batches)  # which keeps what came before
+        found.extend(batches)  # keeps the batches before the error
     assert raised.value is error
     assert f"in batch {number} of epoch 0, indices {bad}" in "".join(traceback.format_exception(error))
     assert rows(found) == expected()[:number]

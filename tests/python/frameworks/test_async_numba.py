@@ -9,11 +9,11 @@ import pytest
 
 from forebay import AsyncDataLoader
 
-LIMIT = 2_000_000_000  # turns, a second or two: how long one waits for the other
+LIMIT = 2_000_000_000  # turns, one or two seconds: the longest wait for the other thread
 
 
 def meet(turns: Any, me: int, limit: int) -> bool:
-    """Turns until the other, who does the same, has begun to."""
+    """Counts turns until the other thread counts too; False after `limit` turns."""
     for _ in range(limit):
         turns[me] += 1
         if turns[1 - me]:
@@ -22,7 +22,7 @@ def meet(turns: Any, me: int, limit: int) -> bool:
 
 
 class Meeting:
-    """Rows 2i and 2i + 1 wait for each other, in code that leaves no turn to whoever needs the GIL."""
+    """A pipeline in which rows 2i and 2i + 1 wait for each other, in code without points that release the GIL."""
 
     output_specs: Mapping[str, Any] = {"met": ((), bool)}
 
@@ -36,7 +36,7 @@ class Meeting:
 
 
 class Turns:
-    """How often each row turned, pair by pair."""
+    """A reader whose metadata counts the turns of each row, pair by pair."""
 
     storage_state = None
 
@@ -49,7 +49,7 @@ class Turns:
 
 @pytest.mark.parametrize(("nogil", "limit"), [(True, LIMIT), (False, 1_000_000)])
 def test_two_threads_run_at_once(nogil: bool, limit: int) -> None:
-    """With the GIL held the first of each pair turns in vain."""
+    """If the code holds the GIL, the first of each pair does not meet the second."""
     pipeline = Meeting(nogil, limit)
     with AsyncDataLoader(Turns(20), pipeline, 1, num_workers=2, buffers_ahead=2, shuffle=False) as loader:
         met = [bool(batch.data["met"][0]) for batch in loader]

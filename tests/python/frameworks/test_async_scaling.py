@@ -1,4 +1,4 @@
-"""`AsyncDataLoader`: what `stats()` measures, threads that come and go, storage that is told ahead."""
+"""`AsyncDataLoader`: figures of `stats()`, an adaptive number of threads, batches announced to the storage."""
 
 import contextlib
 import pickle
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("little_to_collect", "no_threads_left")
 
 
 class Awaited(Pipeline):
-    """Makes a batch at once, or once the loop waits for it: it starves, however long the system halts any thread."""
+    """A pipeline that makes a batch only when the loop waits for it, so that any schedule starves; or `at_once`."""
 
     def __init__(self, jitter_s: float) -> None:
         super().__init__(jitter_s)
@@ -37,12 +37,12 @@ class Awaited(Pipeline):
     def _is_awaited(self, number: int) -> bool:
         workers = self.batches._workers if self.batches else None
         if workers is None or workers.stopped:
-            return True  # by nobody any more
+            return True  # the pass has ended
         return workers._awaited is not None and workers._awaited.number == number
 
 
 def starving(n: int, pipeline: Awaited | None = None, **parameters: Any) -> AsyncDataLoader:
-    """Its first pass is one that starves."""
+    """A loader whose first pass starves."""
     pipeline = pipeline or Awaited(0.002)
     pipeline.numbers = {rows[0]: number for number, rows in enumerate(expected(n))}
     pipeline.batches = batches = loader(n, pipeline=pipeline, **parameters)
@@ -50,12 +50,12 @@ def starving(n: int, pipeline: Awaited | None = None, **parameters: Any) -> Asyn
 
 
 def wait_for_ready(iterator: Any, n: int = 1) -> None:
-    """Until so many batches lie ready."""
+    """Waits until `n` batches are ready."""
     eventually(lambda: sum(order.made is not None for order in iterator._orders) >= n)
 
 
 def test_stats_of_a_loop_that_starves() -> None:
-    """A9: how long was waited for each batch."""
+    """A9: `stats()` has the waits for batches."""
     batches = starving(40, num_workers=1)
     assert set(batches.stats()["batch_times"].values()) == {0}
     assert batches.stats()["delivered"] == {"batches": 0, "examples": 0}
@@ -74,7 +74,7 @@ def test_stats_of_a_loop_that_starves() -> None:
 
 @timed
 def test_stats_of_a_loop_that_takes_its_time() -> None:
-    """A9: how long each batch lay ready."""
+    """A9: `stats()` has the times for which batches were ready."""
     batches = loader(40)
     iterator = iter(batches)
     for _ in range(10):
@@ -103,20 +103,20 @@ def test_percentiles_are_those_of_the_last_batches() -> None:
     assert batches.stats()["batch_times"]["starved_p50_s"] < before / 2
 
 
-# As many threads as are needed.
+# An adaptive number of threads.
 
 
 def test_threads_are_added_while_the_loop_starves() -> None:
-    """A9: up to one for each buffer."""
+    """A9: threads are added, up to one for each buffer."""
     batches = starving(400, num_workers="auto", buffers_ahead=3)
     seen = [len(threads()) for _ in islice(batches, 90)]
     assert seen[:3] == [1, 1, 1]
     assert seen == sorted(seen)
-    assert seen[-1] == 3  # of which each has a batch to make
+    assert seen[-1] == 3  # each has a batch to make
 
 
 def test_threads_are_taken_away_while_all_lies_ready() -> None:
-    """A9: down to one."""
+    """A9: threads are removed, down to one."""
     batches = starving(1000, pipeline := Awaited(0), num_workers="auto", buffers_ahead=4)
     iterator = iter(batches)
     for _ in range(40):
@@ -148,7 +148,7 @@ def test_the_next_pass_begins_with_as_many_threads() -> None:
 
 @timed
 def test_threads_that_come_and_go_change_nothing() -> None:
-    """A9. Those that went are not kept, either."""
+    """A9: changes of the number of threads do not affect batches, and ended threads are not kept."""
     pipeline = Pipeline()
     batches = loader(4000, pipeline=pipeline, num_workers="auto", buffers_ahead=5)
     iterator: Any = iter(batches)
@@ -181,7 +181,7 @@ def test_a_pass_that_scales_may_be_closed_at_any_time() -> None:
 
 @timed
 def test_a_thread_that_is_added_after_the_end_ends() -> None:
-    """As when another thread stops the pass while `next()` is about to add one."""
+    """A thread ends that `next()` adds after another thread has stopped the pass."""
     workers: Workers[int] = Workers(int)
     workers.resize(1)
     workers.stop()
@@ -201,11 +201,11 @@ def test_auto_goes_on_and_is_pickled() -> None:
         loader(num_workers="many")
 
 
-# Storage that is told ahead.
+# Batches announced to the storage.
 
 
 class Told:
-    """A storage state that remembers what it was told, and what was read by then."""
+    """A storage state that records announced batches, and for each batch read whether it was announced."""
 
     def __init__(self) -> None:
         self.told: list[list[int]] = []
@@ -216,7 +216,7 @@ class Told:
 
     def will_need(self, indices: NDArray[np.int64]) -> None:
         self.told.append(indices.tolist())
-        indices[:] = -1  # its own to change
+        indices[:] = -1  # the storage may write to its argument
 
 
 class Telling(Pipeline):
@@ -230,7 +230,7 @@ class Telling(Pipeline):
 @pytest.mark.parametrize("buffers_ahead", [1, 3])
 @pytest.mark.parametrize("first", [0, 5, 25])
 def test_storage_is_told_of_each_batch_once_and_ahead(num_workers: Any, buffers_ahead: int, first: int) -> None:
-    """A8: in place of a look into the queue."""
+    """A8: each batch is announced once, before it is made."""
     batches = AsyncDataLoader(reader := Reader(103), Telling(), 4, num_workers, buffers_ahead)
     reader.storage_state = storage = Told()
     batches.load_state_dict(batches.state_dict() | {"batch": first})

@@ -1,7 +1,7 @@
 """`AsyncDataLoader`: threads, signals, forks, and the end of a process.
 
-Scenes play in a process of their own, which prints what it measured as JSON. Times are claimed at three times the goal
-(150 ms for Ctrl-C, 500 ms for threads): machines that test are busy.
+Scenes run in child processes, which print their measurements as JSON. Limits are three times the goal (150 ms for
+Ctrl-C, 500 ms for threads), because machines that run tests are busy.
 """
 
 import json
@@ -28,11 +28,11 @@ INTERRUPT_LIMIT_S = 3 * 0.15
 
 @timed
 def test_threads_end_with_the_loop() -> None:
-    """A6, A7: at its end, when it is left, and at `close()`."""
+    """A6, A7: threads end at the end of the loop, when it is left, and at `close()`."""
     batches = loader()
     for left, _batch in zip(range(len(batches), 0, -1), batches, strict=False):
         assert len(threads()) == 3 or left == 1
-    ended = [seconds_to_end()]  # nobody asks for more than the last batch
+    ended = [seconds_to_end()]  # zip() takes the last batch without requesting another
     for _batch in batches:
         pass
     left_over = threads()
@@ -69,7 +69,7 @@ def test_dropping_the_loader_alone_ends_nothing() -> None:
 
 @timed
 def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None:
-    """A7: and says that it did."""
+    """A7: `close()` does not wait for a busy pipeline, and logs that."""
     busy, go_on = threading.Semaphore(0), threading.Event()
 
     class Busy(Pipeline):
@@ -103,7 +103,7 @@ def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None
 @pytest.mark.parametrize("buffers_ahead", [1, 3])
 @timed
 def test_threads_that_wait_for_scratch_memory(buffers_ahead: int) -> None:
-    """A7, A10: four threads share two buffers of each of two pools, and after the end none of them is lent."""
+    """A7, A10: four threads share two buffers of each of two pools; at the end all buffers are released."""
     pools = [BufferPool(2, (4, *ROW), np.float64) for _ in range(2)]
 
     class Scratched(Pipeline):
@@ -160,7 +160,7 @@ start, play = Scenes(PRELUDE).start, Scenes(PRELUDE).play
 
 @timed
 def test_interrupt_in_next() -> None:
-    """A6: within 150 ms, and the pass goes on."""
+    """A6: Ctrl-C interrupts within 150 ms, and the pass continues."""
     scene = """
         gate = threading.Event()
         class Gated(Pipeline):
@@ -188,7 +188,7 @@ def test_interrupt_in_next() -> None:
 @pytest.mark.parametrize("num_workers", [4, "auto"])
 @timed
 def test_interrupts_lose_nothing(soak: int, num_workers: object) -> None:
-    """Many interrupts at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    """Interrupts at random moments lose no batch; `map` has no bytecode between `next()` and the list."""
     scene = """
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         rng = random.Random(0)
@@ -232,8 +232,8 @@ def test_process_ends(ending: str) -> None:
     claim(ended - began < END_LIMIT_S, ended - began)
 
 
-def test_process_ends_without_making_what_nobody_waits_for(tmp_path: Path) -> None:
-    """A hundred batches of 0.2 s are ordered: the process need not last as long as they take."""
+def test_process_ends_without_making_batches_ahead(tmp_path: Path) -> None:
+    """The process ends without making the hundred batches of 0.2 s that are queued."""
     scene = """
         random.random = lambda: 1
         class Noting(Pipeline):
@@ -250,7 +250,7 @@ def test_process_ends_without_making_what_nobody_waits_for(tmp_path: Path) -> No
 
 
 def test_fork() -> None:
-    """The pass stays in the parent; the child is told, and may begin its own."""
+    """The pass continues in the parent; `next()` raises in the child, which may begin its own pass."""
     scene = """
         warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork in a process with threads
         batches = loader(pipeline=Pipeline(jitter_s=0.001))

@@ -1,4 +1,4 @@
-"""`BufferPool`."""
+"""`BufferPool`: buffers shared by threads."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from forebay import BufferPool
 
 
 def test_pool_lends_and_takes_back() -> None:
-    """A7: and a wait for a buffer has an end."""
+    """A7: a wait for a buffer ends after its timeout."""
     pool = BufferPool(2, (3, 4), np.float32)
     lent = [pool.acquire(), pool.acquire(timeout=1)]
     assert sorted(number for number, _ in lent) == [0, 1]
@@ -36,7 +36,7 @@ def test_pool_refuses_what_it_has_not_lent() -> None:
         BufferPool(0, (1,), "u1")
 
 
-def test_pool_wakes_who_waits() -> None:
+def test_pool_wakes_a_waiting_thread() -> None:
     pool = BufferPool(1, (), "f8")
     number, _ = pool.acquire()
     threading.Timer(0.05, pool.release, [number]).start()

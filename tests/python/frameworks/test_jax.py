@@ -32,7 +32,7 @@ from forebay.jax import batches, rank_and_world_size  # noqa: E402
 
 @pytest.fixture(scope="module")
 def sharding() -> Any:
-    """Examples over two devices."""
+    """A sharding of examples over two devices."""
     return NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
 
 
@@ -50,7 +50,7 @@ def digests(files: list[Path], n: int, **overrides: Any) -> list[str]:
 
 
 def test_kept_arrays_never_change(tiny_shards: list[Path]) -> None:
-    """On the CPU they may share memory with the loader's, which is then not used again."""
+    """Kept arrays do not change: on the CPU they may share the loader's memory, which is then not recycled."""
     with forebay.Loader(tiny_shards, **{**SMALL, "batch_size": 300, "n_mels": 64}) as loader:
         kept = list(islice(batches(loader), 12))
     assert {name: str(array.dtype) for name, array in kept[0].items()} == {
@@ -73,7 +73,7 @@ def test_over_two_devices(tiny_shards: list[Path], sharding: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path], sharding: Any) -> None:
-    """Of JAX's own type, with and without padding."""
+    """16-bit spectrograms have JAX's own type, with and without padding."""
     finite = {**SMALL, "infinite": False, "dtype": dtype}
     with forebay.Loader(tiny_shards, **{**SMALL, "infinite": False}) as plain:
         expected = [jax.numpy.asarray(batch["spectrogram"]).astype(dtype) for batch in plain]
@@ -95,7 +95,7 @@ def test_the_state_is_that_of_the_batch_returned(tiny_shards: list[Path]) -> Non
 
 
 def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> None:
-    """Every 20th row of the 300 is bad, so that most batches are short."""
+    """Batches are padded; most of them are short, because every 20th of the 300 rows is bad."""
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
         with pytest.raises(forebay.ConfigError, match=r"pad_to is None; a finite loader needs pad_to=16,"):
             batches(loader, sharding)
@@ -197,7 +197,7 @@ class Device:
     ],
 )
 def test_ranks_of_a_sharding(sharding: Any, monkeypatch: pytest.MonkeyPatch, starts: Any, ranks: Any) -> None:
-    """`starts` has the parts of a batch that the devices of each process hold."""
+    """Rank and world size follow from the sharding; `starts` has the parts of a batch on each process's devices."""
     devices = {
         Device(process, number): (slice(start, start + 1),)
         for process, parts in enumerate(starts)
@@ -246,7 +246,7 @@ with forebay.Loader(files, **parameters, **ranks) as loader:
 
 
 def test_two_processes(tiny_shards: list[Path]) -> None:
-    """Each holds its own rows of the batch that one process would have made, and both see the same whole."""
+    """Each process holds its rows of the batch of one process, and both compute on the same global batch."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -269,7 +269,7 @@ def test_two_processes(tiny_shards: list[Path]) -> None:
     with forebay.Loader(tiny_shards, **parameters) as loader:
         whole = list(islice(loader, 3))
     first, second = (
-        [json.loads(line) for line in output.splitlines() if line.startswith("[[")]  # Gloo has things to say, too
+        [json.loads(line) for line in output.splitlines() if line.startswith("[[")]  # without the output of Gloo
         for output in outputs
     )
     for batch, (rows, mean), (other_rows, other_mean) in zip(whole, first, second, strict=True):
@@ -280,7 +280,7 @@ def test_two_processes(tiny_shards: list[Path]) -> None:
 
 
 def test_tokens(sharding: Any) -> None:
-    """A `TokenLoader`'s batches, over two devices too; one that could not be converted comes again."""
+    """A `TokenLoader`'s batches, also over two devices; a batch whose conversion failed is returned again."""
     shape: dict[str, Any] = {"batch_size": 4, "seq_len": 512, "n_workers": 2}
     with forebay.TokenLoader(DATA / "token-golden", DATA / "tokens" / "gpt2.tiktoken", **shape) as loader:
         start = loader.state_dict()
@@ -297,7 +297,7 @@ def test_tokens(sharding: Any) -> None:
 
 
 def test_rows_of_a_dataset() -> None:
-    """A `forebay.cache.DataLoader`'s batches; one that could not be converted comes again."""
+    """A `forebay.cache.DataLoader`'s batches; a batch whose conversion failed is returned again."""
     from forebay.cache import DataLoader, ListAsyncDataset
 
     with DataLoader(ListAsyncDataset([{"x": i} for i in range(10)]), 4) as loader:
@@ -311,7 +311,7 @@ def test_rows_of_a_dataset() -> None:
 
 
 def test_fields_are_what_the_loader_makes() -> None:
-    """uint16 is bfloat16 where the loader says so, and not where a field has a name."""
+    """uint16 becomes bfloat16 only for fields that the loader declares, not by a field's name."""
     values = np.arange(6, dtype=np.uint16)
     with DataLoader(ListAsyncDataset([{"spectrogram": values}] * 8), 4) as loader:
         found = next(batches(loader))["spectrogram"]
@@ -321,7 +321,7 @@ def test_fields_are_what_the_loader_makes() -> None:
 
 @pytest.mark.parametrize("value", [-(2**31) - 1, -(2**63), 2**31, 2**63 - 1])
 def test_integers_that_do_not_fit_are_refused(value: int) -> None:
-    """In either direction; they would wrap without a word."""
+    """Integers beyond int32 raise in both directions; JAX would wrap them silently."""
     fitting = [-(2**31), 2**31 - 1]
     rows = [{"x": np.array([0, other])} for other in [*fitting, value]]
     with DataLoader(ListAsyncDataset(rows), 2) as loader:
@@ -332,7 +332,7 @@ def test_integers_that_do_not_fit_are_refused(value: int) -> None:
 
 
 def test_a_batch_without_rows(sharding: Any, tmp_path: Path) -> None:
-    """Of a rank whose recordings are all bad: padded, it has no row that counts."""
+    """A batch of a rank whose recordings are all bad is padded with rows of index -1."""
     shard = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 4)
     parameters: Any = {**TINY, "batch_size": 2}
     with forebay.Loader.eval(shard, **parameters, world_size=2) as loader:

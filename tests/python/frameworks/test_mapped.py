@@ -1,4 +1,4 @@
-"""`MappedReader`: what it tells the kernel."""
+"""`MappedReader`: rows of a mapped .npy file, and the calls of `madvise` for their pages."""
 
 import ctypes
 import mmap
@@ -21,7 +21,7 @@ PAGE = mmap.PAGESIZE
 
 
 class Rows:
-    """A pipeline that copies rows and their names."""
+    """A pipeline that copies rows and their metadata."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.output_specs: Mapping[str, Any] = {"x": (array.shape[1:], array.dtype), "name": ((), "S4")}
@@ -37,7 +37,7 @@ def saved(folder: Path, array: NDArray[Any]) -> Path:
 
 
 def advised(reader: MappedReader, indices: Any) -> list[tuple[int, int]]:
-    """The pieces of the map that `madvise` was called for, start and length."""
+    """Start and length of the parts of the map for which `will_need` calls `madvise`."""
     calls: list[tuple[int, int]] = []
 
     class Recording:
@@ -50,7 +50,7 @@ def advised(reader: MappedReader, indices: Any) -> list[tuple[int, int]]:
         def madvise(self, option: int, start: int, length: int) -> None:
             assert option == mmap.MADV_WILLNEED
             calls.append((start, length))
-            self.of.madvise(option, start, length)  # which refuses what is not aligned
+            self.of.madvise(option, start, length)  # raises if `start` is not aligned
 
     original = reader._map
     reader._map = Recording(original)
@@ -73,14 +73,14 @@ def test_a_loader_of_mapped_rows(tmp_path: Path) -> None:
         assert batch.data["name"].astype(int).tolist() == batch.indices.tolist()
     with copy:
         assert [batch.indices.tolist() for batch in copy] != [batch.indices.tolist() for batch in found]
-        assert type(copy._reader.array) is np.memmap  # and no array that pickle copied
+        assert type(copy._reader.array) is np.memmap  # the map, not an array copied by pickle
     assert repr(reader).startswith("<forebay.MappedReader: 103 rows (7, 50) of float64, /")
 
 
 @pytest.mark.parametrize("row_bytes", [1, 100, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE + 17])
 @pytest.mark.parametrize("n", [1, 2, 64])
 def test_pages_of_rows_and_no_others(tmp_path: Path, row_bytes: int, n: int) -> None:
-    """A8. Byte by byte: pages of which a row has part, each once, aligned, in pieces that do not touch."""
+    """A8: `madvise` gets exactly the pages of the rows, each once, in aligned parts that are not adjacent."""
     path = saved(tmp_path, np.zeros((n, row_bytes), np.uint8))
     reader, size = MappedReader(path), path.stat().st_size
     header = size - n * row_bytes
@@ -117,7 +117,7 @@ def test_files_without_rows(tmp_path: Path) -> None:
 
 
 def resident(reader: MappedReader) -> NDArray[np.bool_]:
-    """By page of the map, whether the kernel has it."""
+    """Whether each page of the map is in the page cache."""
     size = len(reader._map)
     pages = np.zeros(-(-size // PAGE), np.uint8)
     address = reader.array.ctypes.data - reader._start
@@ -136,11 +136,11 @@ def test_rows_are_read_and_others_are_not(tmp_path: Path) -> None:
     wanted = np.arange(60, 256, 64)
     pages = [page for row in wanted for page in range(16 * row, 16 * row + 17)]
     if resident(reader)[pages].any():
-        pytest.skip("this file system keeps what it was told to forget")
+        pytest.skip("this file system keeps pages in spite of POSIX_FADV_DONTNEED")
     reader.will_need(wanted)
     until = time.monotonic() + 120
     while not resident(reader)[pages].all() and time.monotonic() < until:
         time.sleep(0.01)
     after = resident(reader)
     assert after[pages].all()
-    assert after.mean() < 0.25  # what numpy read of the header, and the kernel behind it, among them
+    assert after.mean() < 0.25  # includes numpy's read of the header and the kernel's read-ahead

@@ -1,4 +1,4 @@
-"""`forebay.torch`: tensors, ranks, packed tokens; what needs a GPU is skipped without one."""
+"""`forebay.torch`: tensors, ranks, packed tokens; tests that need a GPU are skipped without one."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -58,7 +58,7 @@ def test_bfloat16() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
-    """Of torch's own type, in the memory of the array, rounded as torch rounds."""
+    """16-bit spectrograms have torch's own type and rounding, in the memory of the array."""
     with forebay.Loader(tiny_shards, **SMALL) as plain, forebay.Loader(tiny_shards, **SMALL, dtype=dtype) as loader:
         for expected, arrays in islice(zip(plain, loader, strict=True), 4):
             spectrogram = to_tensors(arrays, loader)["spectrogram"]
@@ -67,7 +67,7 @@ def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
         batch = next(iter(DevicePrefetcher(IterableDataset(loader), "cpu")))
         assert batch["spectrogram"].dtype == getattr(torch, dtype)
         assert next(iter(DevicePrefetcher(loader, "cpu")))["spectrogram"].dtype == getattr(torch, dtype)
-        # Other fields of such numbers are what they are, also those of that name that no such loader made.
+        # Other uint16 fields stay uint16, also with the name "spectrogram" if no such loader made them.
         for name in ("tokens", "spectrogram"):
             assert to_tensors({name: np.zeros(3, np.uint16)})[name].dtype == torch.uint16
     with forebay.Loader(tiny_shards, **SMALL) as plain:
@@ -75,14 +75,14 @@ def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
 
 
 def test_kept_tensors_never_change(tiny_shards: list[Path]) -> None:
-    """Their arrays are gone, but their memory is not used again."""
+    """Kept tensors do not change: their memory is not recycled although the arrays are dropped."""
     with forebay.Loader(tiny_shards, **{**SMALL, "batch_size": 300, "n_mels": 64}) as loader:
         kept = [batch for batch, _ in zip(IterableDataset(loader), range(12), strict=False)]
     assert [of(batch) for batch in kept] == digests(tiny_shards, 12, batch_size=300, n_mels=64)
 
 
 class Interrupted:
-    """A function that Ctrl-C interrupts now and then, before it is done or when it is."""
+    """A function that Ctrl-C interrupts in two of five calls, before or after its work."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -101,7 +101,7 @@ class Interrupted:
 def test_an_interrupted_conversion_loses_nothing(
     loader: forebay.Loader, tiny_shards: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither for the loop that goes on, nor for one that begins anew, nor in the state."""
+    """An interrupted conversion loses no batch in the continued loop, in a new loop or in the state."""
     infinite = is_infinite(loader)
     expected = digests(tiny_shards, 19, infinite=infinite)
     monkeypatch.setattr(forebay.torch, "to_tensors", interrupted := Interrupted(to_tensors))
@@ -173,7 +173,7 @@ def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_batches_without_rows(tmp_path: Path) -> None:
-    """Of a rank whose recordings are all bad; one process leaves them out."""
+    """A rank whose recordings are all bad yields batches without rows; one process leaves them out."""
     shard = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 8)
     parameters: Any = {**TINY, "batch_size": 2}
     with forebay.Loader.eval(shard, **parameters, world_size=2) as loader:
@@ -218,7 +218,7 @@ class TestTokens:
     @pytest.mark.parametrize(("batch_size", "seq_len"), [(1, 7), (4, 63), (3, 1365), (16, 511), (4, 2048), (2, 5000)])
     @pytest.mark.parametrize("dtype", ["int64", "int32", "uint16"])
     def test_both_go_in_one_copy(self, tmp_path: Path, batch_size: int, seq_len: int, dtype: str) -> None:
-        """What a device gets, here in memory of the CPU: whatever the size of a batch, and where its memory is from."""
+        """Inputs and targets are copied to the device (here the CPU) at once, for any size and source of memory."""
         pq.write_table(pa.table({"text": ["one document, and another " * 40] * 200}), tmp_path / "a.parquet")
         parameters: Any = {"batch_size": batch_size, "seq_len": seq_len, "dtype": dtype}
         path, encode = tmp_path / "a.parquet", lambda text: list(text.encode())
@@ -233,7 +233,7 @@ class TestTokens:
     def test_an_interrupted_conversion_loses_nothing(
         self, loader: forebay.TokenLoader, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nor is the state behind a batch that nobody got, be it one of `token_batches` or of a `DataLoader`."""
+        """The state is that before a batch that was not returned, by `token_batches` or by a `DataLoader`."""
         start = loader.state_dict()
         expected = [batch["inputs"].copy() for batch in islice(loader, 12)]
         tensors = forebay._token_batches._tensors
@@ -270,7 +270,7 @@ class TestTokens:
 
 
 def test_jagged_fields() -> None:
-    """Of `forebay.cache.DataLoader`: values and offsets as tensors, which share the arrays' memory."""
+    """Jagged fields of `forebay.cache.DataLoader` become tensors of values and offsets in the arrays' memory."""
     from forebay.cache import DataLoader, ListAsyncDataset
 
     rows: list[dict[str, Any]] = [{"x": i, "ids": np.arange(1 + i % 3, dtype=np.int32)} for i in range(20)]

@@ -1,4 +1,4 @@
-"""`IterableDataset`, and loaders of a user's own, in `DataLoader` and torchdata; what needs a GPU is skipped."""
+"""`IterableDataset` and users' own datasets in torch's `DataLoader` and torchdata; GPU tests need a GPU."""
 
 import json
 import pickle
@@ -73,7 +73,7 @@ def test_batches_are_not_batched_again(finite: forebay.Loader) -> None:
         forebay.torch.DataLoader(finite, num_workers=8, shuffle=True)
 
 
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if test_jax.py was run before
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # by JAX, if test_jax.py ran before
 @pytest.mark.parametrize(("context", "n"), [("fork", 1), ("fork", 2), ("spawn", 1)])
 def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: int) -> None:
     next(finite)
@@ -83,7 +83,7 @@ def test_worker_processes_are_refused(finite: forebay.Loader, context: str, n: i
 
 
 class Made(UsersDataset):  # type: ignore[misc]
-    """A dataset of a user's own, which makes a loader where it is iterated."""
+    """A user's own dataset, which makes a loader in the process that iterates it."""
 
     def __init__(self, files: list[Path], share: bool, **parameters: Any) -> None:
         self.files, self.share, self.parameters = files, share, parameters
@@ -118,7 +118,7 @@ def test_a_plain_loader_in_worker_processes_is_refused(
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize(("n", "share"), [(1, False), (1, True), (2, True)])
 def test_a_plain_loader_in_one_worker_or_by_shares(tiny_shards: list[Path], n: int, share: bool) -> None:
-    """Each row once; every 20th of the 300 is bad."""
+    """Each good row is yielded once; every 20th of the 300 is bad."""
     made = Made(tiny_shards, share, order="global")
     batches = DataLoader(made, batch_size=None, num_workers=n, multiprocessing_context="fork")
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_plain_loader_in_one_worker_or_by_shares(tiny_shards: list[Path], n: i
 
 
 class Kept(Made):
-    """One that keeps its loader, for as long as its process lives."""
+    """A `Made` that keeps its loader until its process ends."""
 
     loader: forebay.Loader | None = None
 
@@ -141,7 +141,7 @@ class Kept(Made):
 @pytest.mark.parametrize("kind", [Made, Kept])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_worker_processes_that_stay(tiny_shards: list[Path], kind: type[Made], persistent: bool) -> None:
-    """Who keeps a loader in a process that stays goes on with its next pass; else each pass is the first."""
+    """A loader kept in a persistent process continues with its next pass; otherwise each pass is the first."""
     batches = DataLoader(
         kind(tiny_shards, False),
         batch_size=None,
@@ -160,7 +160,7 @@ def test_worker_processes_that_stay(tiny_shards: list[Path], kind: type[Made], p
 
 
 def test_a_dataloader_that_pins(loader: forebay.Loader, tiny_shards: list[Path]) -> None:
-    """`pin_memory` of torch's own; without a GPU torch says that it does nothing."""
+    """`pin_memory` of torch works, and without a GPU warns."""
     has_gpu = torch.cuda.is_available()
     batches = DataLoader(IterableDataset(loader), batch_size=None, pin_memory=True)
     with nullcontext() if has_gpu else pytest.warns(UserWarning, match="pin_memory"):
@@ -170,7 +170,7 @@ def test_a_dataloader_that_pins(loader: forebay.Loader, tiny_shards: list[Path])
 
 
 def test_workers_that_stay_are_refused(finite: forebay.Loader) -> None:
-    """By torch without workers, by us with some."""
+    """`persistent_workers` raises: from torch without workers, from forebay with workers."""
     with pytest.raises(ValueError, match="persistent_workers"):
         DataLoader(IterableDataset(finite), batch_size=None, persistent_workers=True)
     spawned = DataLoader(
@@ -183,7 +183,7 @@ def test_workers_that_stay_are_refused(finite: forebay.Loader) -> None:
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")  # torchdata 0.11 calls it
 @pytest.mark.parametrize("at", [0, 1, 7, 18, 19, 20, 25])
 def test_a_stateful_dataloader_goes_on(loader: forebay.Loader, tiny_shards: list[Path], at: int) -> None:
-    """`at` batches after the start, across the 19 of a pass, in a new loader."""
+    """A state after `at` batches, with 19 in a pass, resumes in a new loader."""
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     infinite = is_infinite(loader)
     expected = digests(tiny_shards, 40, infinite=infinite)
@@ -222,7 +222,7 @@ def test_pinning_without_a_gpu_warns(loader: forebay.Loader) -> None:
 
 @needs_gpu
 def test_pinned_batches(loader: forebay.Loader, tiny_shards: list[Path]) -> None:
-    """Their memory goes around in torch's allocator, which waits for copies that are under way."""
+    """The allocator of torch recycles pinned memory only after the copies in flight."""
     infinite = is_infinite(loader)
     delay, found = torch.cuda.Stream(), []
     for batch in islice(IterableDataset(loader, pin_memory=True), 15):

@@ -1,4 +1,4 @@
-"""`DevicePrefetcher`: the same batches, states, errors, interrupts, slots; what needs a GPU is skipped without one."""
+"""`DevicePrefetcher`: batches, states, errors, interrupts, slots; tests that need a GPU are skipped without one."""
 
 import json
 import random
@@ -30,7 +30,7 @@ from forebay.torch import DevicePrefetcher, IterableDataset  # noqa: E402
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_fields_in_one_block(rows: int) -> None:
-    """The copy that pinning makes, here in ordinary memory."""
+    """A pinned slot holds all fields in one block; here in memory that is not pinned."""
     tensors = {
         "spectrogram": torch.rand(rows, 3, 7),
         "label": torch.arange(rows),
@@ -50,7 +50,7 @@ def depth(request: pytest.FixtureRequest) -> int:
 
 
 def prefetcher(batches: Any, depth: int) -> DevicePrefetcher:
-    """One for the CPU that keeps the books as one for a GPU does."""
+    """A prefetcher for the CPU with the bookkeeping of one for a GPU."""
     made = DevicePrefetcher(batches, "cpu")
     made._depth = depth
     return made
@@ -120,7 +120,7 @@ def test_errors_come_after_the_batches_before_them() -> None:
 def test_a_resumed_pass_that_is_left_begins_again(
     finite: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
 ) -> None:
-    """From its first batch, as without a prefetcher; also if the loader is at the end of the pass already."""
+    """The pass restarts at its first batch, as without a prefetcher, even if the loader is already at its end."""
     n = len(finite)
     expected = digests(tiny_shards, n, infinite=False)
     for _ in islice(finite, at):
@@ -133,7 +133,7 @@ def test_a_resumed_pass_that_is_left_begins_again(
 
 
 def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
-    """The state is that of its dataset; a pass that was left begins again."""
+    """The state is that of the dataset; a pass that was left restarts."""
     infinite = is_infinite(loader)
     expected = digests(tiny_shards, 40, infinite=infinite)
     batches = prefetcher(DataLoader(IterableDataset(loader), batch_size=None), depth)
@@ -149,7 +149,7 @@ def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path
 
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")  # in a callback
 def test_interrupts_lose_nothing(depth: int) -> None:
-    """Signals at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    """Signals at random moments lose no batch; `map` has no bytecode between `next()` and the list."""
     rng, interrupts, armed, done = random.Random(0), 0, False, threading.Event()
 
     def interrupt(*_arguments: object) -> None:
@@ -183,7 +183,7 @@ def test_interrupts_lose_nothing(depth: int) -> None:
 
 
 class Lagging:
-    """A stream whose copies are done when somebody waits for them, and no sooner."""
+    """A stream that executes its copies only when they are waited for."""
 
     def __init__(self) -> None:
         self.copies: list[Any] = []
@@ -213,7 +213,7 @@ class Lagging:
 def test_slots_are_written_again_after_their_copy(
     monkeypatch: pytest.MonkeyPatch, tiny_shards: list[Path], depth: int
 ) -> None:
-    """Without a GPU, by a stream that lags as far behind as it may; batches differ in size."""
+    """A slot is overwritten only after its copy, with a stream that is as late as possible; batches differ in size."""
 
     def to(tensor: Any, _device: Any, *, non_blocking: bool) -> Any:
         assert non_blocking
@@ -245,7 +245,7 @@ def test_slots_are_written_again_after_their_copy(
 @pytest.mark.parametrize("slow", ["copies", "compute", "neither"])
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_batches_dropped_at_once(tiny_shards: list[Path], slow: str, n: int, pin_memory: bool) -> None:
-    """A stream lags behind by many batches; no slot and no device memory is written again too early."""
+    """With a stream that is many batches late, no slot and no device memory is overwritten too early."""
     parameters = {**SMALL, "batch_size": 300, "n_mels": 64}
     with forebay.Loader(tiny_shards, **parameters) as loader:
         batches = DevicePrefetcher(IterableDataset(loader, pin_memory=pin_memory), "cuda", depth=n)

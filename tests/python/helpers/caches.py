@@ -1,4 +1,4 @@
-"""Documents for caches, the order that they must have, and what is on disk."""
+"""Documents for caches, their expected order, and the files of a cache."""
 
 import os
 import time
@@ -13,13 +13,13 @@ Shards = Mapping[str, Sequence[int]]
 
 
 def unequal(sizes: Sequence[int] = (37, 0, 5, 64, 1)) -> dict[str, list[int]]:
-    """Shards of so many documents, which are numbers."""
+    """Shards with these numbers of documents; a document is its number."""
     ends = np.cumsum(sizes).tolist()
     return {f"shard-{at}": list(range(end - size, end)) for at, (size, end) in enumerate(zip(sizes, ends, strict=True))}
 
 
 def expected(shards: Shards, batch_size: int, order: str) -> list[int]:
-    """The documents in order: slow and plain."""
+    """The documents in the order of the cache: a slow and plain oracle."""
     if order == "concat":
         return [document for documents in shards.values() for document in documents]
     queues = [list(documents) for documents in shards.values()]
@@ -32,12 +32,12 @@ def expected(shards: Shards, batch_size: int, order: str) -> list[int]:
 
 
 def ids(document: int) -> np.ndarray[Any, Any]:
-    """The ids of a document: some are empty."""
+    """The ids of a document; some documents have none."""
     return np.arange(document * 7, document * 7 + document * document % 41, dtype=np.int64) % 5000
 
 
 class Number:
-    """The processor of numbers: ids and a matrix; now and then it is slow."""
+    """A processor that returns ids and a matrix for each number; some of its calls sleep."""
 
     fingerprint = "number"
 
@@ -52,13 +52,13 @@ class Number:
 
 
 class Picky(Number):
-    """The same, but some numbers make it raise."""
+    """A `Number` that raises for some numbers."""
 
     fingerprint = "picky"
 
     @staticmethod
     def refuses(document: int) -> bool:
-        """Whether the number is one of these."""
+        """Whether the processor raises for this number."""
         return document % 13 == 4 or 20 <= document < 28
 
     def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
@@ -68,13 +68,13 @@ class Picky(Number):
 
 
 def made(document: int) -> dict[str, Any]:
-    """What becomes of a document."""
+    """The output of `Number` for a document."""
     matrix = np.full((document % 3 + 1, document % 5), document, np.float32)
     return {"number": document, "prompt": {"input_ids": ids(document).astype(np.uint16)}, "matrix": matrix}
 
 
 def same(found: Mapping[str, Any], document: int) -> bool:
-    """Whether it is what becomes of the document."""
+    """Whether a row of the cache equals `made(document)`."""
     wanted = made(document)
     return (
         int(found["number"]) == document
@@ -87,7 +87,7 @@ def same(found: Mapping[str, Any], document: int) -> bool:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file of a cache."""
+    """The files of a cache, by name."""
 
     def walk(path: Path) -> Iterator[Path]:
         for entry in os.scandir(path):

@@ -1,4 +1,4 @@
-"""Whether public names and signatures are those that programs written for the reference designs call."""
+"""Compares public names and signatures with those that programs for the reference designs call."""
 
 import inspect
 from types import ModuleType
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def broken(contract: str, *modules: ModuleType) -> list[str]:
-    """What of a contract does not hold, a line each.
+    """The violated lines of a contract, each with the reason.
 
-    A line is `Name(parameters)`, `Name.method(parameters)` or `Name.attribute`. A parameter may have a
-    default that the contract does not ask for, and there may be more of them, by keyword or behind the
-    others, if they have one.
+    A line is `Name(parameters)`, `Name.method(parameters)` or `Name.attribute`. A parameter may have a default
+    where the contract has none. Additional parameters are allowed if they have a default and are keyword-only or
+    after the others.
     """
     wrong = []
     for line in filter(None, map(str.strip, contract.splitlines())):
@@ -27,7 +27,7 @@ def broken(contract: str, *modules: ModuleType) -> list[str]:
 
 
 def difference(expected: str, found: Any) -> str | None:
-    """How a signature differs from the parameters that are expected of it."""
+    """The first difference between a signature and the expected parameters; None if there is none."""
     asked: Any = {}
     exec(f"def asked({expected}): ...", asked)
     left = [parameter for parameter in inspect.signature(found).parameters.values() if parameter.name != "self"]

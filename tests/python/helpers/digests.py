@@ -1,4 +1,4 @@
-"""A number for all that is in a batch."""
+"""A digest of a batch."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def digest(batch: dict[str, NDArray[np.generic]]) -> str:
-    """Equal only for equal fields, types, shapes and bits."""
+    """A digest of names, types, shapes and bits of all fields."""
     sha = hashlib.sha256()
     for field, values in batch.items():
         sha.update(f"{field} {values.dtype} {values.shape}".encode())

@@ -1,4 +1,4 @@
-"""Documents in Parquet files, and the rows that a `TokenLoader` must make of them."""
+"""Documents in Parquet files, and the rows that a `TokenLoader` must pack from them."""
 
 import itertools
 import random
@@ -30,12 +30,12 @@ SMALL: dict[str, Any] = {
 
 
 def encode(text: str) -> list[int]:
-    """Bytes as ids: a tokenizer that a test can read."""
+    """A tokenizer whose ids are the bytes of the text."""
     return list(text.encode())
 
 
 def document(number: int) -> str:
-    """Between 1 and 400 characters, with its number in them."""
+    """A text of 1 to 400 characters that begins with its number."""
     random_ = random.Random(number)
     length = int(min(400, max(1, random_.lognormvariate(3.5, 1.2))))
     return (f"{number}:" + "".join(random_.choices("abcdefgh ", k=length)))[:length]
@@ -56,14 +56,14 @@ def loader(shards: Any, **parameters: Any) -> forebay.TokenLoader:
 
 
 def full_rows(batch: dict[str, Any]) -> list[list[int]]:
-    """Rows of seq_len + 1 tokens."""
+    """The rows of a batch, `seq_len` + 1 tokens each."""
     inputs, targets = batch["inputs"], batch["targets"]
     assert (inputs[:, 1:] == targets[:, :-1]).all()
     return [[*map(int, row), int(last)] for row, last in zip(inputs, targets[:, -1], strict=True)]
 
 
 def groups_of(packer: int, n_packers: int) -> list[list[int]]:
-    """The documents of the row groups of a packer, in one epoch, dealt out file by file."""
+    """The documents of a packer's row groups in one epoch; the groups of each file are dealt out in turn."""
     first = [0, *itertools.accumulate(COUNTS[:3])]
     return [
         list(range(begin, min(begin + GROUP, start + count)))
@@ -73,7 +73,7 @@ def groups_of(packer: int, n_packers: int) -> list[list[int]]:
 
 
 def slices_of(packer: int, n_packers: int, epochs: int | None = None) -> Iterator[list[list[int]]]:
-    """What refills a packer at once."""
+    """The slices of documents, each of which refills a packer at once."""
     for _ in itertools.count() if epochs is None else range(epochs):
         for group in groups_of(packer, n_packers):
             for begin in range(0, len(group), 16):

@@ -1,4 +1,4 @@
-"""Files made by libsndfile, and the comparison of spans with the slices of the whole."""
+"""Recordings written by libsndfile, and a comparison of decoded spans with slices of the full decode."""
 
 import io
 import zlib
@@ -15,7 +15,7 @@ Samples = npt.NDArray[np.float32]
 
 
 def signal(n: int, rate: int, channels: int) -> Samples:
-    """Noise, two tones and silence one after the other, in each channel in another order: `[n, channels]`."""
+    """Noise, two tones and silence in sequence, in a different order in each channel: `[n, channels]`."""
     random = np.random.default_rng(n + channels)
     third = n // 3
     time = np.arange(third) / rate
@@ -35,7 +35,7 @@ def write(container: str, subtype: str, rate: int, samples: Samples, **options: 
 
 
 def spans(n: int, seed: int) -> Iterator[tuple[int, int | None]]:
-    """First, last, empty, one sample, to the end, beyond the end, and some at random."""
+    """Starts and lengths of spans: first, last, empty, one sample, to the end, beyond the end, and random ones."""
     yield from [(0, 1), (0, 1000), (n // 2, 0), (n, 0), (n, 5), (n - 1, 1), (n - 1000, None), (n - 10, 1000), (n, None)]
     random = np.random.default_rng(seed)
     for start in random.integers(0, n, 6):

@@ -1,4 +1,4 @@
-"""Graphs of what imports what, and their circles."""
+"""Import graphs of Python packages and of a crate, and the circles in them."""
 
 import ast
 import re
@@ -10,9 +10,9 @@ Edges = Iterable[tuple[str, str]]
 
 
 def circles(edges: Edges) -> list[list[str]]:
-    """Shortest circles, as paths that end where they begin: each node that lies on one is in one of them.
+    """Shortest circles, as paths that end where they begin; they cover all nodes that are on a circle.
 
-    A node that refers to itself is no circle: it is one file, or one folder.
+    An edge from a node to itself is no circle: it is within one file or one folder.
     """
     graph: dict[str, set[str]] = {}
     for begin, end in edges:
@@ -45,7 +45,7 @@ def _shortest(graph: Mapping[str, set[str]], node: str) -> list[str]:
 
 
 def folded(edges: Edges, depth: int) -> set[tuple[str, str]]:
-    """The same between packages: of each dotted name the first `depth` parts are kept."""
+    """The edges between packages: each dotted name is cut to its first `depth` parts."""
 
     def kept(name: str) -> str:
         return ".".join(name.split(".")[:depth])
@@ -54,11 +54,11 @@ def folded(edges: Edges, depth: int) -> set[tuple[str, str]]:
 
 
 def imports(root: Path) -> set[tuple[str, str]]:
-    """Who imports whom among the modules of the package in `root`, wherever in a module the statement is.
+    """The imports between the modules of the package in `root`, including those inside functions.
 
-    An import of `a.b.c` counts as one of `a.b.c` alone, although Python runs `a` and `a.b` before. A package is
-    named by its `__init__`, as `a.b.__init__`, so that imports of its own modules from it are seen. A module that
-    has a stub alone, an extension, imports nothing.
+    An import of `a.b.c` counts as one of `a.b.c` only, although Python runs `a` and `a.b` first. The node of a
+    package is its `__init__`, as `a.b.__init__`, so that imports from it by its own modules are found. An
+    extension module, which has only a stub, imports nothing.
     """
     modules = {_name(path, root) for path in root.rglob("*.py*")}
     return {(_name(path, root), other) for path in root.rglob("*.py") for other in _imported(path, root, modules)}
@@ -78,30 +78,30 @@ def _imported(path: Path, root: Path, modules: Container[str]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             parts = _name(path, root).split(".")[: -node.level] if node.level else []
             begin = ".".join([*parts, *([node.module] if node.module else [])])
-            # Each name is a module of the package, or something that the package itself has.
+            # Each name is a module of the package, or an item of the package's `__init__`.
             yield from filter(None, (module(f"{begin}.{alias.name}") or module(begin) for alias in node.names))
 
 
 def shown(found: list[list[str]]) -> str:
-    """Circles as lines of text."""
+    """The circles as text, one line each."""
     return "\n".join(" > ".join(circle) for circle in found)
 
 
 def is_path(edges: Edges, circle: list[str]) -> bool:
-    """Whether each step of `circle` is an edge, and it ends where it begins."""
+    """Whether each step of `circle` is an edge and the circle is closed."""
     known = set(edges)
     return len(circle) > 2 and circle[0] == circle[-1] and all(step in known for step in pairwise(circle))
 
 
 RUST_TESTS = ("tests", "naive", "oracle", "fuzz")
-"""Modules of Rust that are not part of the library."""
+"""Names of Rust modules that are compiled for tests only."""
 
 
 def rust_imports(root: Path) -> set[tuple[str, str]]:
-    """Who imports whom among the modules of the crate in `root`, outside of its tests.
+    """The imports between the modules of the crate in `root`, without its tests.
 
-    A path counts as one of the module that has the item, wherever it is re-exported. A module may use what
-    the modules that contain it have, as `super::Thing`: that is no edge.
+    A path to a re-exported item counts as a path to the module that defines it. The use of an item of a
+    containing module, as `super::Thing`, is no edge.
     """
     files = {_module(path, root): path for path in root.rglob("*.rs") if path.stem not in RUST_TESTS}
     texts = {module: _library(path.read_text()) for module, path in files.items()}
@@ -131,7 +131,7 @@ def _module(path: Path, root: Path) -> str:
 
 
 def _library(text: str) -> str:
-    """Code without comments, texts and what is compiled for tests alone."""
+    """The code without comments, string literals and items that are compiled for tests only."""
     quiet = r"""r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|//[^\n]*"""
     text = re.sub(quiet, "", text, flags=re.DOTALL)
     only_tests = r"#\[cfg\((?:test|any\(test, fuzzing\))\)\]\s*(?:pub(?:\([a-z]+\))? )?\w+[^;{]*"
@@ -166,7 +166,7 @@ def _paths(tree: str) -> Iterator[str]:
 
 
 def _resolved(path: str, module: str, modules: Container[str]) -> tuple[str, str] | None:
-    """The module of a path, and the item in it; None if it is not of the crate."""
+    """The module of a path and the item in it; None if the path is outside the crate."""
     first, *rest = path.split("::")
     at = module
     if first == "crate":

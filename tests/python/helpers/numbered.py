@@ -1,6 +1,6 @@
-"""Rows that are numbers, a pipeline that copies them, and what `AsyncDataLoader` must make of both.
+"""A reader of numbers as rows, a pipeline that copies them, and the expected batches of `AsyncDataLoader`.
 
-Imports little: processes of their own that play a scene begin with it.
+Imports little, because each child process of `scenes` imports it.
 """
 
 import random
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from forebay import AsyncDataLoader, BatchResult, _core
 
 END_LIMIT_S = 3 * 0.5
-"""How long threads may take to end: three times the goal, for machines that test are busy."""
+"""Seconds that threads may take to end: three times the goal, because machines that run tests are busy."""
 
 ROW = (16, 64)
 """32 KB of float64 a batch of 4."""
@@ -33,7 +33,10 @@ class Reader:
 
 
 class Pipeline:
-    """Writes a row's number into `label`, half of it all over `x`; takes up to `jitter_s`, fails at the rows `bad`."""
+    """Writes a row's number into `label` and half of it into each value of `x`.
+
+    A call sleeps for up to `jitter_s`. It raises the exception that `bad` has for a row.
+    """
 
     output_specs: Mapping[str, Any] = {"x": (ROW, np.float64), "label": ((), "int64")}
 
@@ -53,7 +56,7 @@ class Pipeline:
                 raise self.bad[row]
         buffers["x"][:] = metadata[indices, None, None] * storage_state["scale"]
         buffers["label"][:] = metadata[indices]
-        indices[:] = -1  # its own to change
+        indices[:] = -1  # the pipeline may write to its argument
 
 
 def loader(n: int = 103, batch_size: int = 4, pipeline: Any = None, **parameters: Any) -> AsyncDataLoader:
@@ -68,7 +71,7 @@ def assert_right(batch: BatchResult) -> None:
 
 
 def rows(batches: Iterable[BatchResult]) -> list[list[int]]:
-    """The rows of each batch, whose values must be right."""
+    """The row numbers of each batch; checks the values of the batches."""
     found = []
     for batch in batches:
         assert_right(batch)
@@ -86,7 +89,7 @@ def threads() -> list[str]:
 
 
 def seconds_to_end() -> float:
-    """How long it takes until no thread of a loader is left."""
+    """The seconds until all threads of loaders have ended."""
     start = time.perf_counter()
     while threads() and time.perf_counter() - start < 60:
         time.sleep(0.002)

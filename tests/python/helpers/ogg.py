@@ -1,4 +1,4 @@
-"""Ogg pages, taken apart and put together: RFC 3533."""
+"""Parses and writes Ogg pages (RFC 3533)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -83,7 +83,7 @@ def packets(pages: Iterable[Page]) -> Iterator[bytes]:
 
 
 def pages_of(packet: bytes, *, serial: int, sequence: int) -> list[Page]:
-    """One packet on pages of its own, which tell a position only where the packet ends."""
+    """The pages of one packet; only the page on which the packet ends has a granule position."""
     lacing = b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255])
     pages = []
     for i, start in enumerate(range(0, len(lacing), 255)):

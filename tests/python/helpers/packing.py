@@ -1,4 +1,4 @@
-"""Best-fit packing as a linear scan over a list: slow, plain, and the oracle of `TokenLoader`."""
+"""The oracle of `TokenLoader`: best-fit packing as a slow, plain scan over a list."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ Slices = Iterable[list[list[int]]]
 
 
 def rows(slices: Slices, capacity: int, buffer_size: int, crop: str = "drop") -> Iterator[list[int]]:
-    """Rows of `capacity` tokens; the buffer is refilled by `slices`, lists of documents that are BOS and tokens."""
+    """Rows of `capacity` tokens; `slices` are the lists of documents (BOS and tokens) that refill the buffer."""
     slices = iter(slices)
     held: list[list[int]] = []
     while True:
@@ -28,7 +28,7 @@ def rows(slices: Slices, capacity: int, buffer_size: int, crop: str = "drop") ->
 
 
 def choose(held: list[list[int]], room: int, capacity: int, crop: str) -> int:
-    """The place of the document that is picked."""
+    """The index in `held` of the document that is packed next."""
     lengths = [len(document) for document in held]
     fitting = [at for at, length in enumerate(lengths) if length <= room]
     longs = [at for at, length in enumerate(lengths) if length > capacity]

@@ -1,7 +1,7 @@
-"""Scenes whose batches are pinned: every order, ranks, codecs, mixtures, packed tokens, datasets.
+"""Scenes whose batches are pinned in a golden file: orders, ranks, codecs, mixtures, packed tokens, datasets.
 
 `python tests/python/helpers/pinned.py` rewrites `tests/data/pinned.json` with the installed forebay. Run it only
-where batches are meant to change, and say so in the changelog.
+for an intended change of batches, and add the change to the changelog.
 
 The last bits of features may differ between instruction sets and C libraries, so a scene has three parts:
 `plain` (shapes, types, integers, text, states, errors: the same everywhere), `sums` (each float field
@@ -41,7 +41,7 @@ Scene = Callable[["Files"], "Prints"]
 
 
 class Files:
-    """What the scenes read: made once, of bundled recordings and of texts that a seed makes."""
+    """The input of the scenes, written once from bundled recordings and from seeded random texts."""
 
     def __init__(self, folder: Path) -> None:
         rows = tiny_rows(300)
@@ -61,7 +61,7 @@ class Files:
 
 
 class Prints:
-    """Gathers what a scene yields."""
+    """Digests of the batches, states and errors of one scene."""
 
     def __init__(self) -> None:
         self.plain = hashlib.sha256()
@@ -84,20 +84,20 @@ class Prints:
                 self.plain.update(values.tobytes())
 
     def data(self, data: object) -> None:
-        """Adds what JSON can hold."""
+        """Adds a value that JSON can represent."""
         self.plain.update(json.dumps(data, sort_keys=True).encode())
 
     def state(self, state: dict[str, Any]) -> None:
-        """Adds a state, but for the fingerprint of files, in which the version of the library that wrote them shows."""
+        """Adds a state without the fingerprint of the files, which depends on the library version that wrote them."""
         known = {**state, "data": {**state["data"], "fingerprint": None}} if "data" in state else state
         self.data(known)
 
     def errors(self, errors: Iterable[dict[str, Any]]) -> None:
-        """Adds errors, but for their wording."""
+        """Adds errors without their messages."""
         self.data([[error["index"], Path(error["shard"]).name, error["row"], error["kind"]] for error in errors])
 
     def result(self) -> dict[str, Any]:
-        """What is written down."""
+        """The entry of the scene in the golden file, without the kind of machine."""
         return {
             "batches": self.n_batches,
             "plain": self.plain.hexdigest()[:32],
@@ -107,7 +107,7 @@ class Prints:
 
 
 def machine() -> str:
-    """What the last bits of a float may depend on."""
+    """The kind of machine, on which the last bits of a float may depend: architecture, libc, CPU flags."""
     flags = set()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -117,7 +117,7 @@ def machine() -> str:
 
 
 def walk(loader: Any, n: int = N_BATCHES) -> Prints:
-    """The first batches, the state in the middle and at the end, and what failed."""
+    """Records the first `n` batches, the states in the middle and at the end, and the errors."""
     prints = Prints()
     with loader:
         for number, batch in enumerate(itertools.islice(loader, n)):
@@ -166,7 +166,7 @@ def dataset(make: Callable[[], Any], **parameters: Any) -> Scene:
 
 
 def scenes() -> dict[str, Scene]:
-    """All of them by name."""
+    """All scenes by name."""
     found: dict[str, Scene] = {}
     for order in ["sequential", "window", "global", "era"]:
         for infinite in [True, False]:
@@ -207,7 +207,7 @@ def _later(loader: forebay.Loader) -> Prints:
 
 
 def play(names: Iterable[str], files: Files) -> dict[str, dict[str, Any]]:
-    """What the scenes yield now."""
+    """Runs the scenes; their entries with the installed forebay."""
     all_scenes = scenes()
     return {name: all_scenes[name](files).result() for name in names}
 
@@ -219,7 +219,7 @@ def main() -> None:
     machines = {}
     for name, scene in found.items():
         known = before.get(name, {})
-        # What other machines had is theirs only as long as nothing else has changed.
+        # The bits of other kinds of machine are kept only if the other parts of the scene are unchanged.
         same = known.get("plain") == scene["plain"] and known.get("sums") == scene["sums"]
         machines[name] = {**(known["bits"] if same else {}), machine(): scene["bits"]}
     pinned = {name: {**scene, "bits": machines[name]} for name, scene in found.items()}

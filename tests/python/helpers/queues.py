@@ -1,4 +1,4 @@
-"""Providers for tests of `forebay.queue`, and what their batches must be."""
+"""Providers for tests of `forebay.queue`, and their expected batches."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ PAUSE_S = 0.01
 
 
 class Numbers(DataProviderBase):
-    """Rows of random numbers of 40 bits: `x`, and `y` a number more. `pause_s` is how long a batch takes."""
+    """A provider of random 40-bit numbers `x` and `y = x + 1`; making a batch takes `pause_s` seconds."""
 
     pause_s = 0.0
     sampled = 0
@@ -36,7 +36,7 @@ class Numbers(DataProviderBase):
 
 
 def meta(batch_size: int = 4, **changes: Any) -> dict[str, Any]:
-    """A complete meta; a change to None leaves the key out."""
+    """A complete meta with `changes`; None removes a key."""
     fields = [{"name": name, "dtype": "int64", "shape": [WIDTH]} for name in "xy"]
     complete = {
         "dataset_name": "numbers",
@@ -51,19 +51,19 @@ def meta(batch_size: int = 4, **changes: Any) -> dict[str, Any]:
 
 
 def numbers(folder: Path, batches_per_file: int = 3, batch_size: int = 4, **parameters: Any) -> Numbers:
-    """A provider in a new or old folder."""
+    """A provider of numbers in a new or existing folder."""
     return Numbers(folder, batch_size, batches_per_file=batches_per_file, sleep_seconds=PAUSE_S, **parameters)
 
 
 def filled(folder: Path, n_files: int = 3, split: str = "train", **parameters: Any) -> Numbers:
-    """A provider that made files 0 to `n_files`."""
+    """A provider that has written `n_files` files of a split."""
     provider = numbers(folder, **parameters)
     fill(provider, n_files, split)
     return provider
 
 
 def fill(provider: DataProviderBase, n_files: int = 1, *splits: str) -> None:
-    """Makes files 0 to `n_files` of each split (train), and says what they are."""
+    """Writes the meta and `n_files` files of each split (default: train)."""
     provider.ensure_dirs()
     provider.write_meta()
     for split in splits or ("train",):
@@ -76,19 +76,19 @@ def consumer(folder: Path, **parameters: Any) -> DatasetConsumer:
 
 
 def names(folder: Path, split: str = "train") -> list[str]:
-    """All that lies in a split's folder."""
+    """The sorted names in a split's folder."""
     return sorted(path.name for path in (folder / "queue" / split).iterdir())
 
 
 def first(batch: Any) -> int:
-    """The number that tells a batch of `Numbers` from all others."""
+    """The first number of a batch of `Numbers`, which identifies the batch."""
     x, y = batch
     assert torch.equal(x + 1, y)
     return int(x[0, 0])
 
 
 def expected(provider: DataProviderBase, seqs: range, split: str = "train") -> list[int]:
-    """The first numbers of the batches of some files."""
+    """The first number of each batch of the files `seqs`."""
     return [int(batch["x"][0, 0]) for seq in seqs for batch in provider.sample_file(split, seq)]
 
 
@@ -98,7 +98,7 @@ def take(queue: DatasetConsumer, n: int, split: str = "train", timeout: float | 
 
 @contextmanager
 def running(provider: DataProviderBase, **parameters: Any) -> Iterator[None]:
-    """Runs a provider in a thread, and raises what it raises."""
+    """Runs a provider in a thread, stops it at the end, and raises its exception."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -123,7 +123,7 @@ def path_of(folder: Path, index: int) -> Path:
 
 
 def write(folder: Path, name: str = "1700000000000-000000-2.pt", **changes: Any) -> Path:
-    """A hand-made file of two batches of 4, some of whose content is changed."""
+    """Writes a file of two batches of 4 whose tensors or metadata have `changes`; None removes a key."""
     x = torch.arange(32).view(8, 4)
     tensors = changes.pop("tensors", {"x": x, "y": x + 1})
     metadata = {

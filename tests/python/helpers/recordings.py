@@ -38,7 +38,7 @@ def read_rows() -> list[Row]:
 def write_shard(
     path: Path, rows: Iterable[Row], *, rows_per_batch: int = 4, classes: Sequence[str] | None = CLASSES
 ) -> Path:
-    """Writes a shard in several record batches; without `classes` there is no label column."""
+    """Writes a shard of several record batches; without `classes` it has no label column."""
     features = {"audio": Audio()}
     if classes is not None:
         features["label"] = ClassLabel(names=list(classes))
@@ -53,7 +53,7 @@ def write_shard(
 
 
 def tiny_rows(n: int) -> list[Row]:
-    """Rows of 20 ms at 8 kHz, cut from a real recording; no two neighbours are alike."""
+    """Rows of 20 ms at 8 kHz, cut from a real recording; adjacent rows differ."""
     pcm = (FORMATS / "loop.wav").read_bytes()[44:]
     size = 2 * TINY_SAMPLES
     header = (
@@ -77,4 +77,4 @@ TINY: TinyParameters = {"sample_rate": 8000, "clip_seconds": 0.02, "n_fft": 64, 
 """Loader parameters for `tiny_rows`."""
 
 SMALL: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
-"""For the 300 rows of the fixture `tiny_shards`: 19 batches a pass."""
+"""Loader parameters for the 300 rows of the fixture `tiny_shards`: 19 batches a pass."""

@@ -1,4 +1,4 @@
-"""What a loader should yield, computed the slow way: soundfile, a float64 resampler, the crop, a float64 log-mel.
+"""The oracle for a loader's features: soundfile, a float64 resampler, the crop, and a float64 log-mel.
 
 `python tests/python/helpers/reference.py FILE` writes the features of a recording as FILE.npy.
 """
@@ -16,13 +16,13 @@ from scipy.signal import upfirdn
 
 Array = NDArray[np.float64]
 
-ATTENUATION_DB = 115.0  # the default quality promises 110; Kaiser's formulas promise up to 5 too much
+ATTENUATION_DB = 115.0  # 110 is the documented attenuation of the default quality; Kaiser's formulas miss up to 5
 PASS_BAND = 0.91  # of the lower Nyquist frequency; the stop band begins at 1
 
 
 @dataclass(frozen=True)
 class Features:
-    """The parameters of a loader's features, under their names."""
+    """The feature parameters of a loader, under its names."""
 
     sample_rate: int = 32000
     clip_seconds: float = 5.0
@@ -43,7 +43,7 @@ def decode(audio: bytes) -> tuple[Array, int]:
 
 
 def resample(waveform: Array, source_rate: int, target_rate: int) -> Array:
-    """Convolution with a Kaiser-windowed sinc on the target grid; zero outside the recording."""
+    """Resamples by convolution with a Kaiser-windowed sinc; samples outside the recording are zero."""
     if source_rate == target_rate:
         return waveform
     n = ceil(len(waveform) * target_rate / source_rate)
@@ -96,16 +96,16 @@ def log_mel(clip: Array, features: Features) -> Array:
 
 
 def center_clip(audio: bytes, features: Features) -> Array:
-    """The waveform that an eval loader sees."""
+    """The waveform of an evaluation clip: decoded, resampled, cropped in the middle."""
     waveform, rate = decode(audio)
     return center_crop(resample(waveform, rate, features.sample_rate), features.clip_samples)
 
 
 def differences(found: NDArray[np.float32], expected: Array) -> tuple[Array, Array]:
-    """Absolute differences where a band is within 60 dB of its frame's largest, and from there to 90 dB below it.
+    """Absolute differences in bands up to 60 dB below their frame's largest, and in bands 60 to 90 dB below it.
 
-    Further down a transform in single precision has its own rounding noise, 130 dB below the frame's peak in
-    amplitude. It is held to that here: beside a band 90 dB down it changes energy by less than 2e-11 of the peak.
+    Bands further down contain the rounding noise of a single-precision transform, 130 dB below the frame's peak in
+    amplitude. For them this function asserts that the energies differ by less than 2e-11 of the peak.
     """
     error = np.abs(found - expected)
     peak = expected.max(axis=0, keepdims=True)

@@ -1,4 +1,4 @@
-"""Scenes: short programs with loaders of all kinds, each in a process of its own, that print measurements as JSON."""
+"""Scenes: short programs with loaders of all kinds that run in child processes and print measurements as JSON."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def report(**measured):
 
 
 class Scenes:
-    """Programs that begin with a prelude."""
+    """Runs programs in child processes, each after the same prelude."""
 
     def __init__(self, prelude: str) -> None:
         self.prelude = prelude
@@ -72,7 +72,7 @@ class Scenes:
     def start(
         self, scene: str, *arguments: object, environment: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[str]":
-        """Begins a scene; `environment` is added to this process's."""
+        """Starts a scene; `environment` is added to this process's environment."""
         script = self.prelude + textwrap.dedent(scene)
         command = [sys.executable, "-c", script, *map(str, arguments)]
         environment = {**os.environ, **(environment or {})}
@@ -81,7 +81,7 @@ class Scenes:
     def play(
         self, scene: str, *arguments: object, seconds: float = 600, environment: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Runs a scene that must end well and say nothing but its report."""
+        """Runs a scene, which must exit with 0 and an empty stderr; returns its report."""
         with self.start(scene, *arguments, environment=environment) as process:
             try:
                 out, err = process.communicate(timeout=seconds)

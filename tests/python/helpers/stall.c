@@ -1,5 +1,5 @@
-/* Preloaded into a process, it makes reads of shards wait as long as the file that $STALLED names is there, as those of a dead
-   network mount do: whatever the signals, the call does not return. */
+/* Stalls the reads of shards in a process that preloads this library, as on a dead network mount: a call waits while the file
+   $STALLED exists, also after signals. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

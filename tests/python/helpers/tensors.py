@@ -16,12 +16,12 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 
 def of(batch: dict[str, Any]) -> str:
-    """A number for all that is in a batch of tensors."""
+    """The digest of a batch of tensors."""
     return digest({name: tensor.cpu().numpy() for name, tensor in batch.items()})
 
 
 def digests(files: list[Path], n: int, **overrides: Any) -> list[str]:
-    """Of the first `n` batches, straight from a loader."""
+    """Digests of the first `n` batches of a plain `Loader`."""
     with forebay.Loader(files, **{**SMALL, **overrides}) as loader:
         found: list[str] = []
         while len(found) < n:
@@ -30,7 +30,7 @@ def digests(files: list[Path], n: int, **overrides: Any) -> list[str]:
 
 
 def is_infinite(loader: forebay.Loader) -> bool:
-    """Whether it has no length."""
+    """Whether the loader has no length."""
     try:
         len(loader)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Text of many kinds for tokenizers: what is installed here, and random text of many scripts.
+"""Texts for tests of tokenizers: installed text files, and random text in many scripts.
 
 `python tests/python/helpers/texts.py` lists the files.
 """
@@ -30,8 +30,8 @@ SUFFIXES = {
 SUFFIXES |= {".svg", ".toml", ".ts", ".tsv", ".txt", ".xml", ".yaml", ".yml"}
 MAX_FILE_BYTES = 400_000
 
-# First and last code points of blocks whose characters differ in kind: letters of both cases and of none, marks,
-# numbers, signs, emoji and their joiners, white space, controls, private and unassigned ones.
+# First and last code points of blocks of different categories: letters with and without case, marks, numbers,
+# symbols, emoji and their joiners, white space, control, private-use and unassigned characters.
 BLOCKS = [
     (0x00, 0x7F), (0x80, 0xFF), (0x100, 0x24F), (0x250, 0x2AF), (0x2B0, 0x36F),
     (0x370, 0x3FF), (0x400, 0x4FF), (0x530, 0x58F), (0x590, 0x5FF), (0x600, 0x6FF),
@@ -63,7 +63,7 @@ PIECES = [
 
 
 def files() -> list[Path]:
-    """Text files of the standard library and of installed packages, mixed, in an order that stays."""
+    """Text files of the standard library and of installed packages, mixed in a fixed order."""
     folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     found = {
         path for folder in folders for path in Path(folder).rglob("*") if path.suffix in SUFFIXES and path.is_file()
@@ -74,7 +74,7 @@ def files() -> list[Path]:
 
 
 def installed(n_bytes: int) -> Iterator[str]:
-    """Files that are UTF-8, until `n_bytes` are reached."""
+    """The texts of the UTF-8 files, until `n_bytes` are reached."""
     for path in files():
         if n_bytes <= 0:
             return
@@ -87,7 +87,7 @@ def installed(n_bytes: int) -> Iterator[str]:
 
 
 def generated(n_texts: int, seed: int = 0) -> Iterator[str]:
-    """Random runs of characters out of one block each, with what cuts between them."""
+    """Texts of random runs of characters, each from one block, with separators between them."""
     rng = random.Random(seed)
     for _ in range(n_texts):
         parts = []

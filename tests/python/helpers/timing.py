@@ -1,10 +1,9 @@
-"""Claims about time, on machines that may halt any thread for as long as they like.
+"""Claims about time, for machines on which any thread may be descheduled for any length of time.
 
-A claim that does not hold means that the loader is slow, which it then is each time, or that the machine was
-busy with something else. So a `timed` test is tried several times, until all of its claims hold at once.
-Their bounds are the same in each try, and what is not a claim about time must hold in every one. A try counts
-against the test if other processes left the machine alone meanwhile: where they never do, nobody can tell,
-and the test says so and is skipped.
+A claim fails if the loader is slow, which then repeats, or if the machine was busy with other processes. So a
+`timed` test is tried until all its claims hold in one try. The bounds are the same in each try, and assertions
+other than claims must hold in every try. A failed try counts if other processes used little of the machine
+meanwhile. If too few tries count, the test is skipped with a message.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from typing import ParamSpec
 import pytest
 
 TRIES = 5
-"""How many undisturbed tries a claim may fail in; of all together there are twice as many at most."""
+"""The number of undisturbed tries after which a failed claim fails the test; the limit of all tries is twice this."""
 
 P = ParamSpec("P")
 
@@ -29,20 +28,20 @@ class LateError(AssertionError):
 
 
 def claim(holds: bool, *figures: object) -> None:
-    """What the figures should show."""
+    """Raises `LateError` with the figures if the claim does not hold."""
     if not holds:
         raise LateError(*figures)
 
 
 class Others:
-    """What other processes, or other guests of the host, work while this one and its children do something."""
+    """Measures the processor time of other processes and other guests of the host since construction."""
 
     def __init__(self) -> None:
         self.begin, self.before = time.monotonic(), self.seconds()
 
     @staticmethod
     def seconds() -> float:
-        """Processor time of all others so far; 0 where nobody tells."""
+        """Processor time of all others since boot; 0 without /proc/stat."""
         try:
             [_, *ticks] = Path("/proc/stat").read_text().splitlines()[0].split()
         except OSError:
@@ -52,17 +51,17 @@ class Others:
         return busy - sum(os.times()[:4])
 
     def cores(self) -> float:
-        """How many cores they took on average; the clock of the kernel is a coarse one."""
+        """The mean number of cores used by others, less 0.05 s for the coarse clock of /proc/stat."""
         seconds = self.seconds() - self.before - 0.05
         return seconds / max(time.monotonic() - self.begin, 0.01)
 
     def disturb(self) -> bool:
-        """Whether times say little."""
+        """Whether the others used too much for a claim about time."""
         return self.cores() > 0.2
 
 
 def timed(test: Callable[P, None]) -> Callable[P, None]:
-    """Tries a test again whose claims about time did not hold, after a while that grows."""
+    """Repeats a test whose claims about time did not hold, with growing pauses."""
 
     @functools.wraps(test)
     def tried(*arguments: P.args, **fixtures: P.kwargs) -> None:
@@ -84,7 +83,7 @@ def timed(test: Callable[P, None]) -> Callable[P, None]:
 
 
 def native_threads() -> set[str]:
-    """Names and numbers of the threads that are ours, or that ours started; one that was joined stays a moment more."""
+    """Names and ids of the threads of forebay and of their children; a joined thread may remain for a moment."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended
@@ -95,7 +94,7 @@ def native_threads() -> set[str]:
 
 
 def eventually(is_so: Callable[..., bool], timeout: float = 120) -> None:
-    """Fails if it isn't so in time: patience, and no claim."""
+    """Waits until a condition holds; fails after a generous `timeout`, which is no claim about time."""
     until = time.monotonic() + timeout
     while not is_so():
         assert time.monotonic() < until
@@ -103,5 +102,5 @@ def eventually(is_so: Callable[..., bool], timeout: float = 120) -> None:
 
 
 def fresh(folder: Path) -> Path:
-    """A new folder in this one, for each try."""
+    """A new subfolder, so that each try has its own."""
     return Path(tempfile.mkdtemp(dir=folder))

@@ -1,4 +1,4 @@
-"""Files that rows name are read only below the folder of their shard, unless `allow_paths` says otherwise."""
+"""`allow_paths`: by default, files that rows name are read only below the folder of their shard."""
 
 import json
 import os
@@ -19,10 +19,10 @@ from recordings import TINY, Row, tiny_rows, write_shard
 
 @pytest.fixture
 def apart(tmp_path: Path) -> tuple[Path, Path]:
-    """A shard in a folder, with recordings below it and beside it; and the folder beside it.
+    """A shard in a folder, with recordings below and outside of the folder; and the outside folder.
 
-    Rows: bytes, a file below the folder, one beside it by `..`, one by its absolute path, one by a link, and
-    one by a link of a folder.
+    Rows: bytes, a file below the folder, and files outside by `..`, by absolute path, by a symbolic link to the file
+    and by a symbolic link to the folder.
     """
     shards, other = tmp_path / "shards", tmp_path / "other"
     (shards / "clips").mkdir(parents=True)
@@ -39,7 +39,7 @@ def apart(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def read(path: Path, **options: Any) -> tuple[list[int], list[Any], list[Any]]:
-    """The rows that are delivered, the errors, and the spectrograms."""
+    """The delivered rows, the errors and the spectrograms."""
     with forebay.Loader.eval(path, **TINY, **options) as loader:
         batches = list(loader)
         rows = [row for batch in batches for row in batch["index"].tolist()]
@@ -66,7 +66,7 @@ def test_folders_that_are_allowed(apart: tuple[Path, Path], monkeypatch: pytest.
         rows, errors, spectrograms = read(path, allow_paths=allowed)
         assert (rows, errors) == (list(range(6)), [])
         assert all(map(np.array_equal, spectrograms, expected[2]))
-    # A folder whose name begins like that of another is another.
+    # A folder whose name only begins with the allowed one's is not allowed.
     (other.parent / "oth").mkdir()
     rows, errors, _ = read(path, allow_paths=other.parent / "oth")
     assert rows == [0, 1]
@@ -80,7 +80,7 @@ def test_the_folder_of_the_shard_may_be_a_link(apart: tuple[Path, Path]) -> None
 
 
 def test_parquet(apart: tuple[Path, Path]) -> None:
-    """The same for rows of Parquet files."""
+    """Rows of Parquet files follow the same rules."""
     path, other = apart
     parquet = path.with_suffix(".parquet")
     with pa.ipc.open_stream(path.read_bytes()) as stream:
@@ -102,7 +102,7 @@ def test_empty_names(apart: tuple[Path, Path]) -> None:
 
 
 def test_no_part_of_a_state(apart: tuple[Path, Path]) -> None:
-    """Folders are called otherwise on another machine, and a batch of readable rows is the same whatever is allowed."""
+    """States do not depend on `allow_paths`: folder names differ between machines, and batches do not depend on it."""
     path, other = apart
     with (
         forebay.Loader.eval(path, allow_paths=[other, path.parent], **TINY) as some,
@@ -135,7 +135,7 @@ def test_check(apart: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureF
 def test_a_file_is_no_folder_that_is_allowed(
     apart: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of `--allow-paths FILE` the option would take the file, and FILE be missing."""
+    """`--allow-paths FILE` is refused: the option would consume FILE, the argument to check."""
     path, other = apart
     arguments = ["-o", str(tmp_path / "report"), "--restart"]
     for wrong in (["--allow-paths", str(path)], [f"--allow-paths={path}", str(path)]):
@@ -157,6 +157,6 @@ def test_cache(apart: tuple[Path, Path], tmp_path: Path) -> None:
     transform = forebay.SpectrogramTransform(sample_rate=8000, n_mels=8, n_fft=256, hop_length=80)
     with pytest.raises(forebay.DecodeError, match="allow_paths="):
         cache.build(path, transform, tmp_path / "cache", progress=False)
-    # It is no argument that a build is known by: the same call goes on with another.
+    # `allow_paths` is not part of a build's identity: the same call with another value resumes the build.
     store = cache.build(path, transform, tmp_path / "cache", progress=False, allow_paths=other)
     assert len(store) == 6

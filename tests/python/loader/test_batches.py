@@ -1,4 +1,4 @@
-"""What a batch is, for every kind of column, and for loaders used together or elsewhere."""
+"""Contents of batches for each kind of column, and loaders used at once, from other threads and after `close()`."""
 
 import itertools
 import queue
@@ -47,7 +47,7 @@ def test_no_label_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_columns_by_name(width: str, tmp_path: Path) -> None:
-    """Plain binary audio and integers of any width, without a word from `datasets`."""
+    """Columns of binary audio and of integers of any width, without the metadata of `datasets`."""
     import pyarrow as pa
 
     rows = tiny_rows(9)
@@ -67,7 +67,7 @@ def test_columns_by_name(width: str, tmp_path: Path) -> None:
 
 
 def test_paths_instead_of_bytes(tmp_path: Path) -> None:
-    """Relative to the shard, or absolute."""
+    """Rows may name files relative to the shard or by absolute path."""
     audio = [row.audio or b"" for row in tiny_rows(4)]
     (tmp_path / "sounds").mkdir()
     for i, recording in enumerate(audio):
@@ -125,7 +125,7 @@ def test_iterated_from_another_thread(tiny_shards: list[Path]) -> None:
 
 
 def test_threads_share_a_loader(tiny_shards: list[Path]) -> None:
-    """Each batch goes to one of them."""
+    """Each batch goes to exactly one thread."""
     found: list[int] = []
     with forebay.Loader.eval(tiny_shards, batch_size=4, **TINY) as loader:
 

@@ -1,4 +1,4 @@
-"""What a loader may hold: bounded by `memory_budget`, flat over a long run, and below what is configured."""
+"""Memory of a loader: bounded by `memory_budget`, constant over a long run, and below the configured maximum."""
 
 import json
 import pickle
@@ -45,7 +45,7 @@ def test_what_is_allowed_is_enough(tiny_shards: list[Path]) -> None:
         forebay.Loader(tiny_shards, raw_channel_bytes=-1)
 
 
-# Runs in a process of its own: JSON in, resident bytes at a hundred places out. `leak` keeps every batch.
+# Runs in a child process: JSON in, resident bytes at a hundred points out. `leak` keeps every batch.
 PROGRAM = """
 import json, re, sys
 from pathlib import Path
@@ -70,7 +70,7 @@ print(json.dumps([before, found]))
 
 
 def resident(path: Path, parameters: dict[str, Any], n_batches: int, *, leak: bool = False) -> tuple[int, list[int]]:
-    """Resident bytes before there was a loader, and while it ran."""
+    """Resident bytes before the loader's construction, and at points of its run."""
     arguments = json.dumps([str(path), parameters, n_batches, leak])
     run = subprocess.run([sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -79,7 +79,7 @@ def resident(path: Path, parameters: dict[str, Any], n_batches: int, *, leak: bo
 
 
 def growth(found: list[int]) -> float:
-    """Bytes that the line of least squares rises by from the third tenth on; before, buffers fill."""
+    """Growth in bytes by least squares, without the first three tenths of the run, in which buffers fill."""
     found = found[30:]
     n = len(found)
     mean = (n - 1) / 2
@@ -89,20 +89,20 @@ def growth(found: list[int]) -> float:
 
 @pytest.mark.parametrize("n_workers", [2, "auto"])
 def test_memory_stays_flat(n_workers: int | str, tiny_shard: Path, soak: int) -> None:
-    """4 * 10^5 examples, times soak: at most two bytes of each may stay."""
+    """4 * 10^5 examples, times soak, leak at most two bytes each."""
     parameters = {**TINY, **SMALL, "n_workers": n_workers, "batch_size": 50}
     _, found = resident(tiny_shard, parameters, 8000 * soak)
     assert abs(growth(found)) < 2 * 0.7 * 400_000 * soak, found
 
 
 def test_a_leak_would_show(tiny_shard: Path) -> None:
-    """192 bytes and more of each example."""
+    """The method detects a leak of 192 bytes and more per example."""
     _, found = resident(tiny_shard, {**TINY, **SMALL, "batch_size": 50}, 2000, leak=True)
     assert growth(found) > 100 * 0.7 * 100_000, found
 
 
 def test_memory_stays_below_what_is_configured(tmp_path: Path) -> None:
-    """Buffers and 30 MB a thread, with clips of 5 s of real recordings, and a loop that is slower at first."""
+    """Clips of 5 s of real recordings take at most the buffers and 30 MB a thread."""
     names = ["aru_2.wav", "21100_36_48.ogg", "21100_36_48.mp3", "21100_36_48.flac", "jfk.mp3"]
     rows = [Row((FOLDER / names[i % len(names)]).read_bytes()) for i in range(200)]
     shard = write_shard(tmp_path / "recordings.arrow", rows)
@@ -112,5 +112,5 @@ def test_memory_stays_below_what_is_configured(tmp_path: Path) -> None:
     example = 4 * 128 * 501
     buffers = (192 + 192) * example + 7 * 16 * example + 2 * 16 * MB
     assert max(found) - before < buffers + n_threads * 30 * MB, (before, found)
-    # Which is what the loader says, but for blocks at rest and whole huge pages.
+    # The loader reports this sum, plus unused blocks and rounding to huge pages.
     assert buffers + n_threads * 30 * MB <= most_bytes(shard, **parameters) <= 1.5 * (buffers + n_threads * 30 * MB)

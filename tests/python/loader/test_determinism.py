@@ -1,4 +1,4 @@
-"""Batches are a pure function of files and parameters: not of threads, channel, buffer or time."""
+"""Batches are a pure function of files and parameters, independent of threads, channel, buffer and time."""
 
 import hashlib
 import itertools
@@ -15,7 +15,7 @@ WINDOW = 100
 
 
 def digest(loader: forebay.Loader, n_batches: int | None = None) -> str:
-    """One digest over every field of the first batches, in order."""
+    """A digest of every field of the first batches, in order."""
     sha = hashlib.sha256()
     with loader:
         for batch in itertools.islice(loader, n_batches):
@@ -26,7 +26,7 @@ def digest(loader: forebay.Loader, n_batches: int | None = None) -> str:
 
 
 def train(shards: list[Path], **overrides: Any) -> forebay.Loader:
-    """Three epochs' worth of batches from shards where every 20th row is bad."""
+    """A training loader with a window of `WINDOW`; `N_BATCHES` batches of `tiny_shards` are almost three epochs."""
     parameters: dict[str, Any] = {
         "shuffle_min_size": WINDOW,
         "shuffle_buffer_size": 4 * WINDOW,
@@ -82,7 +82,7 @@ def test_finite(window: int, tiny_shards: list[Path]) -> None:
 
 
 def test_recordings_with_random_crops(shards: list[Path]) -> None:
-    """Long recordings in several formats: crops and resampling too."""
+    """Batches of long recordings in several formats, with crops and resampling."""
     digests = {
         digest(forebay.Loader(shards, batch_size=8, clip_seconds=1.0, n_workers=n, shuffle_min_size=window), 8)
         for n, window in [(1, 10), (2, 10), (8, 10)]
@@ -100,7 +100,7 @@ def test_seeds_and_epochs_differ(tiny_shards: list[Path]) -> None:
 
 
 def test_passes_are_epochs(tiny_shards: list[Path]) -> None:
-    """The second pass is what `set_epoch(1)` gives; leaving early and iterating again restarts the pass."""
+    """The second pass equals a pass after `set_epoch(1)`; iterating again after leaving a pass restarts it."""
 
     def rows(loader: forebay.Loader) -> list[int]:
         return [int(i) for batch in loader for i in batch["index"]]

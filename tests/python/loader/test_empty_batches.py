@@ -1,4 +1,4 @@
-"""Batches of which every recording is bad: left out where one process has them, handed out without rows among ranks."""
+"""Batches whose recordings are all bad: left out by one process, yielded without rows by several ranks."""
 
 import json
 import pickle
@@ -13,7 +13,7 @@ from recordings import TINY, Row, tiny_rows, write_shard
 
 BATCH = 8
 BAD = {2, 3, 4, 9, 12}
-"""Batches without a good recording, of 13; the last one is among them."""
+"""Those of the 13 batches that have no good recording, including the last one."""
 THERE = [number for number in range(13) if number not in BAD]
 EVAL: dict[str, Any] = {**TINY, "batch_size": BATCH}
 
@@ -52,7 +52,7 @@ def test_one_process_leaves_them_out(shard: Path, n_workers: int, prefetch_batch
         bad_rows = [1, *(row for number in sorted(BAD) for row in good(number))]
         assert [error["index"] for error in loader.errors()] == bad_rows
         assert loader.stats()["batches"] == len(THERE)
-        # Another pass is the same; a state is that of the batch before it, as ever.
+        # The next pass is the same; a state is the position after the last batch.
         assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
         assert indices(loader) == seen
         for taken, state in enumerate(states, 1):
@@ -115,7 +115,7 @@ def test_what_asks_for_more_than_bad_recordings_raises_in_its_turn(shard: Path) 
 
 
 def test_check_has_a_line_for_each(shard: Path) -> None:
-    """It is made by the same engine, and reports batches of bad records like any other."""
+    """`forebay check`, which uses the same engine, reports batches of bad records too."""
     check = forebay._core._Check([shard])
     found = [row["index"] for rows in iter(check.next, None) for row in rows]
     assert found == list(range(100))

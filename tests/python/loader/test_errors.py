@@ -1,4 +1,4 @@
-"""Every wrong input gets a clear error, and bad records are skipped, counted, listed and logged."""
+"""Errors for wrong parameters, files and columns; bad records are skipped, counted, listed and logged."""
 
 import errno
 import logging
@@ -58,7 +58,7 @@ WHOLE_NUMBERS = [
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**200, -(2**200)])
 def test_numbers_beyond_any_type(value: int, tiny_shard: Path) -> None:
-    """They are out of range like others, and listed with them."""
+    """Numbers beyond int64 or int128 are reported as out of range, together with other problems."""
     parameters: dict[str, Any] = dict.fromkeys(WHOLE_NUMBERS, value)
     with pytest.raises(forebay.ConfigError) as caught:
         forebay.Loader(tiny_shard, seed=value * 2**100, **parameters)
@@ -190,7 +190,7 @@ def test_folder_of_something_else(tmp_path: Path) -> None:
 
 
 def test_pipe(tmp_path: Path) -> None:
-    """Refused, not waited for."""
+    """A named pipe is refused without waiting for it."""
     pipe = tmp_path / "pipe.arrow"
     os.mkfifo(pipe)
     with pytest.raises(OSError, match=r"pipe\.arrow: not a regular file") as caught:
@@ -226,7 +226,7 @@ def test_no_rows(tmp_path: Path) -> None:
 
 
 def test_no_rows_but_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The error names the first damage; what was logged comes with the constructor that fails."""
+    """The error names the first damage; warnings are logged although the constructor fails."""
     (tmp_path / "empty.arrow").touch()
     with pytest.raises(forebay.ConfigError, match=r"no rows.*the shard is empty in .*empty\.arrow"):
         forebay.Loader([write_shard(tmp_path / "none.arrow", []), tmp_path / "empty.arrow"])
@@ -239,7 +239,7 @@ def damaged(whole: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", ["truncated", "no end marker", "empty"])
 def test_damaged_shard(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Reported in `shards`; whatever is whole is delivered, whatever is not is listed."""
+    """Damage is reported in `shards`; intact rows are delivered, the others are listed as errors."""
     good = write_shard(tmp_path / "good.arrow", tiny_rows(20))
     bad = tmp_path / "bad.arrow"
     bad.write_bytes(damaged(write_shard(tmp_path / "whole.arrow", tiny_rows(40)).read_bytes())[damage])
@@ -275,7 +275,7 @@ def test_bad_records_of_a_finite_pass(tmp_path: Path, caplog: pytest.LogCaptureF
         caplog.at_level(logging.WARNING, "forebay"),
         forebay.Loader.eval([first, second], batch_size=10, **TINY) as loader,
     ):
-        for _ in range(2):  # a second pass lists nothing twice
+        for _ in range(2):  # the second pass adds nothing to the list
             sizes = [len(batch["index"]) for batch in loader]
             assert sizes == [10, 6, 9]
             errors = loader.errors()
@@ -313,7 +313,7 @@ def test_logged_once_per_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path], tmp_path: Path) -> None:
-    """Batches stay full, bad rows never appear; what was delivered is told exactly, whatever was made ahead."""
+    """Batches are full and without bad rows; counts of delivered rows do not depend on batches made ahead."""
     parameters: dict[str, Any] = {"shuffle_min_size": 20, "batch_size": 50, **TINY}
     sound = [write_shard(tmp_path / f"{i}.arrow", tiny_rows(60), rows_per_batch=16) for i in range(5)]
     with forebay.Loader(sound, **parameters) as loader:
@@ -326,7 +326,7 @@ def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path], tmp_path: Pa
         ) as loader:
             assert set(loader.stats()["delivered"].values()) == {0}
             rows = [row for _ in range(24) for row in next(loader)["index"].tolist()]
-            # More is made meanwhile, and is no part of it.
+            # Batches made ahead do not count as delivered.
             eventually(lambda n=prefetch_batches, loader=loader: loader.stats()["queues"]["batches"] >= n)
             stats = loader.stats()
             assert [row for row, place in zip(rows, drawn, strict=True) if place % 20 != 7] == [
@@ -344,7 +344,7 @@ def test_substitutes_of_an_infinite_stream(tiny_shards: list[Path], tmp_path: Pa
 
 @pytest.mark.parametrize("infinite", [True, False])
 def test_what_was_delivered_adds_up(tiny_shards: list[Path], infinite: bool) -> None:
-    """Over a resume, a seek, and a batch that was taken back."""
+    """Counts add up over a resume, a seek, and a batch that was taken back."""
     parameters: dict[str, Any] = {"shuffle_min_size": 20, "batch_size": 16, "infinite": infinite, **TINY}
     n = 15  # of 19 in a pass
     with forebay.Loader(tiny_shards, **parameters) as loader:
@@ -374,7 +374,7 @@ def test_what_was_delivered_adds_up(tiny_shards: list[Path], infinite: bool) -> 
 
 
 def test_only_bad_records(tmp_path: Path) -> None:
-    """An endless loader raises, the same each time; a pass has no batch, or those of several ranks no rows."""
+    """An infinite loader raises on each call; a finite pass has no batches, or with several ranks empty ones."""
     path = write_shard(tmp_path / "a.arrow", [Row(b"not a recording at all")] * 30)
     for world_size in (1, 2):
         with forebay.Loader.eval(path, **TINY, world_size=world_size) as loader:
@@ -400,18 +400,18 @@ def test_a_batch_too_large_for_memory_is_refused(tiny_shard: Path) -> None:
 
 
 def test_a_pass_has_no_batch_larger_than_the_data(tiny_shards: list[Path]) -> None:
-    """Whatever the batch size: as an endless stream these batches would have 250 GiB."""
+    """The size limit uses the rows of a pass: with this batch size, batches of an infinite stream take 250 GiB."""
     with forebay.Loader.eval(tiny_shards, batch_size=1 << 20) as loader:
         assert len(loader) == 1
         assert [batch["spectrogram"].shape for batch in loader] == [(285, 128, 501)]
 
 
 def test_a_batch_without_memory(tiny_shards: list[Path]) -> None:
-    """An error of Python's, again and again, where the process was aborted."""
+    """A failed allocation raises `MemoryError` on each call and does not abort the process."""
     script = """
         import logging, resource, sys
         import forebay
-        logging.getLogger("forebay").setLevel(logging.ERROR)  # not of empty mel bands
+        logging.getLogger("forebay").setLevel(logging.ERROR)  # no warnings about empty mel bands
         loader = forebay.Loader(
             sys.argv[1:], batch_size=90_000, shuffle_min_size=0, shuffle_buffer_size=1, n_workers=1,
             sample_rate=8000, clip_seconds=0.02, n_fft=64, hop_length=1,

@@ -1,7 +1,7 @@
-"""The first batch does not wait for the window to fill, nor for the shards to be read; nor does memory grow with them.
+"""The first batch waits neither for a full window nor for whole shards, and memory does not grow with the shards.
 
-What can be counted is counted. Times are three times the goal, since the machine may be busy, or where it is slow as
-long as a few batches take in the same process; memory is the goal.
+Tests use counts where possible. Time limits are three times the goal, because the machine may be busy, or a few batches
+of the same process on slow machines. Memory limits are the goal.
 """
 
 import json
@@ -18,7 +18,7 @@ from forebay import _core
 from recordings import FOLDER, TINY, Row, tiny_rows, write_shard
 from timing import claim, timed
 
-# Runs in a process of its own, so that neither imports nor other tests count: JSON in, figures out.
+# Runs in a child process, so that neither imports nor other tests count: JSON in, figures out.
 PROGRAM = """
 import json, re, sys, time
 from pathlib import Path
@@ -35,7 +35,7 @@ with forebay.Loader(paths, **parameters) as loader:
         next(loader)
     last = time.perf_counter()
     n_records = loader.num_records
-# Not what getrusage() tells: that begins with the memory of the process that forked this one.
+# Not from getrusage(), whose peak includes the memory of the forking process.
 peak_mb = int(re.search("VmHWM:[^0-9]*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 print(json.dumps({
     "built_s": built - begin, "first_s": first - built, "next_s": (last - first) / max(n_batches - 1, 1),
@@ -47,7 +47,7 @@ Figures = dict[str, float]
 
 
 def measure(paths: list[Path], n_batches: int = 1, **parameters: object) -> Figures:
-    """Seconds to construct, to get the first batch, and each of the next, and peak memory, of a fresh process."""
+    """Seconds for construction, the first batch and each later batch, and peak memory, of a new process."""
     arguments = json.dumps([[str(path) for path in paths], parameters, n_batches])
     run = subprocess.run([sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -58,7 +58,7 @@ def measure(paths: list[Path], n_batches: int = 1, **parameters: object) -> Figu
 @pytest.mark.parametrize("batch_size", [16, 64, 256])
 @timed
 def test_decoded_records(batch_size: int, tiny_shard: Path) -> None:
-    # The batch takes four workers 1.3 s, beside which it does not count for how long a busy machine halts the collator.
+    # A batch takes four workers 1.3 s, much longer than a busy machine deschedules the collator.
     _core._inject_delays(fixed_ms=5120 // batch_size)
     with forebay.Loader(tiny_shard, n_workers=4, batch_size=batch_size, **TINY) as loader:
         assert len(next(loader)["index"]) == batch_size
@@ -68,7 +68,7 @@ def test_decoded_records(batch_size: int, tiny_shard: Path) -> None:
 
 @pytest.fixture(scope="module")
 def recordings_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """12 000 rows that are the paths of the bundled mono recordings: enough for the default window."""
+    """12 000 rows with paths of the bundled mono recordings, enough for the default window."""
     names = ["aru_2.wav", "21100_36_48.ogg", "21100_36_48.mp3", "21100_36_48.flac", "237-134500-0002.flac"]
     rows = [Row(None, path=str(FOLDER / names[i % len(names)])) for i in range(12_000)]
     path = tmp_path_factory.mktemp("paths") / "paths.arrow"
@@ -84,7 +84,7 @@ def test_time_without_a_window(recordings_shard: Path) -> None:
 
 @timed
 def test_time_with_the_default_window(recordings_shard: Path) -> None:
-    """Which 125 batches would fill."""
+    """The first batch with the default window, which 125 batches fill."""
     figures = measure([recordings_shard], 7, allow_paths=str(FOLDER))
     assert figures["rows"] == 64
     claim(figures["first_s"] < max(3 * 1.0, 10 * figures["next_s"]), figures)
@@ -117,7 +117,7 @@ def test_half_a_million_rows(half_a_million: list[Path]) -> None:
 
 
 def test_memory_with_small_buffers(recordings_shard: Path) -> None:
-    """Clips of 5 s: a window of 128 examples of 256 KB, and thirty batches, so that a leak would show."""
+    """Peak memory with clips of 5 s, a window of 128 examples of 256 KB, and 30 batches to detect a leak."""
     figures = measure(
         [recordings_shard],
         30,

@@ -1,4 +1,4 @@
-"""Relative paths mean what they meant when the loader was made; folders stand for their shards."""
+"""Relative paths are resolved when the loader is constructed; a folder stands for its shards."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from recordings import TINY, Row, tiny_rows, write_shard
 
 
 def test_relative_paths_outlive_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of shards and of the recordings that rows name; messages show the path as given."""
+    """A change of the working folder affects neither shards nor files that rows name; messages show paths as given."""
     (tmp_path / "clips").mkdir()
     rows = tiny_rows(20)
     for i in (4, 11):
@@ -29,7 +29,7 @@ def test_relative_paths_outlive_a_change_of_folder(tmp_path: Path, monkeypatch: 
 
 
 def test_a_state_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
-    """And not waited for."""
+    """A folder whose state.json is a named pipe is refused without waiting for it."""
     os.mkfifo(tmp_path / "state.json")
     with pytest.raises(OSError, match=r"state\.json.*not a regular file"):
         forebay.Loader(tmp_path)

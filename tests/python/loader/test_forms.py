@@ -1,4 +1,4 @@
-"""The type, the order of axes and the number of frames of spectrograms: other forms of the same numbers."""
+"""`dtype`, `layout` and `n_frames` of spectrograms: the same values in other types, axis orders and lengths."""
 
 import json
 import pickle
@@ -21,7 +21,7 @@ from recordings import SMALL, TINY
 N_MELS, N_FRAMES = 8, 6
 DTYPES = ["float32", "float16", "bfloat16"]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-"""What the caller sees as `dtype`; of bfloat16 the bits."""
+"""The numpy type of each `dtype`; batches have bfloat16 as its bits (uint16)."""
 
 
 def batches(files: list[Path], n: int, **overrides: Any) -> list[dict[str, NDArray[Any]]]:
@@ -30,7 +30,7 @@ def batches(files: list[Path], n: int, **overrides: Any) -> list[dict[str, NDArr
 
 
 def silence(n_frames: int) -> NDArray[np.float32]:
-    """What zeros give, `[N_MELS, n_frames]`."""
+    """The spectrogram of zeros, `[N_MELS, n_frames]`."""
     parameters = {name: TINY[name] for name in ("sample_rate", "n_fft", "hop_length", "n_mels")}
     features = forebay.SpectrogramTransform(**parameters).transform(np.zeros(1000, np.float32))
     assert (features == features[0, 0]).all()
@@ -49,7 +49,7 @@ def plain(tiny_shards: list[Path]) -> list[dict[str, NDArray[Any]]]:
 def test_same_numbers(
     dtype: str, layout: str, n_frames: int | None, tiny_shards: list[Path], plain: list[dict[str, NDArray[Any]]]
 ) -> None:
-    """Equal to what numpy and ml_dtypes make of the plain ones, bit for bit."""
+    """Spectrograms equal the default ones converted by numpy and ml_dtypes, bit for bit."""
     wanted = n_frames or N_FRAMES
     for found, batch in zip(batches(tiny_shards, 4, dtype=dtype, layout=layout, n_frames=n_frames), plain, strict=True):
         values = batch["spectrogram"]
@@ -72,7 +72,7 @@ def test_same_numbers(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_precision(dtype: str, shards: list[Path]) -> None:
-    """Of real recordings, as documented."""
+    """Real recordings have the documented precision."""
     within = {"float32": 0.0, "float16": 0.008, "bfloat16": 0.063}[dtype]
     with forebay.Loader.eval(shards) as plain, forebay.Loader.eval(shards, dtype=dtype) as loader:
         for expected, found in zip(plain, loader, strict=True):
@@ -87,7 +87,7 @@ def test_precision(dtype: str, shards: list[Path]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_memory(dtype: str, tiny_shards: list[Path]) -> None:
-    """Half as much, in slots of their own that go round."""
+    """16-bit spectrograms take half the memory, in recycled slots."""
     parameters = {"n_mels": 64, "n_frames": 40, "batch_size": 32, "dtype": dtype}
     with forebay.Loader(tiny_shards, **{**SMALL, **parameters}) as loader:
         batch = next(loader)
@@ -129,7 +129,7 @@ def test_the_state_knows_the_form(loader: forebay.Loader, tiny_shards: list[Path
     with forebay.Loader(tiny_shards, **SMALL) as plain:
         with pytest.raises(forebay.StateError, match=r'dtype is "b?float16" in the state and "float32" here'):
             plain.load_state_dict(state)
-        # As many as there are anyway.
+        # The same as the default number of frames.
         with forebay.Loader(tiny_shards, **SMALL, n_frames=N_FRAMES) as same:
             same.load_state_dict(plain.state_dict())
         other = forebay.Loader(tiny_shards, **SMALL, n_frames=N_FRAMES + 1, layout="time")
@@ -154,7 +154,7 @@ def test_what_cannot_be(tiny_shards: list[Path]) -> None:
         assert part in str(error.value)
     with pytest.raises(forebay.ConfigError, match=r"8192 MiB, at most 1024 are allowed; lower n_frames or n_mels"):
         forebay.Loader(tiny_shards, n_frames=1 << 24)
-    # Half of it is not too much.
+    # Half the memory is below the limit.
     forebay.Loader(tiny_shards, n_frames=1 << 21, batch_size=1, dtype="float16").close()
     with pytest.raises(TypeError):
         forebay.Loader(tiny_shards, dtype=np.float16)  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_what_cannot_be(tiny_shards: list[Path]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint16"])
 def test_inputs_and_targets_lie_side_by_side(parquets: Path, dtype: str) -> None:
-    """As one array, for one copy to a device: whatever the size of a batch, which decides where its memory is from."""
+    """Inputs and targets are adjacent, for one copy to a device, in arenas (large batches) and vectors (small ones)."""
     sizes = set()
     for batch_size, seq_len in [(1, 7), (4, 63), (1, 600), (3, 1365), (16, 511), (4, 2048), (16, 2048)]:
         with token_loader(parquets, batch_size=batch_size, seq_len=seq_len, dtype=dtype) as loader:
@@ -198,7 +198,7 @@ def test_what_does_not_lie_side_by_side_is_copied() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_loader_says_what_is_bfloat16(dtype: str, tiny_shards: list[Path]) -> None:
-    """And no name of a field does."""
+    """The loader determines the bfloat16 fields, not their names or types."""
     with forebay.Loader(tiny_shards, **SMALL, dtype=dtype) as loader:
         assert [*bfloat16_fields(loader)] == [*bfloat16_fields(iter(loader))] == ["spectrogram"] * (dtype == "bfloat16")
     assert [*bfloat16_fields(None)] == [*bfloat16_fields([{"spectrogram": np.zeros(3, np.uint16)}])] == []

@@ -1,4 +1,4 @@
-"""Rows of tens of MB: what a process takes is measured, and stays within `memory_budget` in every order."""
+"""Rows of tens of MB: the measured peak memory of a process stays within `memory_budget` in every order."""
 
 import json
 import struct
@@ -25,7 +25,7 @@ PARAMETERS: dict[str, Any] = {
 }  # fmt: skip
 ORDERS = ["sequential", "window", "global", "era"]
 
-# Runs in a process of its own: passes over a shard, and the most that each took beyond what there was before.
+# Runs in a child process: passes over a shard, and the peak memory of each above the memory before it.
 PROGRAM = """
 import json, re, sys
 from pathlib import Path
@@ -49,7 +49,7 @@ print(json.dumps(found))
 
 
 def recordings(size: int) -> Iterator[bytes]:
-    """WAV files of noise, with so much before their data that a reader cannot tell which part of them would do."""
+    """WAV files of noise, with a header too long for excerpts, so that readers must read whole records."""
     junk = b"JUNK" + struct.pack("<I", 8192) + bytes(8192)
     fmt = b"fmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 16000, 2, 16)
     noise = np.random.default_rng(3).integers(0, 256, size, dtype=np.uint8).tobytes()
@@ -59,7 +59,7 @@ def recordings(size: int) -> Iterator[bytes]:
 
 
 def write(path: Path, size: int, compression: str | None = None) -> Path:
-    """A shard of rows in record batches or row groups of their own."""
+    """Writes a shard with one row per record batch or row group."""
     schema = pa.schema([("audio", pa.binary())])
     tables = (pa.table({"audio": [recording]}, schema) for recording in recordings(size))
     if path.suffix == ".parquet":
@@ -75,7 +75,7 @@ def write(path: Path, size: int, compression: str | None = None) -> Path:
 
 
 def peaks(path: Path, orders: list[str]) -> dict[str, int]:
-    """What a pass in each order took at most, and may take: it is the least that is configured."""
+    """The peak memory of a pass in each order, with the smallest `memory_budget` that the loader accepts."""
     passes = []
     for order in orders:
         parameters = {**PARAMETERS, "order": order, **({"era_length": 5} if order == "era" else {})}
@@ -92,15 +92,15 @@ def peaks(path: Path, orders: list[str]) -> dict[str, int]:
     return found
 
 
-# All of them at once would be 336 MB; the budgets are 270 MB.
+# All rows at once would take 336 MB; the budgets are 270 MB.
 def test_arrow(tmp_path: Path) -> None:
     found = peaks(write(tmp_path / "a.arrow", 24 * MB), ORDERS)
-    # In fact one at a time, or two: half of the least channel is less than one.
+    # Only one or two rows are held at a time: half of the smallest channel is less than one row.
     assert max(found.values()) < 140 * MB, found
 
 
 def test_compressed_arrow(tmp_path: Path) -> None:
-    # The batch that is read, that before it, and what it was compressed to.
+    # The decompressed batch, the one before it, and the compressed bytes.
     found = peaks(write(tmp_path / "a.arrow", 24 * MB, "lz4"), ["sequential", "window"])
     assert max(found.values()) < 190 * MB, found
 
@@ -113,9 +113,9 @@ def test_parquet(tmp_path: Path, compression: str | None) -> None:
 
 @pytest.mark.parametrize(("name", "compression"), [("a.arrow", "lz4"), ("a.parquet", "snappy")])
 def test_scattered_orders_of_what_is_decompressed(name: str, compression: str, tmp_path: Path) -> None:
-    """Rows of which each costs its record batch or row group: 14 readers would have 3 times 12 MB each.
+    """Each row costs its record batch or row group: 14 unbounded readers would take 3 times 12 MB each.
 
-    Nor does the system's allocator keep what each I/O thread freed: of Parquet, that was 24 MB a thread.
+    The system's allocator must not keep freed memory per I/O thread; with Parquet that was 24 MB a thread.
     """
     found = peaks(write(tmp_path / name, 12 * MB, compression), ["global", "era"])
     assert max(found.values()) < 190 * MB, found

@@ -1,4 +1,4 @@
-"""What a record may cost: `max_record_bytes`, `max_decoded_seconds`, and a worker that gets no memory."""
+"""Limits per record: `max_record_bytes`, `max_decoded_seconds`, and a failed allocation of a worker."""
 
 import subprocess
 import sys
@@ -81,7 +81,7 @@ def test_another_limit_is_another_stream(shard: Path) -> None:
 
 
 def test_a_worker_without_memory(tmp_path: Path) -> None:
-    """An exception where the process was aborted, again and again; the next loader works."""
+    """A failed allocation raises on each call and does not abort the process; the next loader works."""
     script = """
         import resource, sys
         from pathlib import Path
@@ -104,7 +104,7 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
         with forebay.Loader(small, clip_seconds=0.02, **{**parameters, "hop_length": 32}) as other:
             print(len(next(other)["index"]))
     """
-    # 1200 s at 8 kHz in 16 channels are 614 MB as float32 and 154 MB as the bytes that they are.
+    # 1200 s at 8 kHz in 16 channels of 8 bits are 154 MB, and 614 MB as float32.
     size = 16 * 8000 * 1200
     head = (
         b"RIFF"
@@ -127,7 +127,7 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_dictionary_of_as_many_parts_as_batches(tmp_path: Path, order: Order) -> None:
-    """Each batch adds a recording to the dictionary, and has rows of the newest, one of before, and the first."""
+    """Each batch adds a recording to the dictionary, and has rows of the newest, an earlier and the first one."""
     n = 300
     schema = pa.schema([("audio", pa.dictionary(pa.int32(), pa.binary()))])
     recordings = [row.audio for row in tiny_rows(n)]

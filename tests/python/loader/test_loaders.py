@@ -1,6 +1,6 @@
-"""All loaders have the same methods, with the same errors, after `close()`, in a fork, for wrong arguments.
+"""All loaders have the same methods and the same errors after `close()`, in a fork, and for wrong arguments.
 
-Each test runs once per loader; `docs/loaders.md` names what one of them lacks.
+Each test runs once per loader; `docs/loaders.md` has the methods that some loaders lack.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from scenes import play
 
 ENGINES = [Loader, TokenLoader, DataLoader]
 COUNTED = [Loader, DataLoader]
-"""Whose batches can be made without the earlier ones."""
+"""Loaders that can make a batch without the earlier ones."""
 
 EVERY = [*ENGINES, AsyncDataLoader]
 
@@ -56,7 +56,7 @@ def make(tiny_shards: list[Path], parquets: Path) -> Iterator[Make]:
 
 
 def first(batch: Any) -> list[Any]:
-    """What tells batches from each other."""
+    """A value that identifies a batch: its row numbers or tokens."""
     is_asynchronous = isinstance(batch, forebay.BatchResult)
     rows = batch.indices if is_asynchronous else next(batch[name] for name in ("index", "inputs", "x") if name in batch)
     found: list[Any] = rows.tolist()
@@ -68,7 +68,7 @@ def firsts(batches: Any, n: int | None = None) -> list[list[Any]]:
 
 
 def outcome(call: Callable[[], object]) -> str:
-    """The error that `call` raises, or nothing."""
+    """The error that `call` raises, as text; empty if none."""
     try:
         call()
     except Exception as error:
@@ -129,7 +129,7 @@ def test_context_manager(make: Make, cls: type) -> None:
 
 @pytest.mark.parametrize("cls", ENGINES)
 def test_after_close(make: Make, cls: type) -> None:
-    """The position, the figures and the errors are still there; all that needs threads says that they ended."""
+    """After `close()` position, figures and errors are available; calls that need threads raise."""
     loader = make(cls)
     next(loader)
     state = loader.state_dict()
@@ -160,7 +160,7 @@ def test_after_close_of_the_asynchronous_one(make: Make) -> None:
 
 @pytest.mark.parametrize("which", ["audio()", "tokens()", "data()"])
 def test_in_a_fork(which: str, mixed_folder: Path) -> None:
-    """Every call is refused with the same words, but for those that need no thread and no lock."""
+    """In a fork calls raise the same error, except those that need neither thread nor lock."""
     scene = f"""
     from forebay.cache import DataLoader, ListAsyncDataset
     def data():
@@ -232,7 +232,7 @@ def test_wrong_arguments(make: Make, cls: type) -> None:
     loader = make(cls)
     found = {name: outcome(partial(call, loader)) for name, (call, _) in WRONG.items()}
     assert {name: text for name, text in found.items() if not text.startswith(WRONG[name][1])} == {}
-    assert len(firsts(loader, 2)) == 2  # and nothing is broken
+    assert len(firsts(loader, 2)) == 2  # the loader still works
 
 
 @pytest.mark.parametrize("cls", EVERY)
@@ -261,7 +261,7 @@ def test_keys_of_stats(make: Make, cls: type) -> None:
 
 
 def keys(stats: dict[str, Any], at: str = "") -> set[str]:
-    """Names with those that lead to them, without the reasons of waits, which differ."""
+    """The dotted names of nested keys, without the reasons of waits, which differ between loaders."""
     found = set()
     for name, value in stats.items():
         found.add(at + name)
@@ -331,7 +331,7 @@ def test_state_json_and_pickle(make: Make, cls: type) -> None:
 
 @pytest.mark.parametrize("cls", EVERY)
 def test_passes(make: Make, cls: type) -> None:
-    """One that was left early begins again; after a whole one comes the next."""
+    """A pass left early restarts; after a whole pass the next one begins."""
     loader = make(cls)
     assert firsts(loader, 2) == firsts(loader, 2)
     whole = firsts(loader)
@@ -388,14 +388,14 @@ def test_weak_references_truth_and_text(make: Make, cls: type) -> None:
     gc.collect()
 
 
-# The table in docs/loaders.md.
+# Tests of the tables in docs/loaders.md.
 
 PAGE = (ROOT / "docs" / "loaders.md").read_text()
 COLUMNS = ["Loader", "TokenLoader", "DataLoader", "AsyncDataLoader"]
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of the table below a heading, without its head."""
+    """The cells of the table below a heading, without the header row."""
     section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -409,7 +409,7 @@ def test_the_page_has_every_method_of_every_loader() -> None:
     for name, (*cells, why) in rows.items():
         dunder = {"next(loader)": "__next__", "len(loader)": "__len__"}.get(name)
         for cls, cell in zip(EVERY, cells, strict=True):
-            # Methods of the base are there, and say that they cannot.
+            # Methods of the base class exist and raise.
             refuses = cls is TokenLoader and name in ("len(loader)", "skip")
             assert hasattr(cls, dunder or name) == (cell != "no" or refuses), (cls, name)
         assert all(cells)

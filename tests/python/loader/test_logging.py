@@ -1,4 +1,4 @@
-"""What a handler of the log raises reaches the caller, whatever call the record came with, and loses no batch."""
+"""An exception of a log handler reaches the caller of any method that emits log records, and loses no batch."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ EXCEPTIONS = [KeyboardInterrupt, SystemExit, ValueError]
 
 
 class Raising(logging.Handler):
-    """Raises at each record, or at the first ones."""
+    """Raises at the first `most` records."""
 
     def __init__(self, kind: type[BaseException], most: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def raising(kind: type[BaseException], most: int = 1000) -> Iterator[Raising]:
 
 @pytest.fixture
 def half(tmp_path: Path) -> Path:
-    """A shard that is cut off, of which a constructor logs; some of its rows are bad, of which `next` does."""
+    """A truncated shard, which the constructor logs, with bad rows, which `next()` logs."""
     rows = tiny_rows(40)
     for i in (1, 5, 11):
         rows[i] = Row(b"not a recording at all" + bytes(i))
@@ -82,7 +82,7 @@ def test_constructors(half: Path, call: str, kind: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("kind", EXCEPTIONS)
 def test_no_batch_is_lost(half: Path, kind: type[BaseException]) -> None:
-    """Records come with the calls that meet bad rows; what such a call had in hand, the next one gives."""
+    """If a handler raises during a call of `next()`, the next call returns the batch of that call."""
     parameters: dict[str, Any] = {**TINY, "batch_size": 4}
     with forebay.Loader.eval(half, **parameters) as undisturbed:
         expected = [batch["index"].tolist() for batch in undisturbed]
@@ -105,7 +105,7 @@ def test_no_batch_is_lost(half: Path, kind: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("kind", EXCEPTIONS)
 def test_a_build(tmp_path: Path, kind: type[BaseException]) -> None:
-    """It is cancelled, and what it has is committed; the same call goes on."""
+    """The build is cancelled with its rows committed; the same call resumes it."""
     shards = unequal((37, 0, 40, 12))
     with raising(kind) as handler, pytest.raises(kind, match="skipped a bad record"):
         cache.build(shards, Picky(), tmp_path / "a", batch_size=8, on_error="skip")

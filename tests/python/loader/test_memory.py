@@ -1,4 +1,4 @@
-"""The memory of batches: handed over without a copy, unchanged while anything refers to it, used again afterwards."""
+"""The memory of batches: not copied, unchanged while any array or view refers to it, recycled afterwards."""
 
 import gc
 import itertools
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import forebay
 
-# Spectrograms of 84 KB a batch: not small, so not ordinary arrays.
+# Spectrograms of 84 KB a batch: large enough for arenas.
 LARGE: dict[str, Any] = {
     "sample_rate": 8000,
     "clip_seconds": 0.02,
@@ -33,7 +33,7 @@ LARGE: dict[str, Any] = {
     "n_workers": 2,
 }
 SHAPE = (32, 16, 41)
-# Arenas that rest at most, batches made ahead, and some that are on their way.
+# The largest number of free arenas, plus batches made ahead, plus some in flight.
 MOST_ARENAS = 12
 
 
@@ -48,12 +48,12 @@ def address(array: NDArray[Any]) -> int:
 
 
 def take(loader: forebay.Loader) -> list[dict[str, NDArray[Any]]]:
-    """As many batches as take all memory that is at rest or on its way."""
+    """Enough batches to use all free arenas and those in flight."""
     return list(itertools.islice(loader, MOST_ARENAS))
 
 
 def comes_again(loader: forebay.Loader, place: int) -> bool:
-    """Whether a batch lies at `place` before long."""
+    """Whether one of the next `MOST_ARENAS` batches is at the address `place`."""
     return place in [address(batch["spectrogram"]) for batch in take(loader)]
 
 
@@ -72,7 +72,7 @@ def test_arrays(loader: forebay.Loader) -> None:
         assert array.flags.aligned
         assert array.flags.writeable
         assert not array.flags.owndata
-    # 256 bytes need no arena.
+    # Fields of 256 bytes are vectors.
     assert type(batch["label"].base).__name__ != "_Slot"
     spectrogram[:] = 1.0
     assert spectrogram.sum() == spectrogram.size
@@ -82,11 +82,11 @@ def test_the_last_batch_is_shorter(tiny_shards: list[Path]) -> None:
     with forebay.Loader.eval(tiny_shards, **LARGE | {"batch_size": 200}) as loader:
         for _ in range(3):
             whole, rest = loader
-            # A row in 20 is bad.
+            # One row in 20 is bad.
             assert len(whole["index"]) + len(rest["index"]) == 285
             assert rest["spectrogram"].shape == (len(rest["index"]), 16, 41)
             assert np.isfinite(rest["spectrogram"]).all()
-            # What an earlier batch left there must not show.
+            # The contents of an earlier batch must not reappear in recycled memory.
             whole["spectrogram"][:] = rest["spectrogram"][:] = np.nan
 
 
@@ -105,7 +105,7 @@ ROUNDS = textwrap.dedent("""
     import ctypes, itertools, json, os, sys
     import forebay
 
-    # The kernel may merge pages into huge ones at any time, which counts as memory.
+    # Disables huge pages: the kernel may merge pages into them at any time, which adds to resident memory.
     ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)
     shards, parameters, n = json.loads(sys.argv[1])
     places, resident = set(), []
@@ -117,11 +117,11 @@ ROUNDS = textwrap.dedent("""
                     resident.append(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
     print(json.dumps([len(places), resident]))
 """)
-"""Prints how many places batches had, and the process's memory after each 1000 of them."""
+"""Prints the number of addresses of batches, and the process's memory after each 1000 batches."""
 
 
-def test_memory_goes_round(tiny_shards: list[Path], soak: int) -> None:
-    """In steady state the addresses repeat, and nothing grows; in a process of its own, where nothing else does."""
+def test_memory_is_recycled(tiny_shards: list[Path], soak: int) -> None:
+    """In steady state addresses repeat and memory does not grow, measured in a child process without other growth."""
     arguments = json.dumps([[str(shard) for shard in tiny_shards], LARGE, 10_000 * soak])
     run = subprocess.run([sys.executable, "-c", ROUNDS, arguments], capture_output=True, text=True, check=True)
     n_places, resident = json.loads(run.stdout)
@@ -173,7 +173,7 @@ def test_dropped_in_another_thread(loader: forebay.Loader) -> None:
 
 
 def test_only_labels_are_kept(tiny_shards: list[Path]) -> None:
-    """Labels of a thousand batches, and the memory of a few."""
+    """Keeping the labels of a thousand batches keeps none of their spectrograms."""
     with forebay.Loader(tiny_shards, **LARGE) as loader:
         next(loader)
         places, labels = set(), []
@@ -186,7 +186,7 @@ def test_only_labels_are_kept(tiny_shards: list[Path]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_threads_take_keep_and_drop(dtype: str, tiny_shards: list[Path], soak: int) -> None:
-    """Batches, views and fields, dropped wherever and whenever; nothing is written where one of them still is."""
+    """Threads drop batches, views and fields at random; memory with references is never written."""
     changed: list[int] = []
     kept: queue.SimpleQueue[tuple[NDArray[Any], bytes]] = queue.SimpleQueue()
     with forebay.Loader(tiny_shards, **LARGE | {"dtype": dtype, "n_frames": 80}) as loader:
@@ -205,7 +205,7 @@ def test_threads_take_keep_and_drop(dtype: str, tiny_shards: list[Path], soak: i
                 while len(mine) > 5:
                     array, before = mine.pop(rng.randrange(len(mine)))
                     changed.append(array.tobytes() != before)
-                # Somebody else's.
+                # Arrays of any thread.
                 while kept.qsize() > 10:
                     array, before = kept.get()
                     changed.append(array.tobytes() != before)
@@ -238,7 +238,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_memory_left(tiny_shard: Path) -> None:
-    """A limit of the process: an exception, told again, and what was handed out stays."""
+    """Under a process limit each call raises `MemoryError`, and earlier batches are unchanged."""
     program = f"""
         import os, resource
         from pathlib import Path
@@ -266,7 +266,7 @@ def test_no_memory_left(tiny_shard: Path) -> None:
 
 
 def test_kept_until_the_interpreter_ends(tiny_shard: Path) -> None:
-    """Batches in globals, in a cycle and in a thread that never ends, with an open loader."""
+    """The interpreter exits with batches in globals, in a cycle and in an endless thread, and with an open loader."""
     program = f"""
         import threading, time
         import forebay

@@ -1,4 +1,4 @@
-"""Fields on request: `outputs=["path", "start", "valid_samples"]`."""
+"""Optional fields of batches: `outputs=["path", "start", "valid_samples"]`."""
 
 import pickle
 import re
@@ -18,7 +18,7 @@ RATE = TINY["sample_rate"]
 HEADER = 44
 ALL = ["path", "start", "valid_samples"]
 LENGTHS = [40, TINY_SAMPLES, 100, 159, 3]
-"""Samples of the recordings, in turn."""
+"""Lengths of the recordings in samples, used in turn."""
 
 
 def rows(n: int) -> list[Row]:
@@ -57,7 +57,7 @@ def shard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("order", ["sequential", "window", "global"])
 def test_they_say_where_a_clip_is_from(shard: Path, order: str, augment: bool) -> None:
-    """The clip that they describe has the spectrogram that came with them."""
+    """The clip that the fields describe has the spectrogram of their row."""
     transform = forebay.SpectrogramTransform(
         sample_rate=RATE, n_fft=TINY["n_fft"], hop_length=TINY["hop_length"], n_mels=TINY["n_mels"]
     )
@@ -115,7 +115,7 @@ def test_any_of_them_in_any_order(shard: Path, outputs: Sequence[str] | None) ->
 
 
 def test_of_mixtures_and_ranks(shard: Path) -> None:
-    """The parts of two ranks are what one process gets."""
+    """The fields of two ranks together equal those of one process."""
     parameters: dict[str, Any] = {**TINY, "outputs": ALL, "order": "global", "seed": 5}
     files = {"a": [shard], "b": [shard]}
     with forebay.Loader(files, batch_size=16, **parameters) as loader:
@@ -146,7 +146,7 @@ def test_others_are_refused(shard: Path, outputs: list[str], message: str) -> No
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 def test_no_path_makes_a_record_bad(tmp_path: Path, kind: str) -> None:
-    """A loader with paths has the batches of one without."""
+    """A path that is null, too long or not UTF-8 becomes empty; the record stays good."""
     names = [b"\xff\xfe", b"x" * 4096, b"x" * 4097, b"y" * 70_000, b"fine.wav", None]
     expected = ["", "x" * 4096, "", "", "fine.wav", ""]
     audio = [{"bytes": row.audio, "path": name} for row, name in zip(rows(6), names, strict=True)]

@@ -1,6 +1,6 @@
-"""Every parameter of the loaders: its default, its errors, and another value through pickle and state.
+"""Each parameter of the loaders: its default, its errors, and another value through pickle and state.
 
-A parameter that is new fails here by its name until `CASES` has a value for it.
+A new parameter fails here by its name until `cases` has a value for it.
 """
 
 import inspect
@@ -34,19 +34,19 @@ ROWS = [(name, row["name"]) for name, rows in TABLES.items() for row in rows]
 
 @dataclass(frozen=True)
 class Case:
-    """A value other than the default."""
+    """A value of a parameter other than its default."""
 
     value: Any
     beside: dict[str, Any] = field(default_factory=dict)
-    """Other parameters that it needs."""
+    """Other parameters that the value requires."""
     named: str | None = None
-    """What the error about another loader's state names, if not the parameter."""
+    """The name in the error about another loader's state, if it is not the parameter's."""
     other_batches: bool = False
-    """Whether batches are others, although the state serves both."""
+    """Whether batches differ although the state fits both values."""
 
 
 class Files:
-    """What the loaders read."""
+    """The input of the loaders."""
 
     def __init__(self, folder: Path) -> None:
         rows = tiny_rows(120)
@@ -199,7 +199,7 @@ def case(name: str, parameter: str, files: Files) -> Case:
 
 
 def keywords(loader: Any) -> dict[str, Any]:
-    """What a pickle holds of the parameters."""
+    """The parameters in a loader's pickle."""
     _, (_, positional, found), _ = loader.__reduce__()
     assert positional == ()
     return dict(found)
@@ -216,8 +216,8 @@ def test_nothing_is_left_over(files: Files) -> None:
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_defaults(name: str, files: Files) -> None:
-    """The core's are those that the signature shows."""
-    # A callable needs bos_id.
+    """The core's defaults equal those of the signature."""
+    # A callable tokenizer requires bos_id.
     needed = {row["name"] for row in TABLES[name] if row["default"] is None} | {"bos_id"}
     required = {key: value for key, value in base(name, files).items() if key in needed}
     defaults = {p.name: p.default for p in inspect.signature(LOADERS[name]).parameters.values()}
@@ -225,7 +225,7 @@ def test_defaults(name: str, files: Files) -> None:
         found = keywords(loader)
     assert list(found) == list(defaults)
     for parameter in set(defaults) - set(required):
-        # An empty list is what None means.
+        # None means an empty list.
         expected = [] if parameter in ("extras", "outputs") else defaults[parameter]
         assert found[parameter] == expected, parameter
         assert type(found[parameter]) is type(expected), parameter
@@ -233,7 +233,7 @@ def test_defaults(name: str, files: Files) -> None:
 
 @pytest.mark.parametrize(("name", "parameter"), ROWS)
 def test_another_value_survives(name: str, parameter: str, files: Files) -> None:
-    """In a pickle, and a state is refused by name or serves both."""
+    """A pickle keeps the value; a state of the default is refused with the name, or loads if the parameter is free."""
     [row] = [row for row in TABLES[name] if row["name"] == parameter]
     found = case(name, parameter, files)
     settings = base(name, files) | found.beside
@@ -258,7 +258,7 @@ def test_another_value_survives(name: str, parameter: str, files: Files) -> None
 
 @pytest.mark.parametrize(("name", "parameter"), ROWS)
 def test_wrong_type(name: str, parameter: str, files: Files) -> None:
-    """The message names parameter, value, type and what is expected."""
+    """The message has the parameter, the value, its type and the expected type."""
     settings = base(name, files) | {parameter: Odd()}
     message = rf"^{parameter} is <wrong.Odd object at \w+> \(type Odd\), must be (a|an|the|True)\b"
     with pytest.raises(TypeError, match=message):
@@ -276,7 +276,7 @@ def test_names_of_other_libraries(name: str, parameter: str, files: Files) -> No
 
 
 def test_ranges_come_together(files: Files) -> None:
-    """Types are checked first, then everything else is in one error."""
+    """Types are checked first; all other problems are in one error."""
     with pytest.raises(forebay.ConfigError) as raised:
         forebay.Loader(
             [],
@@ -334,7 +334,7 @@ def test_values_are_shown_in_part(files: Files) -> None:
 
 
 def test_presets(files: Files) -> None:
-    """`train` has the defaults, `eval` those of its column in the table."""
+    """`train` has the defaults, `eval` the values of its column in the table."""
     assert {row["name"]: row["eval"] for row in TABLES["Loader"] if row["eval"] is not None} == {
         "shuffle_buffer_size": "1000",
         "shuffle_min_size": "0",

@@ -1,4 +1,4 @@
-"""Recordings in Parquet files, as `datasets` writes them: the same batches as from Arrow shards of the same rows."""
+"""Recordings in Parquet files by `datasets` give the same batches as Arrow shards of the same rows."""
 
 import json
 import pickle
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
 
 
 def write_both(folder: Path, shards: list[list[Row]], **parameters: Any) -> Shards:
-    """Each shard in Arrow, and by `to_parquet` in row groups of 16."""
+    """Writes each shard in Arrow, and with `to_parquet` in row groups of 16."""
     arrow = [write_shard(folder / f"{n}.arrow", rows, **parameters) for n, rows in enumerate(shards)]
     parquet = [path.with_suffix(".parquet") for path in arrow]
     for source, target in zip(arrow, parquet, strict=True):
@@ -74,7 +74,7 @@ def test_resume_and_ranks(shards: Shards) -> None:
     for batch, first, second in zip(expected, *parts, strict=True):
         whole = {name: np.concatenate([first[name], second[name]]) for name in batch}
         assert digest(whole) == digest(batch)
-    # The same rows in other files are other data.
+    # The same rows in other files have another fingerprint.
     with forebay.Loader(arrow, **parameters) as loader, pytest.raises(forebay.StateError, match="fingerprint"):
         loader.load_state_dict(state)
 
@@ -89,7 +89,7 @@ def test_a_mixture(shards: Shards) -> None:
 
 
 def test_paths_beside_the_file(tmp_path: Path) -> None:
-    """Rows that hold only a path, relative to their file, and no labels."""
+    """Rows may hold only a path, relative to their file, and no label."""
     rows = tiny_rows(20)
     (tmp_path / "audio").mkdir()
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Batches, states and errors are those that earlier versions made; see `pinned.py`."""
+"""Batches, states and errors equal those of earlier versions; see `pinned.py`."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_nothing_has_changed(name: str, files: pinned.Files) -> None:
     expected = PINNED[name]
     assert (found["batches"], found["plain"]) == (expected["batches"], expected["plain"])
     np.testing.assert_allclose(found["sums"], expected["sums"], rtol=1e-3, atol=1e-5)
-    # Of a machine that was never met nothing more can be said.
+    # A new kind of machine has no pinned bits.
     assert found["bits"] == expected["bits"].get(pinned.machine(), found["bits"])
 
 

@@ -1,4 +1,4 @@
-"""Records that cannot be had: left out, replaced or raised, bounded in number, excluded in advance."""
+"""Bad, lost and excluded records: left out, replaced or raised, and limited in number."""
 
 import json
 import pickle
@@ -29,12 +29,12 @@ TOKENS: dict[str, Any] = {
 
 
 def ids(text: str) -> list[int]:
-    """A tokenizer: bytes."""
+    """A tokenizer whose ids are the bytes of the text."""
     return list(text.encode())
 
 
 def write_texts(path: Path, texts: list[str | None]) -> Path:
-    """Documents in row groups of 50."""
+    """Writes documents in row groups of 50."""
     pq.write_table(pa.table({"text": texts}), path, row_group_size=50)
     return path
 
@@ -94,7 +94,7 @@ def test_max_errors(tiny_shards: list[Path]) -> None:
 
 @pytest.mark.parametrize("infinite", [True, False])
 def test_excluded_rows_move_nothing(tiny_shards: list[Path], infinite: bool) -> None:
-    """They are to batches what bad rows are, and nobody's error."""
+    """Excluding bad rows leaves batches unchanged; excluded rows are not errors."""
     settings: Any = {**TINY, "batch_size": 16, "infinite": infinite, "seed": 3, "shuffle_min_size": 50}
     digests, told = [], []
     for exclude, n_workers in [(None, 2), (BAD, 1), (np.array(BAD[::-1]), 8), (BAD[:4], 2)]:
@@ -140,7 +140,7 @@ def test_states_and_pickles_know_what_is_excluded(tiny_shards: list[Path]) -> No
 
 
 def test_documents(documents: Path) -> None:
-    """The same for documents, which nothing stands in for."""
+    """Excluding bad documents leaves batches unchanged; documents have no substitutes."""
     bad = [*range(7, 200, 40), *range(27, 200, 40)]
     digests = []
     for exclude, n_workers in [(None, 1), (bad, 2), (bad[3:], 4)]:
@@ -162,7 +162,7 @@ def test_documents(documents: Path) -> None:
 
 
 def test_documents_none_of_which_is_good(tmp_path: Path) -> None:
-    """An endless loader of them ends."""
+    """An infinite loader of bad documents raises."""
     path = write_texts(tmp_path / "empty.parquet", [""] * 120)
     loader = forebay.TokenLoader(path, ids, **TOKENS)
     with loader, pytest.raises(forebay.DecodeError, match="none of the 120 records of a stream is usable"):
@@ -170,7 +170,7 @@ def test_documents_none_of_which_is_good(tmp_path: Path) -> None:
 
 
 def test_lost_records_are_in_the_state(tmp_path: Path) -> None:
-    """A shard that is replaced while it is read: its rows are lost, and told."""
+    """The rows of a shard that is replaced during reading are reported and kept in the state."""
     first = write_shard(tmp_path / "a.arrow", tiny_rows(200))
     second = write_shard(tmp_path / "b.arrow", tiny_rows(40))
     settings: Any = {**TINY, "batch_size": 8, "n_readers": 1, "raw_channel_size": 1, "shuffle_buffer_size": 8}
@@ -182,7 +182,7 @@ def test_lost_records_are_in_the_state(tmp_path: Path) -> None:
             taken.append(batch)
         indices = [index for batch in taken for index in batch["index"].tolist()]
         assert indices == list(range(200))
-        assert (len(taken), len(loader)) == (25, 30)  # batches of nothing but lost records are left out
+        assert (len(taken), len(loader)) == (25, 30)  # batches of lost records only are left out
         errors = loader.errors()
         assert [error["index"] for error in errors] == list(range(200, 240))
         assert {error["kind"] for error in errors} == {"io"}

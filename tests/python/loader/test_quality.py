@@ -1,4 +1,4 @@
-"""`forebay.shuffle_quality`: what it finds is what the order does."""
+"""`forebay.shuffle_quality`: its figures for known orders equal the expected values."""
 
 import dataclasses
 import random
@@ -17,7 +17,7 @@ STARTS = range(0, N, ROWS_PER_SHARD)
 
 
 def windowed(window: int, seed: int = 0) -> list[int]:
-    """All rows by a window of this many slots over the rows as given."""
+    """The order of a window with this many slots over all rows in storage order."""
     rng = random.Random(seed)
     rows = list(range(N))
     slots, order = rows[:window], []
@@ -34,7 +34,7 @@ def test_rising_order() -> None:
     assert dataclasses.astuple(quality)[:4] == (N, 0, 0, 0)
     assert quality.lag1_correlation == pytest.approx(1)
     assert quality.shards_per_batch == 1
-    # A shard of 400 has no row in a random batch of 50 of 20 000 rows with the probability 0.364.
+    # A random batch of 50 of 20 000 rows has no row of a given shard of 400 with probability 0.364.
     assert quality.shard_mix == pytest.approx(1 / (N_SHARDS * (1 - 0.3637)), rel=1e-3)
 
 
@@ -46,7 +46,7 @@ def test_falling_order() -> None:
 
 
 def test_perfect_shuffle() -> None:
-    """Each within five standard deviations, as found over 30 shuffles; the mean over all of them closer."""
+    """Figures of 30 shuffles are within five standard deviations of the expected ones, their means within one."""
     found = [shuffle_quality(np.random.default_rng(seed).permutation(N), STARTS) for seed in range(30)]
     expected = {
         "displacement_mean": N / 3,
@@ -63,7 +63,7 @@ def test_perfect_shuffle() -> None:
 
 @pytest.mark.parametrize("window", [1, 20, 400, 4000])
 def test_window(window: int) -> None:
-    """A window moves a row by 2 W / e places in the mean."""
+    """The mean displacement of a window of W slots is about 2 W / e."""
     quality = shuffle_quality(windowed(window), STARTS)
     expected = 2 * window * (1 - 1 / window) ** window
     assert quality.displacement_mean == pytest.approx(expected, rel=0.1 if window < 4000 else 0.3)
@@ -79,7 +79,7 @@ def test_a_larger_window_mixes_better() -> None:
 
 
 def test_unequal_and_empty_shards() -> None:
-    """The expected number of shards is that of drawing batches without replacement."""
+    """The expected number of shards per batch is for draws without replacement."""
     starts = [0, 0, 1, 10, 10, 700]
     rng = np.random.default_rng(1)
     drawn = [rng.permutation(1000) for _ in range(300)]
@@ -93,7 +93,7 @@ def test_fewer_rows_than_a_batch() -> None:
 
 
 def test_part_of_a_pass() -> None:
-    """A rank's rows, or the first of an order: places are counted among the rows that are there."""
+    """For a rank's rows or the start of an order, displacements count only the given rows."""
     assert shuffle_quality(range(3, N, 4)).displacement_mean == 0
 
 

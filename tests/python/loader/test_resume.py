@@ -1,4 +1,4 @@
-"""Resume, ranks and orders, through the public face and over real shards; `tests/order.rs` tries many more on a toy."""
+"""Resume, ranks and orders of `Loader` over real shards; `tests/order.rs` has more cases with a toy source."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def setting(request: pytest.FixtureRequest, tiny_shards: list[Path]) -> tuple[An
 
 
 def on(loader: forebay.Loader, n: int) -> list[str]:
-    """Digests of the next `n` batches; a finite loader goes on with its next pass."""
+    """Digests of the next `n` batches; a finite loader continues with its next pass."""
     found: list[str] = []
     while len(found) < n:
         found.extend(digest(batch) for batch in islice(iter(loader), n - len(found)))
@@ -77,7 +77,7 @@ def test_across_epochs_of_a_finite_loader(setting: tuple[Any, dict[str, Any]]) -
     with forebay.Loader(files, **parameters) as loader:
         for batch in loader:  # noqa: B007
             state = loader.state_dict()
-        assert (state["epoch"], state["batch"]) == (1, 0), "after the last batch comes the next pass"
+        assert (state["epoch"], state["batch"]) == (1, 0), "the state is not the start of the next pass"
     with forebay.Loader(files, **parameters) as resumed:
         resumed.load_state_dict(state)
         assert [[digest(batch) for batch in resumed] for _ in range(2)] == expected[1:]
@@ -105,7 +105,7 @@ def test_ranks_side_by_side(setting: tuple[Any, dict[str, Any]], infinite: bool)
         each = {**parameters, "batch_size": 16 // world, "world_size": world}
         ranks = [forebay.Loader(files, **each, rank=rank) for rank in range(world)]
         for rank in ranks:
-            rank.load_state_dict(start)  # order "window": the windows of one process, else those of more memory
+            rank.load_state_dict(start)  # in the order "window" the ranks take over the streams of one process
         for whole, *parts in zip(alone, *map(of, ranks), strict=True):
             for name, values in whole.items():
                 np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), values)
@@ -217,10 +217,10 @@ def test_a_mixture_holds_its_weights_and_passes_each_source_once(tiny_shards: li
         planned = loader.plan(160)
     first = planned[planned < 120]
     assert len(first) == 6 * 12 + 4 * 4
-    assert len(set(first)) == len(first), "without replacement"
+    assert len(set(first)) == len(first), "rows were drawn twice"
     finite = {**parameters, "infinite": False, "weights": {"a": 1, "b": 1}}
     with forebay.Loader(sources, **finite) as loader:
-        assert 120 / 8 - 1 < len(loader) <= 120 / 8, "the smaller source ends it"
+        assert 120 / 8 - 1 < len(loader) <= 120 / 8, "the pass does not end with the smaller source"
     with forebay.Loader(sources, **finite, stop="all_exhausted") as loader:
         planned = loader.plan(10_000)
         assert set(planned) == set(range(300))
@@ -274,7 +274,7 @@ def test_an_interrupted_replay_stops(tiny_shards: list[Path]) -> None:
 
 
 def test_a_state_saved_in_a_signal_handler_is_of_what_was_returned(tiny_shards: list[Path]) -> None:
-    """As before a preemption: the handler saves and leaves, whatever next() is doing."""
+    """A handler, as of a preemption, saves the state and raises during any part of `next()`."""
 
     class PreemptedError(Exception):
         pass
@@ -302,10 +302,10 @@ def test_a_state_saved_in_a_signal_handler_is_of_what_was_returned(tiny_shards: 
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, before)
             forebay._core._inject_delays()
-            # The signal may come between the return of next() and the line that notes the batch.
+            # The signal may arrive after next() returns and before `seen` has the batch.
             assert states[0]["batch"] - len(seen) in (0, 1)
             assert seen == expected[: len(seen)]
-            assert digest(next(loader)) == expected[states[0]["batch"]], "the interrupted loader goes on there too"
+            assert digest(next(loader)) == expected[states[0]["batch"]], "the interrupted loader resumes elsewhere"
         with forebay.Loader(tiny_shards, **TINY, **SMALL) as resumed:
             resumed.load_state_dict(states[0])
             assert digest(next(resumed)) == expected[states[0]["batch"]]
@@ -332,7 +332,7 @@ def test_seeking_in_a_signal_handler(tiny_shards: list[Path]) -> None:
 
 
 def test_the_usual_loop_over_epochs_resumes(tiny_shards: list[Path]) -> None:
-    """`set_epoch` before each pass, as one does with samplers, leaves a restored pass where it stands."""
+    """`set_epoch` before each pass, as with samplers, keeps the position of a restored pass."""
     parameters: dict[str, Any] = {**TINY, **SMALL, "infinite": False}
     with forebay.Loader(tiny_shards, **parameters) as loader:
         expected = [[digest(batch) for batch in loader] for _ in range(3)]
@@ -411,7 +411,7 @@ def test_any_clip_length_comes_back(tiny_shards: list[Path], seconds: float) -> 
         state = json.loads(json.dumps(loader.state_dict()))
         loader.load_state_dict(state)
         if seconds == 1.0:
-            state["config"]["clip_seconds"] = 1  # as other tools write it
+            state["config"]["clip_seconds"] = 1  # other JSON writers drop the ".0"
             loader.load_state_dict(state)
 
 
@@ -517,12 +517,12 @@ def test_resuming_a_wide_window_takes_no_replay(tmp_path: Path) -> None:
             next(resumed)
             seconds.append(time.perf_counter() - begin)
             decoded = resumed.stats()["decoded_at_first_batch"]
-            claim(decoded < 2000, "the window of 8000 is not waited for", decoded)
+            claim(decoded < 2000, "the first batch waited for the window of 8000", decoded)
     claim(max(seconds) < 3.0, seconds)
 
 
 def test_bad_rows_do_not_part_ranks(tmp_path: Path) -> None:
-    """Substitutes fill an infinite stream on every rank; a finite pass has as many batches on each."""
+    """Substitutes fill an infinite stream on every rank; a finite pass has the same number of batches on each."""
     rows = tiny_rows(64)
     for i in range(0, 32, 2):
         rows[i] = Row(b"broken", 0)

@@ -1,7 +1,7 @@
-"""States that nobody wrote: any change of one loads as a place that a loader can stand at, or is a `StateError`.
+"""Mutated states either load as a valid position or raise `StateError`.
 
-Never a panic, never a hang, never another error; and what was loaded is told by `state_dict()` and gone on
-from.
+No state causes a panic, a hang or another error. `state_dict()` returns a loaded state, and the loader continues from
+it.
 """
 
 import copy
@@ -40,7 +40,7 @@ OTHERS: list[Any] = [
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """A hang is an error, and a traceback that says where."""
+    """Turns a hang into an error with a traceback of its place."""
 
     def late(*_: object) -> None:
         raise AssertionError(f"not done within {seconds} s")
@@ -55,7 +55,7 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to everything in a state."""
+    """The paths of all values in a state."""
     yield path
     if isinstance(value, dict):
         for key, item in value.items():
@@ -66,11 +66,11 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutated(state: Any, dice: random.Random) -> Any:
-    """One to three places hold something else, or are gone, or there is more."""
+    """A copy of a state with one to three values changed, removed or added."""
     state = copy.deepcopy(state)
     for _ in range(dice.choice([1, 1, 1, 2, 3])):
         found = list(places(state))
-        # Most of a state says what it belongs to, and is compared.
+        # "config", "data" and "kind" are most of a state, and are only compared with the loader's.
         where = [path for path in found if not {"config", "data", "kind"} & {*path}] if dice.random() < 0.8 else found
         path = dice.choice(where)
         other = dice.choice([*NUMBERS, *NUMBERS, *OTHERS])
@@ -101,7 +101,7 @@ Make = Callable[[], AbstractContextManager[Any]]
 
 
 def check(make: Make, go_on: Callable[[Any], object], before: int = 5, trials: int = TRIALS) -> dict[str, int]:
-    """Loads changed states into one loader after the other, and goes on from what loads."""
+    """Loads each mutated state into a new loader and continues from those that load; counts the outcomes."""
     outcomes = {"loaded": 0, "refused": 0}
     with make() as loader:
         batches = iter(loader)
@@ -116,17 +116,17 @@ def check(make: Make, go_on: Callable[[Any], object], before: int = 5, trials: i
                 loader.load_state_dict(changed)
             except forebay.StateError:
                 outcomes["refused"] += 1
-                # It stands where it stood.
+                # The position is unchanged.
                 assert loader.state_dict()["batch"] == 0, changed
                 continue
-            # What a loader says of itself can be loaded again, and says the same.
+            # The loader's own state loads again and is unchanged.
             said = json.loads(json.dumps(loader.state_dict()))
             loader.load_state_dict(said)
             assert json.loads(json.dumps(loader.state_dict())) == said, changed
             try:
                 go_on(loader)
             except forebay.StateError:
-                outcomes["refused"] += 1  # what a packer of the state holds is no such document
+                outcomes["refused"] += 1  # the state's packer refers to a document that does not match
                 continue
             outcomes["loaded"] += 1
     return outcomes
@@ -169,7 +169,7 @@ def test_token_loader(parquets: Path, parameters: dict[str, Any]) -> None:
 
 
 def test_token_loader_of_ranks(parquets: Path) -> None:
-    """A list of states: of which one, or both, were changed."""
+    """Mutates lists of the states of two ranks."""
     make = {"batch_size": 2, "n_streams": 2, "world_size": 2}
     states = []
     for rank in range(2):
@@ -191,7 +191,7 @@ def test_token_loader_of_ranks(parquets: Path) -> None:
 
 
 def test_a_list_of_what_is_no_state(parquets: Path) -> None:
-    """It ended in a panic: what was lost was entered into a number."""
+    """Lists of values that are no states raise; merging their "lost" entries once panicked."""
     with token_loader(parquets) as loader:
         lost = {"lost": {"0": {"records": 1, "rows": []}}}
         no_states: list[Any] = [[3, lost], [[], {"lost": {}}], [None], ["a", {}], [{}, 3]]
@@ -213,7 +213,7 @@ def test_what_a_long_state_has_is_not_shown_whole(parquets: Path) -> None:
 
 
 def test_states_of_the_reference(parquets: Path) -> None:
-    """Its numbers are those of a row group that is there; any other is refused, and not taken for one behind it."""
+    """States of the reference design load if they name an existing row group; others are refused, not clamped."""
     good = {"pq_idx": 1, "rg_idx": 2, "epoch": 3}
     with token_loader(parquets) as loader:
         loader.load_state_dict(good)
@@ -234,7 +234,7 @@ def test_states_of_the_reference(parquets: Path) -> None:
 
 
 def test_what_a_state_says_was_lost_is_counted_on(tiny_shards: list[Path]) -> None:
-    """A count that the next lost record would have led over the end of 64 bits."""
+    """Impossible counts of lost records are refused; the largest would overflow 64 bits at the next lost record."""
     with forebay.Loader(tiny_shards, **SMALL) as loader:
         state = loader.state_dict()
         for lost in (
@@ -251,7 +251,7 @@ def test_what_a_state_says_was_lost_is_counted_on(tiny_shards: list[Path]) -> No
 
 
 def test_a_window_is_that_of_the_first_start(tiny_shards: list[Path]) -> None:
-    """Ranks that cannot have begun would make it as large as they please."""
+    """A `first_world_size` that no loader can have had is refused: it would make the window arbitrarily large."""
     with forebay.Loader(tiny_shards, **SMALL, order="window") as loader:
         state = loader.state_dict()
         for world_size in (2, 3, 2**20, 2**20 + 1, 0):

@@ -1,4 +1,4 @@
-"""`stats()`, `repr()` and `headspace()` say what limits the loader."""
+"""`stats()`, `repr()`, `headspace()` and `trace()` show what limits the loader."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ def test_keys(tiny_shards: list[Path]) -> None:
     assert set(stats["queues"]) == {"records", "record_bytes", "read_bytes", "examples", "batches"}
     assert set(stats["batch_times"]) == {"start_s", "ready_p50_s", "ready_p99_s", "starved_p50_s", "starved_p99_s"}
     assert stats["verdict"].startswith("starting")
-    after = loader.stats()  # while nobody decodes
+    after = loader.stats()  # no worker decodes now
     assert after["stages"]["decode"]["items"] == after["records_decoded"] >= stats["records_decoded"]
 
 
@@ -59,10 +59,10 @@ def test_slow_workers(tiny_shards: list[Path]) -> None:
     assert "n_workers" in stats["verdict"]
     assert stats["verdict"] in text
     claim(stats["stages"]["decode"]["busy_share"] > 0.8, stats)
-    # Batches may come in pairs, so not each was waited for.
+    # Batches may become ready in pairs, so the consumer does not wait for each.
     claim(stats["batch_times"]["starved_p99_s"] > 0.004, stats)
     claim(stats["stages"]["consumer"]["blocked_s"] > 0.1, stats)
-    assert after == stats["verdict"], "counts can be asked for after close()"
+    assert after == stats["verdict"], "the verdict changed after close()"
 
 
 @timed
@@ -98,7 +98,7 @@ def test_headspace(tiny_shards: list[Path]) -> None:
     with pytest.raises(forebay.ForebayError, match="closed"):
         loader.headspace()
     claim(seconds < 5, seconds)
-    # Two workers, 2 ms each.
+    # Two workers take 2 ms per record.
     claim(200 < measured["decoded_per_s"] < 1000, measured)
     claim(100 < measured["examples_per_s"] < 1000, measured)
     claim(measured["handover_per_s"] > 5 * measured["decoded_per_s"], measured)
@@ -147,11 +147,11 @@ def test_trace(tiny_shards: list[Path], tmp_path: Path) -> None:
         spans = [event for event in events if event["ph"] == "X"]
         assert all(event["tid"] in threads and event["dur"] >= 0 for event in spans)
         decoding = sum(event["dur"] for event in spans if event["name"] == "decode")
-        assert decoding <= 0.61e6, "two workers, 0.3 s"
+        assert decoding <= 0.61e6, "more than two workers in 0.3 s"
         assert {event["name"] for event in events if event["ph"] == "C"} == {
             "records", "record_bytes", "read_bytes", "examples", "batches", "workers",
         }  # fmt: skip
-        # A second one, which the end of the loader ends.
+        # A second trace, which ends when the loader closes.
         loader.trace(str(path), 600)
         with pytest.raises(forebay.StateError, match="already"):
             loader.trace(path)

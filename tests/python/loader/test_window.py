@@ -1,4 +1,4 @@
-"""The shuffle window mixes as its model says, and loses nothing."""
+"""The shuffle window displaces rows as its model predicts, and yields each row once."""
 
 import itertools
 import random
@@ -12,12 +12,12 @@ from recordings import TINY
 
 
 def displacements(order: list[int]) -> list[int]:
-    """How far each draw is from the place in reading order of the row that it took."""
+    """The distance of each draw from the position of its row in reading order."""
     return [abs(draw - ticket) for draw, ticket in enumerate(order)]
 
 
 def model(window: int, n_draws: int, rng: random.Random) -> list[int]:
-    """Tickets in the order that a window of this many slots gives them out."""
+    """The order of tickets drawn from a window of this many slots."""
     slots = list(range(window))
     order = []
     for draw in range(n_draws):
@@ -29,7 +29,7 @@ def model(window: int, n_draws: int, rng: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("window", [2, 50, 400])
 def test_mean_displacement(window: int, tiny_shard: Path) -> None:
-    """Within five standard deviations of 30 runs of the model (about 2 W / e once the window is full)."""
+    """The mean is within five standard deviations of 30 runs of the model (about 2 W / e for a full window)."""
     n_batches, batch_size = 80, 100
     order: list[int] = []
     with forebay.Loader(tiny_shard, batch_size=batch_size, shuffle_min_size=window, **TINY) as loader:
@@ -50,7 +50,7 @@ def test_finite_pass_gives_each_row_once(window: int, tiny_shard: Path) -> None:
 
 
 def test_shards_come_in_a_new_order_each_epoch(tiny_shards: list[Path]) -> None:
-    """With one slot the rows of a shard stay together, and only the shards move."""
+    """With one slot the rows of a shard stay together, and the order of the shards changes."""
     orders = set()
     with forebay.Loader(tiny_shards, shuffle_min_size=1, infinite=False, batch_size=60, **TINY) as loader:
         for _ in range(6):

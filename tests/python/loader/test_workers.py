@@ -1,4 +1,4 @@
-"""Numbers that are left to the loader: workers at work and batches ahead follow the loop, and change no batch."""
+"""`n_workers="auto"` and `prefetch_batches="auto"`: both adapt to the loop and change no batch."""
 
 import time
 from pathlib import Path
@@ -21,7 +21,7 @@ def workers(loader: forebay.Loader) -> int:
 
 
 def until(loader: forebay.Loader, wanted: range, pause: float) -> None:
-    """Takes batches until so many workers are at work."""
+    """Takes batches, each followed by a pause, until the number of active workers is in `wanted`."""
     end = time.monotonic() + 120
     while workers(loader) not in wanted:
         assert time.monotonic() < end, loader.stats()
@@ -30,12 +30,12 @@ def until(loader: forebay.Loader, wanted: range, pause: float) -> None:
 
 
 def test_workers_follow_the_loop(tiny_shards: list[Path], soak: int) -> None:
-    _core._inject_delays(fixed_ms=4)  # asleep, so that there is a core for every worker
+    _core._inject_delays(fixed_ms=4)  # sleeping workers need no core each
     with forebay.Loader(tiny_shards, **TINY, **WINDOW, **AUTO) as loader:
         assert workers(loader) == 2
         for _ in range(soak):
             until(loader, range(6, 7), 0)
-            # Eight records of 4 ms in 60 ms: one worker can do it.
+            # Eight records of 4 ms in 60 ms: one worker is enough.
             until(loader, range(1, 4), 0.06)
         stats = loader.stats()
         assert stats["stages"]["decode"]["threads"] == stats["n_workers"]
@@ -43,7 +43,7 @@ def test_workers_follow_the_loop(tiny_shards: list[Path], soak: int) -> None:
 
 
 def test_content_does_not_depend_on_them(tiny_shards: list[Path]) -> None:
-    """While workers come and go."""
+    """Batches are the same while workers are woken and parked."""
     expected = None
     for parameters in ({"n_workers": 1, "prefetch_batches": 1}, {"n_workers": 3}, AUTO):
         _core._inject_delays(random_ms=0 if expected is None else 3)
@@ -59,7 +59,7 @@ def test_content_does_not_depend_on_them(tiny_shards: list[Path]) -> None:
 
 
 @timed
-def test_threads_end_whoever_rests(tiny_shards: list[Path]) -> None:
+def test_threads_end_with_parked_workers(tiny_shards: list[Path]) -> None:
     seconds, others = [], native_threads()
     for n in (0, 1, 30):
         loader = forebay.Loader(tiny_shards, **TINY, **WINDOW, **AUTO)
@@ -85,12 +85,12 @@ def test_what_is_no_number(tiny_shards: list[Path]) -> None:
 
 @timed
 def test_a_step_hides_what_a_batch_takes(tiny_shards: list[Path]) -> None:
-    """A step of t beside a loader of t per batch: the goal is 1.1 t per batch; here with three times the slack."""
+    """With a step of t and a loader of t per batch, a batch takes less than 1.3 t; the goal is 1.1 t."""
     _core._inject_delays(fixed_ms=4)
     parameters: dict[str, Any] = {"shuffle_buffer_size": 200, "shuffle_min_size": 32, "batch_size": 16, "n_workers": 2}
 
     def per_batch(loader: forebay.Loader, step: float) -> float:
-        for _ in range(6):  # what lay ready
+        for _ in range(6):  # batches made ahead
             next(loader)
             time.sleep(step)
         begin = time.perf_counter()
@@ -105,6 +105,6 @@ def test_a_step_hides_what_a_batch_takes(tiny_shards: list[Path]) -> None:
         ratios = []
         for _ in range(5):
             t = per_batch(loader, 0)
-            claim(t > 0.03, t)  # less where batches lay ready after a halt of this thread
+            claim(t > 0.03, t)  # less if this thread was descheduled while batches were made ahead
             ratios.append(per_batch(loader, t) / t)
     claim(sorted(ratios)[2] < 1.3, ratios)

@@ -1,4 +1,4 @@
-"""Each parameter of each constructor is named where it is of a wrong type; those of tables: `test_parameters.py`."""
+"""Errors for wrong types name the parameter, for each constructor without a table (see `test_parameters.py`)."""
 
 import glob
 import os
@@ -114,7 +114,7 @@ def test_what_is_as_good_as_the_type() -> None:
 
 
 def iterators(folder: Path) -> list[Any]:
-    """What lists a folder in whatever order the system does, and what nobody can tell from it."""
+    """Iterators and sets of paths whose order depends on the system or may do so."""
     return [
         folder.glob("*.arrow"),
         (path for path in folder.iterdir()),
@@ -140,7 +140,7 @@ def test_files_come_in_an_order_that_stays(tiny_shards: list[Path], tmp_path: Pa
         with pytest.raises(TypeError, match="shards " + message):
             build(files, None, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
-    # What stays is taken as it is given.
+    # Containers with a fixed order are accepted as given.
     ways: list[Any] = [
         tiny_shards,
         tuple(tiny_shards),

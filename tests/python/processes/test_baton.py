@@ -1,4 +1,4 @@
-"""Threads that share a loader take turns: nobody waits until another one is done waiting for data."""
+"""Threads that share a loader take turns: a call does not wait until another thread's `next()` has a batch."""
 
 import statistics
 import threading
@@ -12,11 +12,11 @@ from recordings import TINY
 from timing import claim, timed
 
 SLICE_S = 0.05
-"""How long `next()` keeps the loader to itself at most, if no batch can be made."""
+"""The longest time for which `next()` holds the loader while it waits for a batch."""
 
 
 def times(ask: Callable[[], object], seconds: float) -> list[float]:
-    """How long each of the calls takes that fit into a time."""
+    """The durations of calls, repeated for `seconds`."""
     taken, end = [], time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
         ask()
@@ -26,7 +26,7 @@ def times(ask: Callable[[], object], seconds: float) -> list[float]:
 
 @timed
 def test_what_others_ask_while_next_waits(tiny_shards: list[Path]) -> None:
-    """Batches of 64 come every 1.3 s; two threads wait for them. Times are claimed at three times the goal."""
+    """Other calls are fast while two threads wait for batches, which take 1.3 s; limits are three times the goal."""
     _core._inject_delays(fixed_ms=20)
     with forebay.Loader(tiny_shards, n_workers=1, **TINY) as loader:
         stop = threading.Event()

@@ -1,8 +1,8 @@
-"""Every way out in every state, for all loaders: signals at random times, SIGTERM, errors, fork, spawn, exit.
+"""Ends of all loaders in any state: signals at random times, SIGTERM, errors, fork, spawn, exit.
 
-Each scene plays in a process of its own, which prints what it measured as JSON, and must say nothing else. Times are
-claimed at three times the goal (150 ms for Ctrl-C, 500 ms for threads): machines that test are busy. `test_signals.py`
-has more on `Loader`.
+Each scene runs in a child process, which prints its measurements as JSON and nothing else. Limits are three times the
+goal (150 ms for Ctrl-C, 500 ms for threads), because machines that run tests are busy. `test_signals.py` has more on
+`Loader`.
 """
 
 import json
@@ -20,10 +20,10 @@ from timing import TRIES, claim, timed
 
 @timed
 def test_interrupts_in_every_state(mixed_folder: Path, soak: int) -> None:
-    """Each state is entered again and again until the signal comes; what is left must end, and the next loader work.
+    """Each state is repeated until SIGINT arrives; afterwards all threads must end and a new loader must work.
 
-    One that comes through late is sent again, in the same state after the same time: what kept it waiting, but for a
-    busy machine, is there again.
+    A late interrupt is repeated in the same state after the same delay. Any cause but a busy machine then delays it
+    again.
     """
     scene = """
         loops = [
@@ -52,7 +52,7 @@ def test_interrupts_in_every_state(mixed_folder: Path, soak: int) -> None:
                 times.append(time.perf_counter())
                 os.kill(os.getpid(), signal.SIGINT)
             try:
-                # On a busy machine the signal may come before this returns.
+                # On a busy machine the signal may arrive before start() returns.
                 threading.Thread(target=interrupt, daemon=True).start()
                 while True:
                     loop()
@@ -89,7 +89,7 @@ NAMES = ["Loader", "TokenLoader", "AsyncDataLoader"]
 @pytest.mark.parametrize("handler", ["", "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"])
 @timed
 def test_sigterm(name: str, handler: str, mixed_folder: Path) -> None:
-    """By default the system ends the process; with a handler that exits, the loader's threads don't hold it up."""
+    """By default SIGTERM ends the process; with a handler that exits, the loader's threads do not delay the exit."""
     scene = f"""
         {handler}
         batches = iter(LOADERS[{name!r}]())
@@ -154,7 +154,7 @@ def test_threads_end(name: str, leave: str, mixed_folder: Path) -> None:
 
 @timed
 def test_token_loader_after_fork(mixed_folder: Path) -> None:
-    """The child is told what is wrong, and the parent goes on as if nothing had been."""
+    """After a fork calls in the child raise, and the parent continues undisturbed."""
     scene = """
         loader = tokens()
         with tokens() as undisturbed:
@@ -184,7 +184,7 @@ def test_token_loader_after_fork(mixed_folder: Path) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @timed
 def test_another_process_goes_on(method: str, mixed_folder: Path, tmp_path: Path) -> None:
-    """Pickling carries configuration and state: another process gets the batches that would have come here."""
+    """A pickle has configuration and state: a loader unpickled in another process yields the next batches."""
     program = tmp_path / "program.py"
     program.write_text(
         textwrap.dedent(PRELUDE)
@@ -219,7 +219,7 @@ def test_another_process_goes_on(method: str, mixed_folder: Path, tmp_path: Path
 
 @timed
 def test_random_closes_and_delays(mixed_folder: Path, soak: int) -> None:
-    """Threads that dawdle, closed by others at random moments; what each handed out is right, and all ends."""
+    """Loaders with delayed threads are closed by other threads at random moments: batches are right, threads end."""
     scene = """
         rng = random.Random(1)
         with audio() as undisturbed:

@@ -1,4 +1,4 @@
-"""Files that cannot be written, or change while they are read: told or raised, never a crash, never a torn file."""
+"""Failed writes, and shards that change during reading, are reported: no crash, no partial file."""
 
 import logging
 import os
@@ -17,9 +17,9 @@ FULL = Path("/dev/full")
 SETTINGS: dict[str, Any] = {**TINY, "batch_size": 8, "shuffle_buffer_size": 8, "n_workers": 2}
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="there is no disk that is always full")
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 def test_a_trace_on_a_full_disk(tiny_shards: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Is lost and told; batches come as ever."""
+    """A trace that cannot be written is lost with a log record; batches are unchanged."""
     path = tmp_path / "trace.json"
     with forebay.Loader.eval(tiny_shards, **SETTINGS) as loader:
         expected = [digest(batch) for batch in loader]
@@ -32,7 +32,7 @@ def test_a_trace_on_a_full_disk(tiny_shards: list[Path], tmp_path: Path, caplog:
     assert FULL.exists()
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no folder that nobody can write")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc, which is not writable")
 def test_where_nobody_can_write(tiny_shards: list[Path]) -> None:
     with forebay.Loader.eval(tiny_shards, **SETTINGS) as loader:
         with pytest.raises(OSError, match="the trace cannot be written"):
@@ -48,7 +48,7 @@ def test_where_nobody_can_write(tiny_shards: list[Path]) -> None:
 @pytest.mark.parametrize("fault", ["cut", "removed", "replaced", "overwritten"])
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 def test_a_shard_changes_under_a_loader(fault: str, policy: str, tmp_path: Path, soak: int) -> None:
-    """At any moment, again and again: each row comes as it was or is told, or the loader raises."""
+    """Whenever a shard changes, each row is unchanged or listed as an error, or the loader raises."""
     for trial in range(5 * soak):
         folder = tmp_path / f"{trial}"
         folder.mkdir()
@@ -80,7 +80,7 @@ def test_a_shard_changes_under_a_loader(fault: str, policy: str, tmp_path: Path,
 
 
 def change(path: Path, fault: str) -> None:
-    """Does to a shard what should not be done."""
+    """Applies a fault to a shard."""
     if fault == "cut":
         os.truncate(path, path.stat().st_size // 2)
     elif fault == "removed":

@@ -1,7 +1,6 @@
-"""Forks while threads of the parent hold as many locks as they can: a child ends, and is told what it cannot have.
+"""Forks while threads of the parent hold locks: calls in the child raise or work, and the child ends.
 
-What a loader's methods do in a child, one after the other; and that datasets, which have no threads, go on
-working there or say that they cannot.
+Covers each method of a loader in a child, and datasets, which have no threads and work there or raise.
 """
 
 import pytest
@@ -14,7 +13,7 @@ FORKED = (
     PRELUDE
     + """
 def in_child(work, limit=60):
-    \"\"\"The exit status of a child that calls `work`; a signal's number below 0, that of the alarm if it hung.\"\"\"
+    \"\"\"The exit status of a child that calls `work`; minus a signal's number, SIGALRM's if the child hung.\"\"\"
     child = os.fork()
     if child == 0:
         status = 99
@@ -31,7 +30,7 @@ def in_child(work, limit=60):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 def refused(*calls):
-    \"\"\"1 + the number of the first call that is not refused, or 0.\"\"\"
+    \"\"\"0 if all calls are refused, else 1 + the number of the first other one (41 + for another error).\"\"\"
     for number, call in enumerate(calls):
         try:
             call()
@@ -48,7 +47,7 @@ play = Scenes(FORKED).play
 
 @pytest.mark.parametrize("which", ["audio", "tokens"])
 def test_loaders(which: str, mixed_folder: object, soak: int) -> None:
-    """Bad records are logged, batches taken, figures asked for by two threads, all while the process forks."""
+    """The process forks while threads take batches, log bad records and request figures and errors."""
     scene = f"""
     logging.getLogger("forebay").setLevel(logging.DEBUG)
     logging.getLogger("forebay").addHandler(logging.NullHandler())
@@ -98,7 +97,7 @@ def test_loaders(which: str, mixed_folder: object, soak: int) -> None:
 
 
 def test_datasets(mixed_folder: object, soak: int) -> None:
-    """A dataset that a `DataLoader` of the parent reads: the child reads it too, or is told to open its own."""
+    """A child can read a dataset that the parent's threads read, or gets the error to open its own."""
     scene = f"""
     import numpy as np
     from forebay.cache import DataLoader, ListAsyncDataset, PermutationDataset
@@ -177,7 +176,7 @@ def test_a_build(mixed_folder: object) -> None:
 
 
 def test_a_child_does_not_keep_the_lock_of_a_build(mixed_folder: object) -> None:
-    """It has the file open as well, as a worker process of PyTorch has that is started meanwhile."""
+    """A build can be repeated while a child, like a PyTorch worker process, still has the lock file open."""
     scene = """
     import tempfile
     from forebay.cache import build

@@ -1,4 +1,4 @@
-"""The GIL is free while `next()` waits."""
+"""`next()` releases the GIL while it waits."""
 
 import statistics
 import threading
@@ -14,9 +14,9 @@ from timing import claim, timed
 
 @timed
 def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
-    """A pure-Python counter keeps 90 % of its idle speed: median of interleaved pairs of runs.
+    """A pure-Python counter keeps 90 % of its idle speed during `next()`: the median of interleaved pairs of runs.
 
-    One worker, held back by 20 ms per record, so that cores are not the limit.
+    The single worker sleeps 20 ms per record, so that cores are not the limit.
     """
     count = 0
     stop = False
@@ -33,7 +33,7 @@ def test_counter_keeps_its_speed(tiny_shards: list[Path]) -> None:
         else:
             next(loader)
         elapsed = time.perf_counter() - start
-        claim(elapsed > 0.2, "next() must have to wait", elapsed)
+        claim(elapsed > 0.2, "next() did not wait", elapsed)
         return (count - before) / elapsed
 
     _core._inject_delays(fixed_ms=20)

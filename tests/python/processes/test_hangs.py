@@ -1,6 +1,6 @@
-"""A hang explains itself: what each thread does, a log record of who waits for whom, the last part of the repr.
+"""Reports of a hang: `stats()["threads"]`, a log record with the chain of waiting threads, and the end of the repr.
 
-A worker, the user's code and a dataset that grows are stalled here; reads are in `test_stalls.py`.
+Stalls here are in a worker, in the user's code and in a dataset that grows; `test_stalls.py` has stalled reads.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ WINDOW: dict[str, Any] = {"shuffle_buffer_size": 100, "shuffle_min_size": 20, "b
 
 
 class Listed(logging.Handler):
-    """Keeps the records."""
+    """A log handler that keeps the records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def listed() -> Iterator[Listed]:
 
 
 def wait_until_said(loader: Any, listed: Listed, pattern: str) -> str:
-    """Waits for batches that do not come, call after call, each ended by Ctrl-C, until a record says so."""
+    """Repeats calls of `next()`, each interrupted by Ctrl-C, until a log record matches `pattern`; returns its line."""
 
     def wait() -> bool:
         timer = threading.Timer(4 * SOON_S, os.kill, [os.getpid(), signal.SIGINT])
@@ -61,7 +61,7 @@ def wait_until_said(loader: Any, listed: Listed, pattern: str) -> str:
             timer.start()
             next(loader)
         timer.join()
-        assert "next() waits" not in repr(loader), "no call waits any more"
+        assert "next() waits" not in repr(loader), "the repr reports a wait after the call ended"
         return any(re.search(pattern, line) for line in listed.stalls())
 
     eventually(wait)
@@ -76,7 +76,7 @@ def states(loader: Any) -> dict[str, str]:
 
 
 class Held(AsyncDataset):
-    """Gives documents once it may."""
+    """A dataset whose reads wait for an event."""
 
     fields = MappingProxyType({"x": ((), "int64")})
 
@@ -92,7 +92,7 @@ class Held(AsyncDataset):
 
 
 def test_a_pipeline_of_the_user(parquets: Path, listed: Listed) -> None:
-    """A tokenizer that does not return, then one that does: the loader goes on."""
+    """A tokenizer that blocks is reported; when it returns, the loader continues."""
     go_on = threading.Event()
 
     def encode(text: str) -> list[int]:
@@ -136,7 +136,7 @@ def test_a_dataset_that_grows(listed: Listed) -> None:
 
 
 def test_while_a_call_waits(parquets: Path, listed: Listed) -> None:
-    """Seen from another thread, which takes no batch; the record comes again after ten times as long, and once."""
+    """Another thread sees the wait in `repr()` and `stats()`; the record is repeated once, after ten times as long."""
     go_on = threading.Event()
 
     def encode(text: str) -> list[int]:
@@ -154,7 +154,7 @@ def test_while_a_call_waits(parquets: Path, listed: Listed) -> None:
         assert first >= 0.05
         assert second >= 0.5
         [consumer] = [thread for thread in loader.stats()["threads"] if thread["name"] == "consumer"]
-        assert consumer["since"] >= 10 * SOON_S - 0.05, "the slices of a wait are one"
+        assert consumer["since"] >= 10 * SOON_S - 0.05, "a slice of the wait was counted as a wait"
         go_on.set()
         caller.join()
         assert states(loader)["consumer"] == "in the loop"
@@ -162,7 +162,7 @@ def test_while_a_call_waits(parquets: Path, listed: Listed) -> None:
 
 
 def test_batches_that_are_not_taken(tiny_shards: list[Path]) -> None:
-    """The collator waits for the loop, and all others end up waiting for it; after the end they have ended."""
+    """If no batch is taken, the collator waits for the loop and the others for the collator; `close()` ends all."""
     with forebay.Loader(tiny_shards, **TINY, **WINDOW) as loader:
         assert loader.stats()["threads"] == []
         next(loader)
@@ -181,7 +181,7 @@ def test_batches_that_are_not_taken(tiny_shards: list[Path]) -> None:
 
 
 def test_a_worker_in_a_decoder(mixed_folder: Path) -> None:
-    """It is seen in its record; close() lets go of it."""
+    """A worker blocked in a decoder is reported with its record; `close()` detaches it."""
     scene = """
     logged = []
     class Listed(logging.Handler):
@@ -217,7 +217,7 @@ def test_a_worker_in_a_decoder(mixed_folder: Path) -> None:
     assert said is not None, measured
     [thread] = [thread for thread in measured["found"] if thread["name"] == said[1]]
     assert (thread["item"], thread["row"], thread["shard"]) == (int(said[2]), int(said[3]), said[4])
-    assert measured["after"][said[1]] == "decoding", "it is still there"
+    assert measured["after"][said[1]] == "decoding", "the detached worker's state is missing"
     assert measured["after"]["forebay-collator"] == "ended"
     assert len(measured["caught"]) == 1
 

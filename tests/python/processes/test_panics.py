@@ -1,4 +1,4 @@
-"""A worker that dies with every lock of its loader in its hands: an exception, no thread left, the next one works."""
+"""A worker that panics while it holds all locks of its loader: calls raise, threads end, a new loader works."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from timing import claim, timed
 @pytest.mark.parametrize(("name", "row"), [("Loader", 3), ("Loader", 200), ("TokenLoader", 3), ("TokenLoader", 300)])
 @timed
 def test_a_worker_dies_with_all_locks(name: str, row: int, mixed_folder: Path) -> None:
-    """Before the first batch, and after some; then locks are poisoned, and taken all the same."""
+    """The panic is before the first batch or later; calls afterwards work in spite of poisoned locks."""
     scene = f"""
         make = LOADERS[{name!r}]
         raised = []
@@ -36,7 +36,7 @@ def test_a_worker_dies_with_all_locks(name: str, row: int, mixed_folder: Path) -
     """
     measured = play(scene, mixed_folder)
     assert len(measured["raised"]) == 3
-    assert len(set(measured["raised"])) == 1, "it stays so"
+    assert len(set(measured["raised"])) == 1, "the error changed"
     assert "panicked (a test asked for it)" in measured["raised"][0]
     assert (measured["same"], measured["goes_on"]) == (True, True)
     claim(measured["end"] < END_LIMIT_S, measured)

@@ -1,7 +1,7 @@
-"""Ctrl-C comes through at any moment and loses nothing; threads end with their loader.
+"""Ctrl-C interrupts at any moment and loses no batch; threads end with their loader.
 
-Each scene plays in a process of its own, which interrupts itself and prints what it measured as JSON.
-Times are claimed at three times the goal (150 ms for Ctrl-C, 500 ms for threads): machines that test are busy.
+Each scene runs in a child process, which interrupts itself and prints its measurements as JSON. Limits are three times
+the goal (150 ms for Ctrl-C, 500 ms for threads), because machines that run tests are busy.
 """
 
 import json
@@ -28,7 +28,7 @@ TINY = {TINY!r}
 logging.getLogger("forebay").setLevel(logging.ERROR)  # the shards have bad rows
 
 def interrupt_after(delay_s, times):
-    '''Sends SIGINT to this process after a while, and notes when.'''
+    '''Sends SIGINT to this process after a delay, and appends the time to `times`.'''
     def send():
         time.sleep(delay_s)
         times.append(time.perf_counter())
@@ -45,14 +45,14 @@ def threads():
     return [name for name in names if name.startswith("forebay")]
 
 def n_running(n):
-    '''How many threads of forebay there are, once there are n: each has its name once it has begun.'''
+    '''Waits until forebay has n threads, which get their names when they start; their number.'''
     until = time.perf_counter() + 60
     while len(threads()) != n and time.perf_counter() < until:
         time.sleep(0.002)
     return len(threads())
 
 def seconds_to_end():
-    '''How long it takes until no thread of forebay is left.'''
+    '''The seconds until all threads of forebay have ended.'''
     start = time.perf_counter()
     while threads() and time.perf_counter() - start < 60:
         time.sleep(0.002)
@@ -68,7 +68,7 @@ start, play = Scenes(PRELUDE).start, Scenes(PRELUDE).play
 
 @timed
 def test_interrupt_while_constructing(tiny_shards: list[Path]) -> None:
-    """20 000 shards to index."""
+    """Ctrl-C interrupts a constructor that indexes 20 000 shards."""
     scene = """
         files = sys.argv[1:] * 4000
         times, outcome = [], "interrupted"
@@ -93,7 +93,7 @@ def test_interrupt_while_constructing(tiny_shards: list[Path]) -> None:
 
 @timed
 def test_interrupt_while_filling(tiny_shards: list[Path]) -> None:
-    """The first batch needs 64 records, 30 ms each; the loader goes on with it."""
+    """Ctrl-C interrupts the wait for the first batch (64 records of 30 ms); the next call returns that batch."""
     scene = """
         files = sys.argv[1:]
         parameters = dict(shuffle_min_size=100, shuffle_buffer_size=200, n_workers=1, **TINY)
@@ -120,7 +120,7 @@ def test_interrupt_while_filling(tiny_shards: list[Path]) -> None:
 
 @timed
 def test_interrupts_lose_nothing(tiny_shards: list[Path], soak: int) -> None:
-    """Many interrupts at random moments; `map` takes each batch without a bytecode in between that could raise."""
+    """Interrupts at random moments lose no batch; `map` has no bytecode between `next()` and the list."""
     scene = """
         import random
         n_interrupts, files = int(sys.argv[1]), sys.argv[2:]
@@ -213,7 +213,7 @@ def test_threads_end(ending: str, tiny_shards: list[Path]) -> None:
     """
     measured = play(textwrap.dedent(scene) + textwrap.dedent(ENDINGS[ending]) + textwrap.dedent(tail), *tiny_shards)
     assert measured["before"] == measured["after"] == 0
-    assert measured["running"] == 37  # 32 that read, the collator and four workers
+    assert measured["running"] == 37  # 32 I/O threads, the collator and four workers
     claim(measured["seconds"] < END_LIMIT_S, measured)
 
 
@@ -269,7 +269,7 @@ def test_close_wakes_next_in_another_thread(tiny_shards: list[Path]) -> None:
 
 
 def test_fork_is_refused(tiny_shards: list[Path]) -> None:
-    """The child has no threads: it is told, and it ends."""
+    """`next()` raises in a forked child, and the child exits."""
     scene = """
         loader = forebay.Loader(sys.argv[1:], **TINY)
         next(loader)
@@ -290,7 +290,7 @@ def test_fork_is_refused(tiny_shards: list[Path]) -> None:
 
 @timed
 def test_fork(tiny_shards: list[Path]) -> None:
-    """The child is told what is wrong, however the fork hit the threads; the parent goes on."""
+    """`next()` raises in a child, whatever the threads did during the fork; the parent continues."""
     scene = """
     import warnings
     warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork in a process with threads
@@ -327,7 +327,7 @@ def test_fork(tiny_shards: list[Path]) -> None:
 
 @timed
 def test_iter_does_not_wait_for_the_pass_it_leaves(tiny_shards: list[Path]) -> None:
-    """Its threads are busy for a while; Ctrl-C and the loop need not wait for them."""
+    """`iter()` and `set_epoch()` do not wait for the busy threads of the pass that they leave."""
     scene = """
     _core._inject_delays(fixed_ms=400)
     loader = forebay.Loader.eval(sys.argv[1:], batch_size=1, **TINY)

@@ -1,6 +1,6 @@
-"""Reads that do not return, as on a dead network mount: Ctrl-C, close and the end of the process don't wait for them.
+"""Reads that do not return, as on a dead network mount, do not delay Ctrl-C, close and the end of the process.
 
-A library that is preloaded makes them so (`stall.c`); it needs a C compiler. `tests/faults.rs` has the same in Rust.
+A preloaded library (`stall.c`) stalls the reads, which needs a C compiler. `tests/faults.rs` has the same in Rust.
 """
 
 import json
@@ -37,12 +37,12 @@ logging.getLogger("forebay").addHandler(Listed())
 times = []
 
 def take(batches):
-    '''Takes batches for ever.'''
+    '''Takes batches without end, and appends the time of each to `times`.'''
     for batch in batches:
         times.append(time.perf_counter())
 
 def interrupt_when_stuck(taken):
-    '''Sends SIGINT once no batch has come for 0.3 s.'''
+    '''Sends SIGINT when no batch has arrived for 0.3 s.'''
     def send():
         while len(taken) == 0 or time.perf_counter() - taken[-1] < 0.3:
             time.sleep(0.01)
@@ -54,7 +54,7 @@ def interrupt_when_stuck(taken):
 
 @pytest.fixture(scope="module")
 def stalling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process whose reads wait as long as the file `STALLED` is there."""
+    """The environment of a process whose reads wait while the file `STALLED` exists."""
     assert COMPILER is not None
     folder = tmp_path_factory.mktemp("stall")
     library = folder / "stall.so"
@@ -67,7 +67,7 @@ def stalling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["Loader", "TokenLoader"])
 @timed
 def test_interrupt_and_close(name: str, mixed_folder: Path, stalling: dict[str, str]) -> None:
-    """KeyboardInterrupt comes, close() lets go of the thread and says so, and the thread ends with its read."""
+    """KeyboardInterrupt is raised, close() detaches the thread with a log record, and the thread ends with its read."""
     scene = f"""
         loader = LOADERS[{name!r}]()
         next(loader)
@@ -92,13 +92,13 @@ def test_interrupt_and_close(name: str, mixed_folder: Path, stalling: dict[str, 
     """
     measured = play(STALLS + textwrap.dedent(scene), mixed_folder, environment=stalling)
     assert len(measured["late"]) == 3
-    # Of the one that the system disturbed least.
+    # The fastest, which other processes delayed least.
     claim(min(measured["late"]) < INTERRUPT_LIMIT_S, measured["late"])
     assert measured["closed"] >= 0.5
     claim(measured["closed"] < END_LIMIT_S, measured["closed"])
     left = {thread[:10] for thread in measured["left"]}
-    assert "forebay-io" in left, "it was let go, not waited for"
-    claim(left == {"forebay-io"}, "all others have ended", left)
+    assert "forebay-io" in left, "the stalled thread was not detached"
+    claim(left == {"forebay-io"}, "other threads have not ended", left)
     assert any("forebay-io" in line and "detached" in line for line in measured["logged"]), measured["logged"]
     claim(measured["end"] < END_LIMIT_S, measured["end"])
     assert measured["works"]
@@ -127,9 +127,9 @@ def test_interrupt_while_constructing(name: str, mixed_folder: Path, stalling: d
     """
     measured = play(STALLS + textwrap.dedent(scene), mixed_folder, environment=stalling)
     assert len(measured["late"]) == 3
-    # Of the one that the system disturbed least.
+    # The fastest, which other processes delayed least.
     claim(min(measured["late"]) < INTERRUPT_LIMIT_S, measured["late"])
-    assert measured["left"], "the read has not returned"
+    assert measured["left"], "the stalled read has returned"
     claim(measured["end"] < END_LIMIT_S, measured["end"])
     assert measured["works"]
 
@@ -138,7 +138,7 @@ def test_interrupt_while_constructing(name: str, mixed_folder: Path, stalling: d
 @pytest.mark.parametrize("ending", ["", "raise RuntimeError", "sys.exit(3)"])
 @timed
 def test_process_ends(ending: str, mixed_folder: Path, stalling: dict[str, str]) -> None:
-    """With a loader that waits for a read that will not return."""
+    """The process ends while a loader waits for a read that does not return."""
     scene = f"""
         loader = audio()
         next(loader)
@@ -166,7 +166,7 @@ def test_process_ends(ending: str, mixed_folder: Path, stalling: dict[str, str])
 
 
 def test_a_pipe_in_a_row_is_refused(tmp_path: Path) -> None:
-    """Nobody writes into it: whoever opened it would wait for ever."""
+    """A row with the path of a named pipe without a writer is bad; opening the pipe would block forever."""
     os.mkfifo(tmp_path / "pipe.wav")
     rows = [*tiny_rows(3), Row(None, path="pipe.wav")]
     shard = write_shard(tmp_path / "a.arrow", rows)
@@ -180,7 +180,7 @@ def test_a_pipe_in_a_row_is_refused(tmp_path: Path) -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", ["Loader", "TokenLoader"])
 def test_a_read_that_does_not_return_is_named(name: str, mixed_folder: Path, stalling: dict[str, str]) -> None:
-    """In the record, in the repr, and in `stats()`; also after close(), which lets go of the thread."""
+    """The log record, the repr and `stats()` name a stalled read, also after close(), which detaches the thread."""
     scene = f"""
         loader = LOADERS[{name!r}](stall_warning_s=0.05)
         next(loader)

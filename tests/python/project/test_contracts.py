@@ -84,7 +84,7 @@ def test_async() -> None:
 
 
 def test_differences_are_found() -> None:
-    """Or the others would show nothing."""
+    """`difference` and `broken` report each kind of violation."""
 
     def given(a: int, b: int = 2, *, c: int = 3) -> None: ...
 

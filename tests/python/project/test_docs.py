@@ -1,8 +1,8 @@
-"""README and docs are true to the letter: Python blocks run, commands parse, links and paths lead somewhere.
+"""Checks README and docs: Python blocks run, commands parse, links and named files exist.
 
-The blocks of a page run in order, in one namespace, as they are printed, except that a loop ends after two rounds and
-"cuda" is the CPU where there is none. What they take for granted is in `assumed`. Those that need torch run where it
-is (`make test-torch`).
+The blocks of a page run unchanged and in order, in one namespace, except that a loop ends after two rounds and
+"cuda" is the CPU on a machine without a GPU. `assumed` has the names that the blocks presuppose. Blocks that need
+torch run only where it is installed (`make test-torch`).
 """
 
 import ast
@@ -33,7 +33,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 @dataclass(frozen=True)
 class Block:
-    """Lines between fences."""
+    """A fenced code block of a page."""
 
     page: Path
     line: int
@@ -51,7 +51,7 @@ def blocks(page: Path, language: str) -> list[Block]:
 
 
 class Runnable(ast.NodeTransformer):
-    """Loops of `ROUNDS` rounds, and "cuda" only where there is a GPU."""
+    """Limits loops to `ROUNDS` rounds, and replaces "cuda" where there is no GPU."""
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
@@ -93,7 +93,7 @@ DOCUMENTS = [{"input_ids": np.arange(5000, dtype=np.uint16)}] * 40
 
 @pytest.fixture(scope="module")
 def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the blocks name."""
+    """A folder with the files that the blocks name."""
     folder = tmp_path_factory.mktemp("docs")
     for name in ("train-0.arrow", "train-1.arrow"):
         write_shard(folder / name, rows)
@@ -115,7 +115,7 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assumed(page: str) -> dict[str, Any]:
-    """The names that the blocks of a page take for granted."""
+    """The names that the blocks of a page presuppose."""
     files = ["train-0.arrow", "train-1.arrow"]
     names: dict[str, Any] = {
         "few": few,
@@ -143,7 +143,7 @@ def assumed(page: str) -> dict[str, Any]:
         return {**names, "train_ids": torch.arange(50_000), "val_ids": torch.arange(9_000)}
     return {
         **names,
-        "model": SimpleNamespace(state_dict=dict),  # where there is no torch
+        "model": SimpleNamespace(state_dict=dict),  # for machines without torch
         "files": files,
         "shards": files,
         "bird_shards": files[:1],
@@ -167,11 +167,11 @@ def test_blocks_run(page: Path, folder: Path, tmp_path: Path, monkeypatch: pytes
         import queues
 
         monkeypatch.setattr("forebay.queue.DataProviderBase.run", queues.fill)
-        if page.name == "README.md":  # whose provider is a sketch
+        if page.name == "README.md":  # its provider is only a sketch
             queues.filled(Path("data/words"), 1)
     names = assumed(page.name)
     for block in found:
-        names["step"] = take  # whatever a block called so
+        names["step"] = take  # also if a block assigned another value to it
         tree = ast.fix_missing_locations(Runnable().visit(ast.parse(block.text)))
         exec(compile(ast.increment_lineno(tree, block.line), str(page), "exec"), names)
 
@@ -196,7 +196,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings in links."""
+    """The link anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,8 +1,7 @@
-"""Allocations sized by data or arguments go through `src/fallible_alloc.rs`, which refuses where others abort.
+"""Allocations sized by data or arguments go through `src/fallible_alloc.rs`, which returns an error on failure.
 
-What asks the allocator without a way to say no ends the process when the system refuses. So each such call in
-`src/` either has a size that is written there, or a comment `// bounded: why` on its line or above it, or
-goes through `fallible_alloc`.
+Rust's infallible allocations abort the process on failure. So each such call in `src/` has a size of literals and
+constants, or a comment `// bounded: why` on its line or above it; all others go through `fallible_alloc`.
 """
 
 import re
@@ -20,13 +19,13 @@ CALLS = re.compile(
     r"|\.repeat\((?P<repeat>[^)]*)\)"
     r"|(?<!fallible_alloc::)(?<!fn )(?<!try_)\breserve(?:_exact)?\((?P<reserve>.*)"
 )
-"""Calls that allocate as much as they are told, with the size."""
+"""Calls that allocate a given size, with the size as a group."""
 WRITTEN = re.compile(r"[0-9A-Z_\s+*<()-]+(?:as usize)?")
-"""A size of numbers and constants."""
+"""A size that consists of literals and constants."""
 
 
 def code(path: Path) -> Iterator[tuple[int, str, str]]:
-    """The lines outside of tests, with their numbers and the comments above or behind them."""
+    """The lines outside of tests: number, code, and the comment above or at the end of the line."""
     comment, skipping = "", None
     for number, line in enumerate(path.read_text().splitlines(), 1):
         text = line.strip()
@@ -67,7 +66,7 @@ def test_code_is_told_from_tests(tmp_path: Path) -> None:
 
 
 def calls(path: Path) -> Iterator[tuple[int, str]]:
-    """The calls of a file that allocate by a number, without a word on why it is bounded."""
+    """Line number and text of the calls with a variable size and without a `bounded` comment."""
     for number, line, comment in code(path):
         for found in CALLS.finditer(line):
             size = next(group for group in found.groups() if group is not None)

@@ -1,4 +1,4 @@
-"""No circle of imports, neither between modules nor between folders: of the Python package and of the crate."""
+"""Imports of the Python package and of the crate have no circles, neither between modules nor between folders."""
 
 import random
 import re
@@ -18,7 +18,7 @@ def test_modules_and_packages_have_no_circle() -> None:
     assert ("forebay.cli.build", "forebay.cache.__init__") in edges
     assert ("forebay.__init__", "forebay._buffers") in edges
     assert not (found := circles(edges)), shown(found)
-    # Modules directly in the package are nodes of their own beside the packages.
+    # A module directly in the package is a separate node beside the subpackages.
     assert not (found := circles(folded(edges, 2))), shown(found)
 
 
@@ -32,7 +32,7 @@ def test_the_crate_has_no_circle() -> None:
         ("crate.python.loader", "crate.tasks.clips"),
     } <= edges
     assert not (found := circles(edges)), shown(found)
-    # Files directly in a folder are nodes of their own beside the folders in it.
+    # A file directly in a folder is a separate node beside the folders in it.
     for depth in (2, 3):
         assert not (found := circles(folded(edges, depth))), shown(found)
 
@@ -95,7 +95,7 @@ def test_packages_may_form_a_circle_where_modules_do_not(tmp_path: Path) -> None
 
 
 def test_circles_against_a_search_of_all_pairs() -> None:
-    """They run through exactly the nodes that reach another one and are reached from it."""
+    """The circles found cover exactly the nodes that reach another node and are reached from it."""
     rng = random.Random(3)
     n_with = 0
     for _ in range(300):

@@ -1,7 +1,6 @@
-"""What is built into the package is under licences that `deny.toml` allows, and from one registry; no tool is needed.
+"""Crates linked into the package come from one registry and have licences that `deny.toml` allows.
 
-Advisories are not checked here: their database is on the network. `cargo deny check advisories` does it where there is
-one.
+Advisories are not checked here, because their database is on the network: `cargo deny check advisories` does that.
 """
 
 import json
@@ -17,7 +16,7 @@ ALLOWED = set(tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["allow
 
 
 def is_allowed(expression: str) -> bool:
-    """Whether an SPDX expression can be met: of alternatives one, of what is joined all."""
+    """Whether an SPDX expression can be met: one operand of each OR, all operands of each AND."""
     tokens = re.findall(r"[()]|[\w.+-]+(?: WITH [\w.-]+)?|/", expression)
 
     def alternatives() -> bool:
@@ -70,7 +69,7 @@ def test_every_dependency_is_allowed() -> None:
     command += ["--filter-platform=x86_64-unknown-linux-gnu"]
     metadata = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}
-    # Those that the library is linked with: neither for tests alone nor for build scripts.
+    # The crates that the library is linked with, without those of tests and build scripts.
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     reached, ahead = set(), [metadata["resolve"]["root"]]
     while ahead:
@@ -85,6 +84,6 @@ def test_every_dependency_is_allowed() -> None:
     licences = {packages[name]["name"]: packages[name]["license"] for name in reached}
     refused = {name: licence for name, licence in licences.items() if licence is None or not is_allowed(licence)}
     assert not refused
-    # From the registry and nowhere else: versions and checksums are in Cargo.lock.
+    # All come from one registry, with versions and checksums in Cargo.lock.
     sources = {packages[name]["source"] for name in reached} - {None}
     assert len(sources) == 1

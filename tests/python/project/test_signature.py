@@ -43,14 +43,14 @@ def test_docstring(name: str) -> None:
 
 
 def test_tables() -> None:
-    """Stub and README are what `make tables` writes; the failure shows the lines that differ."""
+    """Stub and README equal the output of `make tables`; a failure shows the lines that differ."""
     command = [sys.executable, str(ROOT / "docs/tables.py"), "--check"]
     process = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (process.returncode, process.stderr) == (0, ""), f"run `make tables`\n{process.stdout}"
 
 
 def test_stub() -> None:
-    """Of a class without a table."""
+    """The stub of a class without a table has the defaults of the class."""
     stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
     [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "SpectrogramTransform"]
     [new] = [node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == "__new__"]
@@ -65,7 +65,7 @@ def test_stub() -> None:
 
 @pytest.mark.parametrize("name", ["ForebayError", "ConfigError", "DecodeError", "StateError"])
 def test_stub_of_errors(name: str) -> None:
-    """Their documentation is the same in both."""
+    """The stub has the docstrings of the error classes."""
     stub = ast.parse(files("forebay").joinpath("_core.pyi").read_text())
     [cls] = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name]
     assert ast.get_docstring(cls) == inspect.getdoc(getattr(forebay, name))

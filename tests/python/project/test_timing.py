@@ -1,4 +1,4 @@
-"""How claims about time are judged: a quiet machine decides, a busy one is waited for."""
+"""Verdicts of `timing.timed`: failed tries count on a quiet machine and are repeated on a busy one."""
 
 import time
 
@@ -9,13 +9,13 @@ from timing import TRIES, LateError, Others, claim, timed
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the tries; there is no pause between them."""
+    """The list of tries, without pauses between them."""
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return []
 
 
 def is_busy(monkeypatch: pytest.MonkeyPatch, busy: list[bool]) -> None:
-    """In each try."""
+    """Sets for each try whether the machine is busy."""
     answers = iter(busy)
     monkeypatch.setattr(Others, "disturb", lambda _self: next(answers))
 

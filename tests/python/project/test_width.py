@@ -1,4 +1,4 @@
-"""Comments of the Rust files are as wide as the code: 110 columns."""
+"""Comments of the Rust files are at most 110 columns wide, like the code."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FOLDERS = ("src", "tests", "benches", "fuzz/fuzz_targets")
 
 
 def too_long(path: Path) -> Iterator[int]:
-    """Numbers of the lines; rows of tables and blocks of code are not wrapped."""
+    """Numbers of the comment lines that are too long, without rows of tables and code blocks."""
     is_code = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         comment = re.match(r"\s*//[/!]? ?(.*)", line)

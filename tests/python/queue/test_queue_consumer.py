@@ -1,4 +1,4 @@
-"""`DatasetConsumer`: order, ends of files, removal, waiting, damage, schemas, logging."""
+"""`DatasetConsumer`: order, ends of files, removal, waiting, batch sizes, watermarks, logging, interrupts."""
 
 import contextlib
 import ctypes
@@ -29,7 +29,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 
 def test_signature(tmp_path: Path) -> None:
-    """As the contract has it."""
+    """The parameters and methods are those of the reference design."""
     filled(tmp_path, 1)
     queue = DatasetConsumer(tmp_path, "cpu", True, 1, 2, 0)
     assert queue.meta == meta()
@@ -76,7 +76,7 @@ def test_wrong_types_are_named(tmp_path: Path, parameter: str) -> None:
 
 
 def test_meta_is_checked_at_start(tmp_path: Path) -> None:
-    """Q3: no meta is an error at once, not a wait."""
+    """A missing or incomplete meta raises in the constructor, without a wait."""
     with pytest.raises(forebay.ConfigError, match=r"meta.pkl does not exist: start the provider"):
         consumer(tmp_path)
     from forebay.queue.meta import write_meta
@@ -87,7 +87,7 @@ def test_meta_is_checked_at_start(tmp_path: Path) -> None:
 
 
 def test_tuples_and_dicts(tmp_path: Path) -> None:
-    """Q15: (x, y) if these are the fields, else a dict."""
+    """A batch is a tuple if its fields are (x, y), else a dict."""
     filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         x, y = queue.get_batch("train", torch.device("cpu"))
@@ -119,12 +119,12 @@ def test_batches_are_views(tmp_path: Path) -> None:
     with consumer(tmp_path) as queue:
         batches = [queue.get_batch("train", "cpu")[0] for _ in range(3)]
     assert len({batch.untyped_storage().data_ptr() for batch in batches}) == 1
-    batches[0].zero_()  # theirs to change
+    batches[0].zero_()  # batches are writable
     assert (batches[1] != 0).all()
 
 
 def test_order_is_that_of_numbers(tmp_path: Path) -> None:
-    """Q1: (timestamp, seq), not the text; what is no final name is left alone."""
+    """Files are in the order of the numbers (timestamp, seq), not of text; files with other names are ignored."""
     provider = filled(tmp_path, 0)
     found = {}
     for timestamp, seq in [(10, 2), (9, 11), (10, 10), (9, 100), (100, 1)]:
@@ -139,7 +139,7 @@ def test_order_is_that_of_numbers(tmp_path: Path) -> None:
 
 
 def test_a_file_goes_at_the_call_after_its_last_batch(tmp_path: Path) -> None:
-    """Q5: not before the step that uses that batch."""
+    """A file is removed at the call after its last batch, so not before the step that uses that batch."""
     provider = filled(tmp_path, 2)
     one, two = names(tmp_path)
     with consumer(tmp_path) as queue:
@@ -160,7 +160,7 @@ def test_a_file_goes_at_the_call_after_its_last_batch(tmp_path: Path) -> None:
 
 
 def test_a_file_that_sorts_earlier_comes_later(tmp_path: Path) -> None:
-    """Q10: the file in hand is held by path: exactly that is removed, and the other one is read."""
+    """The current file is identified by its path: exactly it is removed, and the earlier name is read afterwards."""
     provider = filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         found = take(queue, 1)
@@ -176,7 +176,7 @@ def test_a_file_that_sorts_earlier_comes_later(tmp_path: Path) -> None:
 
 
 def test_a_file_removed_by_others_is_served_to_its_end(tmp_path: Path) -> None:
-    """Q11: nothing is looked for while there are batches in memory."""
+    """The consumer uses the batches in memory without looking at the folder."""
     provider = filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         found = take(queue, 1)
@@ -189,7 +189,7 @@ def test_a_file_removed_by_others_is_served_to_its_end(tmp_path: Path) -> None:
 
 @timed
 def test_waiting(tmp_path: Path) -> None:
-    """Q6: `get_batch` and `wait_for_data`, with timeouts and without."""
+    """`get_batch` and `wait_for_data` wait for files, with and without timeouts."""
     provider = filled(tmp_path := fresh(tmp_path), 0)
     with consumer(tmp_path) as queue:
         start = time.monotonic()
@@ -205,7 +205,7 @@ def test_waiting(tmp_path: Path) -> None:
         later.join()
         assert queue.wait_for_data("train", timeout=0)
         take(queue, 2)
-        assert not queue.wait_for_data("train", timeout=0.05)  # the file in hand is through
+        assert not queue.wait_for_data("train", timeout=0.05)  # the current file has no more batches
         later = threading.Timer(0.2, provider.produce_one_file, ("train", 1))
         later.start()
         assert queue.wait_for_data("train")
@@ -215,7 +215,7 @@ def test_waiting(tmp_path: Path) -> None:
 
 
 def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q6: looks at the folder often at first, then ever more rarely, but not never. Its waits move the clock."""
+    """The gaps between looks at the folder double up to 0.25 s; waits advance a simulated clock."""
     from forebay.queue import ahead, feed
 
     filled(tmp_path, 0)
@@ -242,7 +242,7 @@ def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with consumer(tmp_path) as queue, pytest.raises(TimeoutError):
         queue.get_batch("train", "cpu", timeout=1.5)
     gaps = [b - a for a, b in pairwise(looks)]
-    # Whoever begins to wait has it look at once, and begin anew.
+    # A call that begins to wait causes a look at once and restarts the gaps.
     begin = max(i for i, gap in enumerate(gaps) if gap < 0.0015)
     assert gaps[begin:] == pytest.approx([min(0.001 * 2 ** min(i, 9), 0.25) for i in range(len(gaps) - begin)])
     assert len(gaps) - begin >= 12
@@ -250,7 +250,7 @@ def test_backoff_is_exponential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(12, 5), (12, 8), (12, 12), (12, 20), (12, 1), (12, 11)])
 def test_a_short_last_slice_repeats_its_own_rows(tmp_path: Path, rows: int, batch_size: int) -> None:
-    """Q5: never the next file's."""
+    """A short last slice of a file is filled with its own rows, not with the next file's."""
     provider = filled(tmp_path, 2)
     files = [torch.cat([batch["x"] for batch in provider.sample_file("train", seq)]) for seq in range(2)]
     with consumer(tmp_path) as queue:
@@ -266,7 +266,7 @@ def test_a_short_last_slice_repeats_its_own_rows(tmp_path: Path, rows: int, batc
 
 
 def test_the_batch_size_changes_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Q6, Q13: in the middle of a file, and for files that were read ahead; a warning says that it is another."""
+    """A new batch size applies in the middle of a file and to files read ahead; another than the provider's warns."""
     provider = filled(tmp_path, 2)
     x = torch.cat([batch["x"] for seq in range(2) for batch in provider.sample_file("train", seq)])
     with consumer(tmp_path) as queue:
@@ -286,7 +286,7 @@ def test_the_batch_size_changes_at_once(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_files_of_another_batch_size_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Q13."""
+    """Files with another batch size than meta's log one warning."""
     filled(tmp_path, 0)
     write(tmp_path, batch_size=2, num_batches=4, name="1-0-4.pt")
     write(tmp_path, batch_size=2, num_batches=4, name="2-0-4.pt")
@@ -300,7 +300,7 @@ def test_files_of_another_batch_size_warn(tmp_path: Path, caplog: pytest.LogCapt
 def test_removal_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Q6: while another process has the file open, as on Windows: it is not read twice, and goes in the end."""
+    """A consumed file that another process has open, as on Windows, is not read again and is removed later."""
     provider = filled(tmp_path, 2)
     name = names(tmp_path)[0]
     replace, failures = Path.replace, 4
@@ -318,7 +318,7 @@ def test_removal_is_tried_again(
         assert take(queue, 6) == expected(provider, range(2))
         assert "cannot be removed yet, and is tried again" in caplog.text
         eventually(lambda: name not in names(tmp_path))
-    # One that could not be removed before the end is not read again by the next, which removes it.
+    # The next consumer does not read, but removes a consumed file that this one could not remove.
     failures = 10**9
     with consumer(tmp_path) as queue:
         take(queue, 3)
@@ -334,7 +334,7 @@ def test_removal_is_tried_again(
 
 
 def test_archive(tmp_path: Path) -> None:
-    """Q6: consumed files move to `archives/`."""
+    """With `archive=True` consumed files move to `archives/`."""
     provider = filled(tmp_path, 2)
     all_names = names(tmp_path)
     with consumer(tmp_path, archive=True) as queue:
@@ -414,7 +414,7 @@ def opens(queue: DatasetConsumer) -> bool:
 
 
 def test_watermarks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Q5: one line when the backlog reaches high, and one when it falls to low."""
+    """One log line when the backlog reaches `high_watermark`, and one when it falls to `low_watermark`."""
     from forebay.queue.feed import Watermarks
 
     caplog.set_level("INFO", "forebay.queue")
@@ -446,7 +446,7 @@ def test_watermarks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A line per file and per change of the backlog, none per batch."""
+    """The log has a line per file and per change of the backlog, none per batch."""
     caplog.set_level("DEBUG", "forebay.queue")
     filled(tmp_path, 2, batches_per_file=200)
     caplog.clear()
@@ -460,7 +460,7 @@ def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_threads_end(tmp_path: Path) -> None:
-    """With `close()`, with the last reference, at once."""
+    """The thread ends with `close()` or with the last reference to the consumer."""
     filled(tmp_path, 3)
 
     def running() -> int:
@@ -481,7 +481,7 @@ def test_threads_end(tmp_path: Path) -> None:
     eventually(lambda: running() == 0)
 
 
-def test_a_forked_child_is_told(tmp_path: Path) -> None:
+def test_a_call_in_a_forked_child_raises(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         take(queue, 1)
@@ -503,19 +503,19 @@ def test_devices(tmp_path: Path) -> None:
     with consumer(tmp_path) as queue:
         with pytest.raises(forebay.ConfigError, match="device is cuda, but device_type is 'cpu'"):
             queue.get_batch("train", "cuda")
-        assert len(take(queue, 3)) == 3  # nothing was lost by it
+        assert len(take(queue, 3)) == 3  # the refused call lost no batch
 
 
 class InterruptError(BaseException):
-    """As KeyboardInterrupt comes: wherever a call returns."""
+    """Raised like KeyboardInterrupt, at the return of any call."""
 
 
 def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
-    """At any moment of `get_batch`: the next call returns what this one would have."""
+    """After an interrupt at any moment of `get_batch`, the next call returns the same batch."""
     n_files = 40 * min(soak, 10)
     due = expected(filled(tmp_path, n_files), range(n_files))
     main, number, inside, unsure = ctypes.c_ulong(threading.get_ident()), 0, 0, False
-    armed = ended = False  # plain names, as an interrupt inside an Event could leave its lock locked
+    armed = ended = False  # no Event: an interrupt inside it could leave its lock locked
 
     def interrupt() -> None:
         while not ended:
@@ -527,7 +527,7 @@ def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
     thread.start()
     try:
         with consumer(tmp_path) as queue:
-            number = len(take(queue, 1))  # Python's own start of a thread is not made for interrupts
+            number = len(take(queue, 1))  # starts the thread, which Python does not protect from interrupts
             while number < len(due):
                 try:
                     armed = True
@@ -537,7 +537,7 @@ def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
                     armed = False
                     is_inside = "get_batch" in [frame.name for frame in traceback.extract_tb(error.__traceback__)]
                     inside += is_inside
-                    unsure = unsure or not is_inside  # what the call returned may be lost, by no fault of its own
+                    unsure = unsure or not is_inside  # after get_batch() returned, its batch may be lost
                     continue
                 found = first(batch)
                 number += unsure and found != due[number]
@@ -553,7 +553,7 @@ def test_an_interrupted_call_loses_nothing(tmp_path: Path, soak: int) -> None:
 
 @needs_gpu
 def test_on_a_gpu(tmp_path: Path) -> None:
-    """Q15: out of pinned memory."""
+    """Batches for a GPU are copied from pinned memory."""
     provider = filled(tmp_path, 4)
     with DatasetConsumer(tmp_path) as queue:
         assert queue.get_batch("train", "cpu")[0].is_pinned()
@@ -565,5 +565,5 @@ def test_on_a_gpu(tmp_path: Path) -> None:
 
 
 def test_numbers_helper(tmp_path: Path) -> None:
-    """The tests' own provider repeats itself."""
+    """The provider of the tests is deterministic."""
     assert expected(numbers(tmp_path), range(2)) == expected(numbers(tmp_path), range(2))

@@ -1,4 +1,4 @@
-"""Files of a queue that are damaged, contradict themselves, or have another schema; a disk that fails."""
+"""Files of a queue that are damaged, inconsistent or of another schema; I/O errors."""
 
 import json
 import os
@@ -47,7 +47,7 @@ KINDS = ("bit", "cut", "empty", "junk", "compressed", "old format", "code", "lis
 def test_corrupt_files_go_to_quarantine(
     tmp_path: Path, kind: str, which: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Q7, Q16: and the next is taken; code in a file is damage."""
+    """A corrupt file goes to quarantine and the next one is read; a pickle with code counts as corrupt."""
     provider = filled(tmp_path, 3)
     bad = names(tmp_path)[which]
     damaged(kind, path_of(tmp_path, which))
@@ -63,7 +63,7 @@ def test_corrupt_files_go_to_quarantine(
 
 
 def test_nothing_in_quarantine_or_archives_is_replaced(tmp_path: Path) -> None:
-    """A file that comes again under its name, as after a repair."""
+    """A second file of the same name, as after a repair, gets the suffix ".1"."""
     filled(tmp_path, 3)
     [bad, used, _] = names(tmp_path)
     (tmp_path / "queue" / "train" / bad).write_bytes(b"junk")
@@ -131,7 +131,7 @@ def test_files_that_contradict_themselves(
 def test_another_schema_is_an_error(
     tmp_path: Path, tensors: dict[str, Any], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Q6: in its turn, at each call, and the file stays; without it things go on."""
+    """A file of another schema raises in its turn, at each call, and stays; without it the consumer continues."""
     provider = filled(tmp_path, 1)
     wrong = write(tmp_path, "9700000000000-000001-2.pt", tensors=tensors)
     with consumer(tmp_path, cache_files=2) as queue:
@@ -147,7 +147,7 @@ def test_another_schema_is_an_error(
         while len(found) < 3:
             try:
                 found += take(queue, 1)
-            except forebay.ConfigError:  # was seen before it was removed
+            except forebay.ConfigError:  # read before its removal
                 continue
         assert found == expected(provider, range(1, 2))
 
@@ -160,7 +160,7 @@ def test_metadata_that_says_another_schema(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_disk_are_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tried again for a moment, then raised; the file stays."""
+    """I/O errors are retried for a short time, then raised; the file stays."""
     from forebay.queue import feed
 
     provider = filled(tmp_path, 1)

@@ -24,7 +24,7 @@ from queues import consumer, filled, meta, names, numbers
 
 
 def test_names_of_files(tmp_path: Path) -> None:
-    """Q1: order is that of the numbers, timestamp before sequence, not that of text."""
+    """Files are ordered by the numbers in their names, timestamp before sequence, not by text."""
     name = FileName(1_700_000_000_123, 7, 100)
     assert str(name) == "1700000000123-000007-100.pt"
     assert name.temporary == ".tmp-1700000000123-000007.pt"
@@ -46,7 +46,7 @@ def list_of(folder: Path, *present: str) -> list[str]:
 
 
 def test_layout(tmp_path: Path) -> None:
-    """Q1, Q2: folders, and all that a file says of itself, its schema included."""
+    """The folders of a queue, and the metadata of a file including its schema."""
     provider = filled(tmp_path, 1)
     provider.produce_one_file("val", 0)
     with consumer(tmp_path, archive=True) as queue:
@@ -85,7 +85,7 @@ def test_names_of_splits(tmp_path: Path, split: str) -> None:
 
 
 def test_names_hold_on_windows(tmp_path: Path) -> None:
-    """Of every file that a provider and a consumer make: no reserved signs, devices, ends, or letters' case."""
+    """Names of files are valid on Windows: no reserved characters, devices or endings, and distinct without case."""
     provider = filled(tmp_path, 3)
     bad = files.Layout(tmp_path).files("train") / names(tmp_path)[1]
     bad.write_bytes(b"junk")
@@ -105,8 +105,8 @@ def test_names_hold_on_windows(tmp_path: Path) -> None:
     assert str(Layout(here).files("train")) == "C:\\data\\queue\\train"
 
 
-def test_renames_wait_for_who_has_a_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows, where a scanner or a slow reader has it for a moment."""
+def test_renames_wait_for_an_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rename is retried while another process, such as a scanner, has the file open, as on Windows."""
     failures, replace = 3, Path.replace
 
     def busy(*arguments: Any) -> None:
@@ -158,7 +158,7 @@ def test_a_file_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk, say."""
+    """A failed write, as on a full disk, leaves no file."""
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -211,7 +211,7 @@ def test_a_file_system_without_locks_is_said(
 
 
 def test_a_complete_meta() -> None:
-    """Q3: optional keys pass."""
+    """A meta with all required keys and any optional keys is accepted."""
     metas.check_meta(meta())
     extra: Any = {"stoi": {"a": 0}, "itos": {0: "a"}, "label_map": {0: "x"}, "cls_token_id": 1, "pad_token_id": 2}
     metas.check_meta(meta(**extra, mask_token_id=3, anything=[1, (2.0, None, b"x", True)]))
@@ -223,7 +223,7 @@ def test_a_complete_meta() -> None:
 
 @pytest.mark.parametrize("key", [*metas.REQUIRED, "vocab_size", "block_size"])
 def test_what_meta_must_have(key: str) -> None:
-    """Q3: every required key is asked for."""
+    """Each missing required key raises."""
     changes: Any = {key: None}
     with pytest.raises(forebay.ConfigError, match=f"{key} is missing"):
         metas.check_meta(meta(**changes))
@@ -257,7 +257,7 @@ def test_sizes_where_they_apply() -> None:
     def schema(**of_y: Any) -> list[dict[str, Any]]:
         return [{"name": "x", "dtype": "int64", "shape": [4]}, {"name": "y", "dtype": "int64", **of_y}]
 
-    metas.check_meta(meta(batch_schema=schema(shape=[])))  # one label a row has no length
+    metas.check_meta(meta(batch_schema=schema(shape=[])))  # one label per row has no length
     metas.check_meta(meta(batch_schema=schema(shape=[2]), target_size=2))
     metas.check_meta(meta(batch_schema=schema(shape=[2], role="weights")))
     with pytest.raises(forebay.ConfigError, match="target_size is missing"):
@@ -267,7 +267,7 @@ def test_sizes_where_they_apply() -> None:
 
 
 def test_meta_is_written_and_read(tmp_path: Path) -> None:
-    """Q3: with a `meta.json` beside it, and nothing half written."""
+    """Meta is written to `meta.pkl` and `meta.json`, without temporary files left."""
     written = meta(itos={0: "a"}, nested=[(1, 2), {"x": {3, 4}}, b"\x00\xff", None, True, 1e300, "ü"])
     metas.write_meta(tmp_path, written)
     assert read_meta(tmp_path) == written
@@ -296,7 +296,7 @@ class Evil:
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("value", [Evil(), {"a": [Evil()]}, OrderedDict(a=1), print, Path("x"), np.int64(1)], ids=repr)
 def test_untrusted_meta(tmp_path: Path, value: Any, protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q16: a pickle runs no code."""
+    """Reading a meta.pkl runs no code of the pickle."""
     data = pickle.dumps(value, protocol=protocol)
     monkeypatch.setattr(os, "system", pytest.fail)
     (tmp_path / "meta.pkl").write_bytes(data)
@@ -342,7 +342,7 @@ def test_damaged_pickles(tmp_path: Path) -> None:
 
 
 def memo_bomb(make: bytes, depth: int, end: bytes | None = None) -> bytes:
-    """A dict whose value refers twice to one that refers twice to one and so on; `make` makes one of the two."""
+    """A pickle of a dict whose value has 2^`depth` parts by shared references; `make` combines two of them."""
     steps = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + make + b"q" + bytes([i + 1]) + b"0" for i in range(depth))
     return b"\x80\x04}X\x01\x00\x00\x00a" + b"K\x01q\x000" + steps + (end or b"h" + bytes([depth])) + b"s."
 
@@ -378,7 +378,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs(tmp_path: Path, name: str) -> None:
-    """Small pickles that come to much: refused, in little memory, by a short message."""
+    """Small pickles of large values are refused in little memory, with a short message."""
     (tmp_path / "meta.pkl").write_bytes(BOMBS[name])
     with pytest.raises(forebay.ConfigError, match=r"cannot be used: it (holds|has)") as raised:
         read_meta(tmp_path)
@@ -386,7 +386,7 @@ def test_bombs(tmp_path: Path, name: str) -> None:
 
 
 def test_bombs_in_the_making() -> None:
-    """They are refused after some of their bytes: what is shared twice 22 times is too much, 19 times is not."""
+    """Bombs are refused before their last byte: 2^22 shared parts are too many, 2^19 are not."""
     assert len(repr(plain_loads(memo_bomb(b"\x86", 10)))) > 1 << 11
     plain_loads(memo_bomb(b"\x86", 19))
     with pytest.raises(pickle.UnpicklingError, match="values in each other"):
@@ -395,7 +395,7 @@ def test_bombs_in_the_making() -> None:
 
 @pytest.mark.parametrize("key", [*metas.REQUIRED, "vocab_size", "target_size"])
 def test_messages_are_short(key: str) -> None:
-    """Whatever is wrong with meta, and however much."""
+    """Messages are short for any number and size of problems in meta."""
     wrong: Any = [[{"name": 0, "dtype": ["x" * 1000] * 100, "shape": ["y"] * 1000, "role": 3}] * 100] * 100
     if key == "batch_schema":
         wrong = wrong[0] * 100
@@ -429,7 +429,7 @@ def test_meta_that_is_no_file(tmp_path: Path) -> None:
 
 
 def test_seeds_are_the_same_everywhere() -> None:
-    """Q8: numbers that must never change, in this process and one with other hashes of strings."""
+    """Seeds have fixed values, also in processes with another hash seed."""
     expected = [file_seed(1337, "train", 0), file_seed(1337, "train", 1), file_seed(2**64 - 1, "val_rank3", 10**6)]
     assert expected == [1573082574, 3222169393, 3985980168]
     code = "from forebay.queue.seeds import *; print([file_seed(1337, 'train', 0), file_seed(1337, 'train', 1)])"
@@ -442,7 +442,7 @@ def test_seeds_are_the_same_everywhere() -> None:
 
 
 def test_seeds_are_mixed() -> None:
-    """No two files of a split share one, nor do neighbours in seed, split and number."""
+    """Seeds of the files of a split differ, as do those of adjacent seeds, splits and numbers."""
     assert len({file_seed(1, "train", seq) for seq in range(200_000)}) == 200_000
     many = {file_seed(seed, split, seq) for seed in range(20) for split in ("train", "val") for seq in range(50)}
     assert len(many) == 2000

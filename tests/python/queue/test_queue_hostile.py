@@ -1,4 +1,4 @@
-"""What goes wrong around a queue: folders removed under it, meta that changes, files that are open, full disks."""
+"""Faults around a queue: removed folders, a changed meta, open files, links, full and slow disks, signals, forks."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from queues import Numbers, consumer, eventually, expected, filled, meta, names,
 
 
 def vanish(path: Path) -> None:
-    """Removes a folder at one blow, whoever writes into it."""
+    """Removes a folder atomically, also while other threads write into it."""
     path.rename(path.with_name("vanished"))
     shutil.rmtree(path.with_name("vanished"), ignore_errors=True)
 
@@ -36,7 +36,7 @@ def is_open(path: Path) -> bool:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """As on Windows: what is open cannot be renamed, written over or removed; which files that was tried with."""
+    """Refuses to rename, replace or remove open files, as on Windows; the list of refused files."""
     if not Path("/proc/self/maps").exists():
         pytest.skip("needs /proc")
     found: list[Path] = []
@@ -56,8 +56,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def test_what_is_open_can_be_told(tmp_path: Path, refused: list[Path]) -> None:
-    """Or the next test would show nothing."""
+def test_open_files_are_detected(tmp_path: Path, refused: list[Path]) -> None:
+    """The fixture `refused` detects open files, on which the next test relies."""
     path = tmp_path / "a"
     path.write_bytes(b"a")
     with path.open("rb"), pytest.raises(PermissionError):
@@ -68,16 +68,16 @@ def test_what_is_open_can_be_told(tmp_path: Path, refused: list[Path]) -> None:
 
 @pytest.mark.parametrize("archive", [True, False])
 def test_nothing_is_open_when_it_moves(tmp_path: Path, refused: list[Path], archive: bool) -> None:
-    """Q6: files written, read, removed, archived, put away and purged, though Windows moves no file that is open."""
+    """No file is open while it is renamed, removed, archived, quarantined or purged, which Windows would refuse."""
     provider = filled(tmp_path, 3)
     bad = [tmp_path / "queue" / "train" / name for name in names(tmp_path)[:2]]
     bad[0].write_bytes(b"junk")
     bad[1].unlink()
-    write(tmp_path, bad[1].name, num_batches=3)  # found out when it is mapped
+    write(tmp_path, bad[1].name, num_batches=3)  # damage that is found only when the file is mapped
     with consumer(tmp_path, archive=archive, delete="on_state") as queue:
         assert take(queue, 2) == expected(provider, range(2, 3))[:2]
         provider.produce_one_file("train", 3)
-        batch = queue.get_batch("train", "cpu")  # kept, which keeps memory and no file
+        batch = queue.get_batch("train", "cpu")  # a kept batch keeps memory, but no open file
         queue.state_dict()
         take(queue, 2)
         assert queue.stats()["train"]["quarantined"] == 2
@@ -88,7 +88,7 @@ def test_nothing_is_open_when_it_moves(tmp_path: Path, refused: list[Path], arch
 
 
 def test_the_queue_is_removed_under_a_consumer(tmp_path: Path) -> None:
-    """What is in memory is handed out; then it goes on with what a provider makes."""
+    """After its queue is removed, a consumer returns the batches in memory, then those of new files."""
     provider = filled(tmp_path, 2)
     with consumer(tmp_path) as queue:
         found = take(queue, 1)
@@ -98,13 +98,13 @@ def test_the_queue_is_removed_under_a_consumer(tmp_path: Path) -> None:
         assert found == expected(provider, range(1))
         provider.produce_one_file("train", 5)
         found = take(queue, 3)
-        if found == expected(provider, range(1, 2)):  # was read ahead
+        if found == expected(provider, range(1, 2)):  # the file was read ahead
             found = take(queue, 3)
         assert found == expected(provider, range(5, 6))
 
 
 def test_archives_are_removed_under_a_consumer(tmp_path: Path) -> None:
-    """To make room, say. They are made again; else consumed files would count as backlog, and all wait for ever."""
+    """Removed archives are created again; otherwise consumed files would stay in the backlog and block the provider."""
     provider = numbers(tmp_path, max_backlog_files=1)
     with running(provider, splits=["train"]):
         eventually((tmp_path / "meta.pkl").exists)
@@ -121,14 +121,14 @@ def test_the_state_is_removed_under_both(tmp_path: Path) -> None:
         eventually((tmp_path / "meta.pkl").exists)
         with consumer(tmp_path) as queue:
             found = take(queue, 4)
-            eventually(lambda: provider.backlog_size("train") == 1)  # the provider waits, and writes nothing
+            eventually(lambda: provider.backlog_size("train") == 1)  # the provider waits and writes no file
             vanish(tmp_path / "queue" / ".state")
             found += take(queue, 20)
             assert found == expected(provider, range(8))
 
 
 def test_the_queue_is_removed_under_a_provider(tmp_path: Path) -> None:
-    """Q9: it does not begin again with file 0, which somebody may have used."""
+    """After its queue is removed, a provider continues the numbers: file 0 may have been consumed."""
     provider = numbers(tmp_path)
     with running(provider, splits=["train"]):
         eventually(lambda: provider.backlog_size("train") == 2)
@@ -153,7 +153,7 @@ def test_archives_elsewhere(tmp_path: Path) -> None:
 
 
 def test_folders_without_permission(tmp_path: Path) -> None:
-    """A consumer that may read and not write says so when it opens the queue."""
+    """A consumer without write permission raises when it opens the queue."""
     if os.geteuid() == 0:
         pytest.skip("root may write anywhere")
     filled(tmp_path, 1)
@@ -169,7 +169,7 @@ def test_folders_without_permission(tmp_path: Path) -> None:
 
 
 def test_meta_changes_under_a_consumer(tmp_path: Path) -> None:
-    """Q3: a consumer that was made before a purge is told which keys differ, and hands out nothing."""
+    """If meta changes under a consumer, opening a split raises with the keys that differ."""
     filled(tmp_path, 1).purge()
     filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
@@ -187,7 +187,7 @@ def test_meta_changes_under_a_consumer(tmp_path: Path) -> None:
 
 
 def test_many_write_meta_at_once(tmp_path: Path) -> None:
-    """Q3: by providers of several ranks that start together: one is written, the others are told."""
+    """If providers of several ranks write different metas at once, one is written and the others raise."""
     for trial in range(20):
         folder, start = tmp_path / str(trial), threading.Barrier(6)
         done: list[int] = []
@@ -232,7 +232,7 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def everything(folder: Path) -> dict[str, bytes | str]:
-    """All that lies in a folder and its folders: bytes of files, where links lead, and what the rest is."""
+    """The contents of a folder tree: bytes of files, targets of links, types of other entries."""
     found: dict[str, bytes | str] = {}
     for path in folder.rglob("*"):
         what = what_is(path)
@@ -242,7 +242,7 @@ def everything(folder: Path) -> dict[str, bytes | str]:
 
 
 def obstruct(path: Path, mine: Path, kind: str) -> None:
-    """Lays something at a path that the queue does not have there; `mine` is what a link may lead to."""
+    """Puts an entry of another kind at a path of the queue; `mine` is the target of a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     if kind == "folder":
@@ -302,7 +302,7 @@ def test_a_state_file_that_is_none_stays(tmp_path: Path, name: str, kind: str) -
     with consumer(data) as queue:
         take(queue, 1)
     state = data / "queue" / ".state" / f"train.{name}"
-    mine.write_bytes(state.read_bytes())  # a good one, but not here
+    mine.write_bytes(state.read_bytes())  # a valid state file at another place
     obstruct(state, mine, kind)
     before = everything(tmp_path)
     with pytest.raises(forebay.StateError, match=rf"{name} is {WHAT.get(kind, 'a symbolic link')}.*; move it"):
@@ -311,7 +311,7 @@ def test_a_state_file_that_is_none_stays(tmp_path: Path, name: str, kind: str) -
         with consumer(data) as queue, pytest.raises(forebay.StateError, match=r"consumer\.json is .*; move it"):
             take(queue, 1)
     after = everything(tmp_path)
-    lock = "data/queue/.state/train.consumer.lock"  # says who held it last
+    lock = "data/queue/.state/train.consumer.lock"  # names its last holder
     assert {**after, lock: ""} == {**before, lock: ""}
 
 
@@ -328,7 +328,7 @@ def test_a_state_file_that_is_none_stays(tmp_path: Path, name: str, kind: str) -
     ids=range(6),
 )
 @pytest.mark.parametrize("name", ["sequence.json", "consumer.json"])
-def test_state_files_that_nobody_wrote(tmp_path: Path, name: str, content: str) -> None:
+def test_damaged_state_files(tmp_path: Path, name: str, content: str) -> None:
     provider = filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
         take(queue, 1)
@@ -340,7 +340,7 @@ def test_state_files_that_nobody_wrote(tmp_path: Path, name: str, content: str) 
 
 @pytest.mark.parametrize("kind", ["link", "dangling"])
 def test_no_file_is_written_through_a_link(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a file of tensors, a small file or an old one is written until it is whole."""
+    """The temporary name of a tensor file, a state file or a legacy file that is a link raises."""
     data, mine = tmp_path / "data", tmp_path / "mine"
     mine.write_text("precious")
     provider = filled(data, 1)
@@ -365,7 +365,7 @@ def test_no_file_is_written_through_a_link(tmp_path: Path, kind: str, monkeypatc
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_queue_files_that_are_no_files_go_to_quarantine(tmp_path: Path, kind: str) -> None:
-    """They are not waited for."""
+    """Pipes and folders with the name of a queue file are quarantined without waiting for them."""
     provider = filled(tmp_path, 1)
     path = tmp_path / "queue" / "train" / "1000000000000-000000-3.pt"
     obstruct(path, path, kind)
@@ -379,7 +379,7 @@ def test_queue_files_that_are_no_files_go_to_quarantine(tmp_path: Path, kind: st
 def test_meta_that_is_a_link_stays(tmp_path: Path, name: str, kind: str) -> None:
     data, mine = tmp_path / "data", tmp_path / "mine"
     filled(data, 1)
-    (data / name).rename(mine)  # a good one
+    (data / name).rename(mine)  # a valid meta
     if name == "meta.json":
         (data / "meta.pkl").unlink()
     obstruct(data / name, mine, kind)
@@ -398,7 +398,7 @@ def test_meta_that_is_a_link_stays(tmp_path: Path, name: str, kind: str) -> None
 
 
 def test_a_state_of_a_queue_that_was_purged(tmp_path: Path) -> None:
-    """At a file's end, where a state names no file whose absence would be seen."""
+    """A state from before a purge raises, even one at the end of a file, which names no current file."""
     provider = filled(tmp_path, 2)
     with consumer(tmp_path, delete="on_state") as queue:
         take(queue, 3)
@@ -413,8 +413,8 @@ def test_a_state_of_a_queue_that_was_purged(tmp_path: Path) -> None:
         queue.load_state_dict(state)
 
 
-def test_of_many_states_those_in_the_file_in_hand_are_good(tmp_path: Path) -> None:
-    """Files that an older one needs went at the call after a newer one was taken; it is refused, not skipped over."""
+def test_of_many_states_those_in_the_current_file_load(tmp_path: Path) -> None:
+    """An older state raises if the files that it needs were removed after a newer state was taken."""
     provider = filled(tmp_path, 3)
     due, states = expected(provider, range(3)), []
     with consumer(tmp_path, delete="on_state") as queue:
@@ -423,7 +423,7 @@ def test_of_many_states_those_in_the_file_in_hand_are_good(tmp_path: Path) -> No
             states.append(queue.state_dict())
     for after, state in enumerate(states, start=1):
         with consumer(tmp_path, delete="on_state") as queue:
-            if after < 6:  # the state after 6 batches is the last that saw files 0 and 1 go
+            if after < 6:  # the state after 6 batches released files 0 and 1
                 with pytest.raises(forebay.StateError, match=r"of which 2 are gone|which is gone"):
                     queue.load_state_dict(state)
             else:
@@ -431,10 +431,10 @@ def test_of_many_states_those_in_the_file_in_hand_are_good(tmp_path: Path) -> No
                 assert take(queue, 9 - after) == due[after:]
 
 
-def test_no_file_goes_while_the_record_cannot_be_written(
+def test_no_file_is_removed_while_the_record_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk: else a state from before could be loaded, and skip what is gone."""
+    """On a full disk files stay; otherwise an older state could be loaded and would skip removed files."""
     provider = filled(tmp_path, 3)
     is_full, write_state = False, files.write_state
 
@@ -451,7 +451,7 @@ def test_no_file_goes_while_the_record_cannot_be_written(
         queue.state_dict()
         is_full = True
         assert take(queue, 3) == expected(provider, range(2, 3))
-        assert len(names(tmp_path)) == 2  # file 0 went with the first state
+        assert len(names(tmp_path)) == 2  # the first state released file 0
         assert "cannot be written, and is tried again" in caplog.text
         is_full = False
         eventually(lambda: len(names(tmp_path)) == 1)
@@ -466,7 +466,7 @@ def test_no_file_goes_while_the_record_cannot_be_written(
 def test_a_slow_disk_does_not_stall_the_end_of_a_file(
     tmp_path: Path, cache_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Q5: `cache_files` files are read while another is used; here the disk reads none before it is let."""
+    """`cache_files` files are read ahead while another is used; here a semaphore admits each read of the disk."""
     begun: list[str] = []
     done: list[str] = []
     disk = threading.Semaphore(0)
@@ -486,9 +486,9 @@ def test_a_slow_disk_does_not_stall_the_end_of_a_file(
         disk.release(cache_files)
         eventually(lambda: len(done) == 1 + cache_files)
         time.sleep(0.1)
-        assert begun == order[: 1 + cache_files]  # and no more
+        assert begun == order[: 1 + cache_files]  # and no others
         for at in range(1, 4):
-            # To the end of a file and into the next, while the disk reads nothing.
+            # To the end of a file and into the next, without a read of the disk.
             found += take(queue, 3)
             assert done == order[: at + cache_files]
             if at + cache_files < 4:
@@ -500,7 +500,7 @@ def test_a_slow_disk_does_not_stall_the_end_of_a_file(
 
 
 def test_data_in_memory_whose_file_is_gone(tmp_path: Path) -> None:
-    """Q11: what was read ahead counts as data."""
+    """A file in memory counts as data after its removal from the disk."""
     provider = filled(tmp_path, 2)
     with consumer(tmp_path) as queue:
         take(queue, 3)
@@ -511,8 +511,8 @@ def test_data_in_memory_whose_file_is_gone(tmp_path: Path) -> None:
         assert not queue.wait_for_data("train", timeout=0)
 
 
-def test_waiting_says_what_reading_would(tmp_path: Path) -> None:
-    """Q6, Q16: a queue of another consumer, of ranks, or with another schema is an error and no endless wait."""
+def test_waiting_raises_like_reading(tmp_path: Path) -> None:
+    """`wait_for_data` raises for a queue of another consumer, of ranks, or of another schema, without a wait."""
     filled(tmp_path, 1)
     filled(tmp_path / "ranks", 1, rank=0)
     filled(tmp_path / "schema", 0)
@@ -534,7 +534,7 @@ def test_waiting_says_what_reading_would(tmp_path: Path) -> None:
 def test_a_signal_while_a_file_is_written(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is finished, and the next run goes on behind it."""
+    """A provider finishes its file after a signal, and the next run continues after it."""
 
     def interrupted(file: Any, content: Any) -> None:
         file.write(b"x")
@@ -554,7 +554,7 @@ def test_a_signal_while_a_file_is_written(
 
 
 def test_a_second_signal_interrupts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of a file, of which nothing is left; the next run makes it."""
+    """A second signal interrupts the write of a file, which leaves no file; the next run writes it."""
 
     def interrupted(file: Any, _content: Any) -> None:
         file.write(b"x")
@@ -572,7 +572,7 @@ def test_a_second_signal_interrupts_at_once(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_rename_that_failed_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same provider, before the next file appears."""
+    """A provider repeats a failed rename before it publishes the next file."""
 
     def refuse(_source: Path, _target: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -590,14 +590,14 @@ def test_a_rename_that_failed_is_made_up_for(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("splits", ["train", [], ()])
 def test_splits_are_a_list(tmp_path: Path, splits: Any) -> None:
-    """Not the letters of one name."""
+    """A string for `splits` raises; its letters are not used as names."""
     with pytest.raises(forebay.ConfigError, match=r"splits is .*, must be a list of names"):
         numbers(tmp_path).run(splits)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
-    """Q12: of small files, too; what another process may be writing at this moment is left alone."""
+    """Old temporary files, also of small files, are removed; recent ones, which may be in use, stay."""
     provider = filled(tmp_path, 1)
     folders = {tmp_path: "meta.pkl", tmp_path / "queue" / ".state": "train.sequence.json"}
     stale = [folder / f".tmp-{name}-999-{i}" for folder, name in folders.items() for i in range(2)]
@@ -617,7 +617,7 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """As a worker of a `DataLoader` would, that was started while the queue was open."""
+    """A lock can be taken again after its release, although a forked child, like a `DataLoader` worker, has it open."""
     held = lock.QueueLock(tmp_path / "a", "consumer")
     child = os.fork()
     if not child:
@@ -634,7 +634,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     again.release()
 
 
-def test_a_forked_child_does_not_let_go_of_the_lock(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
     held = lock.QueueLock(tmp_path / "a", "consumer")
     child = os.fork()
     if not child:
@@ -646,8 +646,8 @@ def test_a_forked_child_does_not_let_go_of_the_lock(tmp_path: Path) -> None:
     held.release()
 
 
-def test_reading_waits_for_who_replaces_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows, where it cannot be opened in that moment; another error comes at once."""
+def test_reading_waits_for_the_replacement_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a file is retried while another process replaces it, which Windows refuses; then the error is raised."""
     provider = Numbers(tmp_path, 4)
     files.write_state(tmp_path / "a", {"next": 1})
     failures = 3

@@ -1,4 +1,4 @@
-"""Files `{split}_batches_####.pt`."""
+"""Legacy files `{split}_batches_####.pt`: order, batch size, damage, states."""
 
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ def x_of(number: int, rows: int = 8) -> Any:
 
 
 def make(folder: Path, n_files: int = 3, **metadata: Any) -> None:
-    """Files 0 to `n_files` with a meta that has nothing but vocab_size."""
+    """Writes `n_files` files and a meta that has only vocab_size."""
     metas.write_meta(folder, {"vocab_size": 9})
     for number in range(n_files):
         write_legacy_file(folder, "train", number, {"x": x_of(number), "y": x_of(number) + 1}, metadata)
 
 
 def test_round_and_round(tmp_path: Path) -> None:
-    """Never removed; a number beyond four digits counts as a number."""
+    """Files are read in a circle, in numerical order also beyond four digits, and never removed."""
     make(tmp_path, 2, batch_size=4)
     write_legacy_file(tmp_path, "train", 10_000, {"x": x_of(7), "y": x_of(7) + 1}, {"batch_size": 4})
     write_legacy_file(tmp_path, "val", 0, {"x": x_of(9), "y": x_of(9)}, {"batch_size": 4})
@@ -54,7 +54,7 @@ def test_round_and_round(tmp_path: Path) -> None:
 
 
 def test_when_they_are_read(tmp_path: Path) -> None:
-    """Q14: without queue/, or with prefer_queue=False."""
+    """Legacy files are read without queue/, or with prefer_queue=False."""
     make(tmp_path, 1, batch_size=4)
     with consumer(tmp_path) as queue:
         queue.get_batch("train", "cpu", timeout=120)
@@ -76,7 +76,7 @@ def test_meta_needs_vocab_size(tmp_path: Path) -> None:
 
 
 def test_the_batch_size(tmp_path: Path) -> None:
-    """From the file, from meta, or by hand; there is no default."""
+    """The batch size is from the file, from meta or by set_batch_size(); there is no default."""
     make(tmp_path, 1)
     with consumer(tmp_path) as queue:
         with pytest.raises(forebay.ConfigError, match=r"neither meta.pkl nor .* has batch_size: call set_batch_size"):
@@ -98,7 +98,7 @@ def test_other_fields_and_small_metadata(tmp_path: Path) -> None:
 
 
 def test_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Passed over, with a line each time; stays where it is."""
+    """A damaged file is passed over with a log line each time, and stays."""
     make(tmp_path, 3, batch_size=8)
     bad = tmp_path / "train_batches_0001.pt"
     bad.write_bytes(b"junk")
@@ -148,7 +148,7 @@ def test_ranks_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_file(tmp_path: Path) -> None:
-    """Q14: it follows itself, whatever the batch size leaves over."""
+    """A single file is repeated, also if its rows are no multiple of the batch size."""
     make(tmp_path, 1, batch_size=4)
     with consumer(tmp_path, cache_files=3) as queue:
         for _ in range(5):
@@ -160,7 +160,7 @@ def test_one_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed(tmp_path: Path) -> None:
-    """The circle goes on without it; without any there is an error."""
+    """The circle continues without a removed file; without any file an error is raised."""
     make(tmp_path, 3, batch_size=8)
     with consumer(tmp_path) as queue:
         assert int(queue.get_batch("train", "cpu")[0][0, 0]) == 0
@@ -169,6 +169,6 @@ def test_a_file_that_was_removed(tmp_path: Path) -> None:
         assert found[-4:] in ([0, 1000, 0, 1000], [1000, 0, 1000, 0])
         for path in tmp_path.glob("*.pt"):
             path.unlink()
-        # Who reads ahead may have listed them while they were there.
+        # The thread that reads ahead may have listed the files before their removal.
         with pytest.raises(forebay.ConfigError, match=r"none of [0-2] files"):
             [queue.get_batch("train", "cpu") for _ in range(9)]

@@ -1,7 +1,7 @@
-"""`forebay.queue` as it is used: a process that produces and one that trains; killed, stopped, slow.
+"""`forebay.queue` with a provider process and a trainer process, which are killed, stopped or slow.
 
-A trainer writes what it consumed to a file, a line a batch, together with its state where it has one. What came out is
-compared with what the provider makes of the same seeds.
+A trainer logs each batch that it consumed as a line of a file, and saves its states. Tests compare the batches with
+those that a provider makes from the same seeds.
 """
 
 import json
@@ -72,7 +72,7 @@ started: "list[subprocess.Popen[str]]" = []
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    """Ends what a test that failed has started."""
+    """Ends processes that a failed test has started."""
     yield
     for process in started:
         process.kill()
@@ -97,13 +97,13 @@ def stop(process: "subprocess.Popen[str]", how: signal.Signals = signal.SIGTERM)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("slow", ["producer", "consumer", "neither"])
 def test_two_processes(tmp_path: Path, slow: str, soak: int) -> None:
-    """Thousands of batches: every one, once, in order, however the two keep up."""
+    """Of thousands of batches each is consumed once and in order, whichever process is slower."""
     n, per_file = 2000 * min(soak, 5), 40
     pause = 0.001
     producer = start(PRODUCE, tmp_path, per_file=per_file, backlog=2, pause=pause * (slow == "producer"))
     trainer = start(TRAIN, tmp_path, delete="consumed", n=n, pause=pause * (slow == "consumer"))
     found = json.loads(trainer.communicate(timeout=280)[0])
-    assert len(names(tmp_path)) <= 3  # a temporary one among them
+    assert len(names(tmp_path)) <= 3  # including a temporary file
     assert stop(producer) == "stopped\n"
     assert found == expected(numbers(tmp_path, per_file), range(n // per_file))
     assert not [name for name in names(tmp_path) if name.startswith(".tmp-")]
@@ -111,7 +111,7 @@ def test_two_processes(tmp_path: Path, slow: str, soak: int) -> None:
 
 @pytest.mark.timeout(3600)
 def test_killed_producers(tmp_path: Path, soak: int) -> None:
-    """Kill -9 at random times: no batch is lost and none made twice."""
+    """If providers are killed (SIGKILL) at random times, no batch is lost or made twice."""
     kills, per_file, n = 6 * soak, 5, 60 * soak
     trainer = start(TRAIN, tmp_path, delete="consumed", n=n * per_file, pause=0.002)
     random_ = random.Random(soak)
@@ -136,7 +136,7 @@ def test_killed_producers(tmp_path: Path, soak: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("delete", ["consumed", "on_state"])
 def test_killed_trainers(tmp_path: Path, soak: int, delete: str) -> None:
-    """Kill -9 at random times: nothing is lost; with states restored nothing is doubled either."""
+    """If trainers are killed (SIGKILL) at random times, no batch is lost; with restored states none is repeated."""
     kills, per_file, n = 4 * soak, 5, 400 * soak
     random_ = random.Random(soak)
     producer = start(PRODUCE, tmp_path, per_file=per_file, backlog=3, pause=0)
@@ -159,13 +159,13 @@ def test_killed_trainers(tmp_path: Path, soak: int, delete: str) -> None:
     due = expected(numbers(tmp_path, per_file), range(len(counts) // per_file + 1))[: len(counts)]
     assert set(due) == set(counts)
     doubled = sum(count - 1 for count in counts.values())
-    assert doubled <= per_file * kills  # one file a kill, from its first batch on
+    assert doubled <= per_file * kills  # at most one file per kill is repeated
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @timed
 def test_signals(tmp_path: Path, how: signal.Signals) -> None:
-    """A provider ends at once, whatever it is at, leaves nothing behind, and the next goes on."""
+    """A signal ends a provider soon, with exit status 0 and without temporary files."""
     seconds = []
     for pause in (0.0, 0.02):
         data = fresh(tmp_path)
@@ -188,7 +188,7 @@ def example(script: str, *arguments: str) -> "subprocess.Popen[str]":
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_examples(tmp_path: Path, name: str) -> None:
-    """Each with its flags: a queue that a consumer reads, the same in the old form, and a fresh start."""
+    """Each example writes a queue for a consumer, the same batches as legacy files, and a new queue."""
     script, flags = f"queue/{name}.py", ["--data_dir", str(tmp_path / "q"), "--batch_size", "5", "--block_size", "24"]
     flags += ["--batches_per_file", "4", "--max_backlog_files", "1", "--sleep_seconds", "0.01"]
     process = example(script, *flags)
@@ -223,7 +223,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check(name: str, batches: list[Any], meta: dict[str, Any]) -> None:
-    """What the batches of an example are."""
+    """Checks shapes, types and targets of the batches of an example."""
     for batch in batches:
         if name == "mlm":
             assert {field: str(tensor.dtype) for field, tensor in batch.items()} == {
@@ -263,7 +263,7 @@ def test_stages_of_diffusion(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["char_lm", "mlm"])
 def test_training(name: str) -> None:
-    """Tuples and dicts; the validation loss falls."""
+    """The training example lowers the validation loss, with tuples and with dicts."""
     process = example("train_queue.py", "--provider", name, "--steps", "50", "--device", "cpu")
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, err
@@ -272,7 +272,7 @@ def test_training(name: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_training_goes_on(tmp_path: Path) -> None:
-    """With a checkpoint: the files of the second run are those behind the first."""
+    """With a checkpoint, the second run continues with the files after those of the first."""
     flags = ["--data_dir", str(tmp_path / "q"), "--sleep_seconds", "0.05", "--batches_per_file", "20"]
     provider = example("queue/classification.py", *flags)
     eventually((tmp_path / "q" / "meta.pkl").exists, timeout=200)

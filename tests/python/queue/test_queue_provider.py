@@ -1,4 +1,4 @@
-"""`DataProviderBase`: files, backlog, numbers that survive, checks, stopping."""
+"""`DataProviderBase`: files, backlog, persistent numbers, checks, purging, stopping."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from wrong import assert_named, parameters
 
 
 def test_signature() -> None:
-    """As the contract has it."""
+    """The parameters are those of the reference design."""
     made = Numbers("x", 8)
     assert (made.batch_size, made.block_size, made.target_size) == (8, None, None)
     assert (made.batches_per_file, made.max_backlog_files, made.sleep_seconds) == (100, 2, 2.0)
@@ -56,7 +56,7 @@ def test_wrong_types_are_named(tmp_path: Path, parameter: str) -> None:
 
 
 def test_a_file(tmp_path: Path) -> None:
-    """Q2: what is in it, and its name."""
+    """The name and the contents of a file."""
     before = time.time_ns() // 10**6
     path = numbers(tmp_path).produce_one_file("train", 41)
     key = FileName.parse(path.name)
@@ -74,7 +74,7 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_is_a_function_of_seed_split_and_number(tmp_path: Path) -> None:
-    """Q8."""
+    """Contents depend on seed, split, rank and number, not on the files made before."""
 
     def digest(folder: str, seq: int, split: str = "train", **parameters: Any) -> bytes:
         path = numbers(tmp_path / folder, **parameters).produce_one_file(split, seq)
@@ -83,13 +83,13 @@ def test_a_file_is_a_function_of_seed_split_and_number(tmp_path: Path) -> None:
     one = digest("a", 3)
     assert digest("b", 3) == one
     filled(tmp_path / "c", 3)
-    assert digest("c", 3) == one  # whatever was made before
+    assert digest("c", 3) == one  # after other files
     others = [digest("d", 4), digest("e", 3, "val"), digest("f", 3, seed=1336), digest("g", 3, rank=0)]
     assert len({one, *others, digest("h", 3, rank=1)}) == 6
 
 
 def test_backpressure(tmp_path: Path) -> None:
-    """Q4: at most `max_backlog_files`; a full split never holds up the other."""
+    """The backlog has at most `max_backlog_files` files; a full split does not block the other."""
     provider = numbers(tmp_path, max_backlog_files=3)
     with running(provider):
         eventually(lambda: provider.backlog_size("train") == 3 and provider.backlog_size("val") == 3)
@@ -104,7 +104,7 @@ def test_backpressure(tmp_path: Path) -> None:
 
 
 def test_the_number_survives_when_all_is_consumed(tmp_path: Path) -> None:
-    """Q9: no data is made twice, however often a provider starts over an empty queue."""
+    """A provider restarted with an empty queue continues the numbers, so no data is made twice."""
     found: list[int] = []
     for _ in range(3):
         provider = numbers(tmp_path)
@@ -122,7 +122,7 @@ def test_the_number_survives_when_all_is_consumed(tmp_path: Path) -> None:
 def test_a_finished_file_is_published_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename_failed: bool
 ) -> None:
-    """Killed between the note on the disk and the rename, or between the rename and whatever follows."""
+    """A provider killed between note and rename, or after the rename, lost no file and repeats none."""
     from forebay.queue import files
 
     move = files.move
@@ -138,7 +138,7 @@ def test_a_finished_file_is_published_by_the_next(
         with pytest.raises(KeyboardInterrupt):
             numbers(tmp_path).produce_one_file("train", 1)
     if not rename_failed:
-        (tmp_path / "queue" / "train" / names(tmp_path)[1]).unlink()  # consumed meanwhile
+        (tmp_path / "queue" / "train" / names(tmp_path)[1]).unlink()  # as if consumed
     provider = numbers(tmp_path)
     with running(provider, splits=["train"]), consumer(tmp_path) as queue:
         seqs = [0, 1, 2, 3] if rename_failed else [0, 2, 3]
@@ -148,7 +148,7 @@ def test_a_finished_file_is_published_by_the_next(
 
 
 def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Q12."""
+    """A new provider removes temporary files of an earlier one, with a log line each."""
     caplog.set_level("INFO", "forebay.queue")
     filled(tmp_path, 1)
     for name in (".tmp-1700000000000-000000.pt", ".tmp-1700000000000-000007.pt"):
@@ -160,7 +160,7 @@ def test_stale_temporary_files_are_removed(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q10: files stay in the order of their numbers, also over a restart."""
+    """Files stay in the order of their numbers if the clock goes back, also after a restart."""
     now = 1_700_000_000_000
     provider = filled(tmp_path, 0)
     for seq in range(6):
@@ -175,7 +175,7 @@ def test_a_clock_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_lost_counter_is_found_again(tmp_path: Path) -> None:
-    """From files that are there, also archived ones; a damaged one is an error."""
+    """A missing counter is restored from the files, including archived ones; a damaged counter raises."""
     filled(tmp_path, 4)
     counter = tmp_path / "queue" / ".state" / "train.sequence.json"
     assert json.loads(counter.read_text())["next"] == 4
@@ -254,7 +254,7 @@ def test_meta_is_checked_and_written(tmp_path: Path) -> None:
 
 
 def test_an_existing_meta_that_differs(tmp_path: Path) -> None:
-    """Q3: an error that names the keys, before anything is produced; the same meta is none."""
+    """A different meta raises with the keys that differ, before any file is made; an equal meta is accepted."""
     filled(tmp_path, 0)
     numbers(tmp_path).write_meta()
     provider = Says(tmp_path, 8)
@@ -264,7 +264,7 @@ def test_an_existing_meta_that_differs(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.pt"))
     assert read_meta(tmp_path)["batch_size"] == 4
     (tmp_path / "meta.pkl").write_bytes(pickle.dumps({**meta(), "batch_schema": tuple(meta()["batch_schema"])}))
-    numbers(tmp_path).write_meta()  # a tuple is as good as a list
+    numbers(tmp_path).write_meta()  # a tuple equals a list
 
 
 class Hooked(Numbers):
@@ -317,7 +317,7 @@ def test_two_providers_for_one_queue(tmp_path: Path) -> None:
 
 
 def test_purge(tmp_path: Path) -> None:
-    """Q6: what `--force_regenerate` does."""
+    """`purge()`, as of `--force_regenerate`, removes all files of the queue and restarts the numbers."""
     provider = filled(tmp_path, 2)
     (tmp_path / "mine.txt").touch()
     provider.purge()
@@ -328,7 +328,7 @@ def test_purge(tmp_path: Path) -> None:
 
 
 def test_purge_removes_what_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And no more: neither what lies among it, nor a meta that another program wrote, nor what is behind a link."""
+    """`purge()` leaves other files in the folders, a meta by another program, links and their targets."""
     with running(numbers(tmp_path)):
         eventually(lambda: numbers(tmp_path).backlog_size("train") == 2)
         with consumer(tmp_path, delete="on_state") as queue:
@@ -363,7 +363,7 @@ def test_purge_removes_what_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_purge_holds_the_locks_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a provider that starts meanwhile would lose its files."""
+    """`purge()` holds the locks until all is removed, so a provider cannot start meanwhile and lose its files."""
     with running(numbers(tmp_path)):
         eventually(lambda: numbers(tmp_path).backlog_size("train") == 2)
     path = tmp_path / "queue" / ".state" / "train.provider.lock"
@@ -379,11 +379,11 @@ def test_purge_holds_the_locks_to_its_end(tmp_path: Path, monkeypatch: pytest.Mo
         return removed(layout)
 
     monkeypatch.setattr(Layout, "remove_files", remove_files)
-    waiting = path.open("a+")  # of one that is about to lock it
+    waiting = path.open("a+")  # as of a process that is about to lock it
     numbers(tmp_path).purge()
     assert tried == ["refused"]
     assert not list(tmp_path.iterdir())
-    # It gets a lock that is there, and not the one that is gone.
+    # The lock is on the new file, not on the removed one.
     held = QueueLock(path, "provider")
     with pytest.raises(forebay.StateError, match="another provider holds"):
         QueueLock(path, "provider")
@@ -391,8 +391,8 @@ def test_purge_holds_the_locks_to_its_end(tmp_path: Path, monkeypatch: pytest.Mo
     waiting.close()
 
 
-def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening and locking it: two would hold a lock each."""
+def test_a_lock_file_removed_before_locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock file removed between opening and locking is opened again; otherwise two processes would hold a lock."""
     path, plain = tmp_path / "a.lock", lock._lock
     gone: list[bool] = []
 
@@ -422,8 +422,8 @@ def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.Mon
         {"timestamp": "1"},
     ],
 )
-def test_a_note_leads_nowhere_else(tmp_path: Path, note: dict[str, Any]) -> None:
-    """Names in `sequence.json` are those of files of the queue."""
+def test_a_note_names_only_files_of_the_queue(tmp_path: Path, note: dict[str, Any]) -> None:
+    """A `sequence.json` with other names or numbers out of range raises, and no file is changed."""
     provider = filled(tmp_path, 1)
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "queue" / "train" / ".tmp-0000000000001-000000.pt").write_text("finished")
@@ -491,7 +491,7 @@ def test_contract() -> None:
 
 
 def test_write_meta_takes_meta(tmp_path: Path) -> None:
-    """As the reference design has it, for providers that call it so, or have one of their own."""
+    """`write_meta` accepts the meta as an argument, as in the reference design, and can be overridden."""
     numbers(tmp_path / "given").write_meta(meta(label_map={0: "x"}))
     assert read_meta(tmp_path / "given")["label_map"] == {0: "x"}
     with pytest.raises(forebay.ConfigError, match="batch_size"):
@@ -513,12 +513,12 @@ def test_write_meta_takes_meta(tmp_path: Path) -> None:
 
 
 def test_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A line per file and per change of the backlog, none per batch."""
+    """The log has a line per file and per change of the backlog, none per batch."""
     caplog.set_level("INFO", "forebay.queue")
     provider = numbers(tmp_path, batches_per_file=50)
     with running(provider, splits=["train"]):
         eventually(lambda: "backlog is 2 files" in caplog.text)
-        time.sleep(0.1)  # in which no more is said
+        time.sleep(0.1)  # no more lines are logged
     lines = [record.getMessage().split(":", 1)[1].split()[0:2] for record in caplog.records[:-1]]
     assert lines == [
         ["wrote", names(tmp_path)[0] + ","],
@@ -541,7 +541,7 @@ def test_verbose_is_debug(tmp_path: Path) -> None:
 
 
 def test_ranks_have_queues_of_their_own(tmp_path: Path) -> None:
-    """Q16."""
+    """Each rank has its own queue; a consumer without a rank raises."""
     providers = [filled(tmp_path, 2, rank=rank) for rank in range(2)]
     assert names(tmp_path, ".") == [
         *(".state", "train_rank0", "train_rank1", "val_rank0", "val_rank1"),

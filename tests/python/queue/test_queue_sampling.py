@@ -41,7 +41,7 @@ def test_cached_tokenizer() -> None:
     assert isinstance(cached, Tokenizer)
     for text in ("ab", "ab", "c", "ab", "b", "ab", "c"):
         assert list(cached.encode(text)) == CharTokenizer("abc").encode(text)
-    assert inner.calls == 4  # "c" had to go for "b"
+    assert inner.calls == 4  # "b" evicted "c"
     assert cached.decode([0, 2]) == "ac"
     with pytest.raises(forebay.ConfigError, match="max_texts is 0"):
         CachedTokenizer(inner, 0)
@@ -53,7 +53,7 @@ def test_next_span() -> None:
     assert x.shape == y.shape == (5000, 8)
     assert (x.diff() == 7).all()
     assert torch.equal(y, x + 7)
-    assert set(x[:, 0].tolist()) == set((tokens[:92]).tolist())  # every start, the last token only as a target
+    assert set(x[:, 0].tolist()) == set((tokens[:92]).tolist())  # every start; the last token is only a target
     assert all(
         torch.equal(a, b) for a, b in zip(next_span(tokens, 9, 8, rng(3)), next_span(tokens, 9, 8, rng(3)), strict=True)
     )
@@ -63,7 +63,7 @@ def test_next_span() -> None:
 
 
 def test_dynamic_mask() -> None:
-    """15 % chosen; of these 80 % masked, 10 % random, 10 % kept; special tokens neither chosen nor drawn."""
+    """15 % are selected, of these 80 % masked, 10 % random, 10 % kept; special tokens are not selected or drawn."""
     mask, pad, vocab = 50, 0, 51
     ids = torch.randint(1, 50, (2000, 200), generator=rng())
     ids[:, ::10] = pad
@@ -107,7 +107,7 @@ def test_masks_differ_between_batches_and_not_between_runs() -> None:
 
 
 def test_stratified() -> None:
-    """Each batch has every class's share, rounded down or up, and the mean is the share."""
+    """Each batch has the share of each class, rounded down or up; the mean is the share."""
     labels = torch.cat([torch.full((n,), value) for value, n in [(7, 700), (-1, 250), (3, 45), (9, 5)]])
     labels = labels[torch.randperm(len(labels), generator=rng())]
     generator, totals, rows = rng(1), torch.zeros(4), set()

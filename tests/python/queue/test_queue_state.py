@@ -21,7 +21,7 @@ def kept(folder: Path, **parameters: Any) -> Any:
 
 
 def saved(queue: Any) -> dict[str, Any]:
-    """Through JSON, as a checkpoint would have it."""
+    """The state of a consumer through JSON, as in a checkpoint."""
     text = json.dumps(queue.state_dict())
     assert len(text) < 1000
     return json.loads(text)  # type: ignore[no-any-return]
@@ -30,7 +30,7 @@ def saved(queue: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("at", range(10))
 @pytest.mark.parametrize("delete", ["consumed", "on_state"])
 def test_a_new_consumer_goes_on(tmp_path: Path, at: int, delete: Any) -> None:
-    """Behind any batch, in the middle of a file and at its end; twice."""
+    """A new consumer continues from a state after any batch, within a file or at its end; repeated twice."""
     provider = filled(tmp_path, 4)
     with consumer(tmp_path, delete=delete) as queue:
         found = take(queue, at)
@@ -39,9 +39,9 @@ def test_a_new_consumer_goes_on(tmp_path: Path, at: int, delete: Any) -> None:
         queue.load_state_dict(state)
         found += take(queue, 1)
         state = saved(queue)
-        take(queue, 1)  # which nobody remembers
+        take(queue, 1)  # in no state
         if delete == "consumed" and at % 3 == 2:
-            return  # the file of the state went with that
+            return  # that removed the file of the state
     with consumer(tmp_path, delete=delete) as queue:
         queue.load_state_dict(state)
         found += take(queue, 11 - at)
@@ -61,11 +61,11 @@ def test_files_stay_until_a_state_is_behind_them(tmp_path: Path) -> None:
         assert queue.stats()["train"]["held"] == 2
         eventually(lambda: provider.backlog_size("train") == 2)
         state = saved(queue)
-        assert names(tmp_path) == all_names  # it may not be on the disk yet
+        assert names(tmp_path) == all_names  # the state may not be saved yet
         take(queue, 1)
         assert names(tmp_path) == all_names[2:]
         take(queue, 2)
-    # Every state since finds its files; the one before doesn't.
+    # The latest state finds its files; the earlier one does not.
     with kept(tmp_path) as queue:
         queue.load_state_dict(state)
         assert take(queue, 5) == expected(provider, range(4))[7:]
@@ -77,7 +77,7 @@ def test_files_stay_until_a_state_is_behind_them(tmp_path: Path) -> None:
 
 
 def test_held_files_are_no_backlog(tmp_path: Path) -> None:
-    """Or a trainer that saves rarely and a provider with a small limit would wait for each other for ever."""
+    """Held files do not count as backlog; otherwise a trainer that saves rarely would deadlock with a small limit."""
     provider = numbers(tmp_path, max_backlog_files=1)
     with running(provider, splits=["train"]):
         eventually((tmp_path / "meta.pkl").exists)
@@ -90,7 +90,7 @@ def test_held_files_are_no_backlog(tmp_path: Path) -> None:
 
 
 def test_at_a_boundary_whose_next_files_are_gone(tmp_path: Path) -> None:
-    """No file of the state is missing, but files that came after it are."""
+    """A state at a file's end raises if files after it were removed."""
     filled(tmp_path, 3)
     with kept(tmp_path) as queue:
         take(queue, 3)
@@ -103,7 +103,7 @@ def test_at_a_boundary_whose_next_files_are_gone(tmp_path: Path) -> None:
             forebay.StateError, match=r"taken after 1 files of .*, of which 2 are gone: load a later state"
         ):
             queue.load_state_dict(boundary)
-        take(queue, 1)  # still good for something
+        take(queue, 1)  # the consumer still works
 
 
 def test_a_state_whose_file_is_gone(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_without_a_state_held_files_come_again(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_states_of_a_resumed_consumer(tmp_path: Path) -> None:
-    """Any chain of takes, states, crashes and new files: what the states cover comes once, in order."""
+    """Over random takes, states, crashes and new files, batches covered by states are taken once and in order."""
     for trial in range(6):
         folder, random_ = tmp_path / str(trial), random.Random(trial)
         provider = filled(folder, 2)
@@ -253,7 +253,7 @@ GONE = "1700000000000-000009-3.pt"
     ids=range(19),
 )
 def test_a_consumer_stays_where_it_was(tmp_path: Path, change: dict[str, Any], message: str, delete: Any) -> None:
-    """Whatever a state says that cannot be loaded: place, batch size, files and locks are those of before."""
+    """A state that cannot be loaded leaves position, batch size, files and locks unchanged."""
     provider = filled(tmp_path, 2)
     with consumer(tmp_path, delete=delete) as queue:
         found = take(queue, 1)
@@ -271,7 +271,7 @@ def test_a_consumer_stays_where_it_was(tmp_path: Path, change: dict[str, Any], m
                 queue.load_state_dict(changed)
             assert len(str(raised.value)) < 2000
             after = [path.name for path in (tmp_path / "queue").rglob("*") if ".tmp" not in path.name]
-            # A lock that was taken for the state is free again; its file stays.
+            # A lock taken for the state is released; its file stays.
             assert (saved(queue), sorted({*after} - {"val.consumer.lock"})) == before
         with consumer(tmp_path) as other, pytest.raises(TimeoutError):
             other.get_batch("val", "cpu", timeout=0)
@@ -281,7 +281,7 @@ def test_a_consumer_stays_where_it_was(tmp_path: Path, change: dict[str, Any], m
 
 
 def test_nothing_is_removed_while_a_state_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor noted later: the thread of before is halted, and ends if the state is taken."""
+    """While a state is checked, the current thread is paused, so it removes and records no file; it ends on success."""
     filled(tmp_path, 2)
     with consumer(tmp_path) as queue:
         take(queue, 1)

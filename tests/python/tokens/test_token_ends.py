@@ -1,4 +1,4 @@
-"""`TokenLoader` over bad, damaged and giant documents, and its ends: signals, threads, the process."""
+"""`TokenLoader` with bad, damaged and giant documents, and its ends: signals, threads, the process."""
 
 import itertools
 import json
@@ -54,7 +54,7 @@ def test_bad_documents(tmp_path: Path) -> None:
 
 
 def test_a_damaged_row_group(tmp_path: Path) -> None:
-    """Its documents are left out and listed; an endless pass goes on without them, unless there are no others."""
+    """Its documents are left out and listed; an infinite loader continues without them, or raises if none are left."""
     texts = [document(number) for number in range(3 * GROUP)]
     for name in ["a.parquet", "b.parquet"]:
         options = {"row_group_size": GROUP, "use_dictionary": False, "write_page_checksum": True}
@@ -98,7 +98,7 @@ GIANT = 100_000_000
 @pytest.mark.parametrize("crop", ["drop", "carry"])
 @timed
 def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
-    """It takes its turn, within bounded time and memory."""
+    """A giant document is packed within bounded time and memory."""
     sentence = "the reservoir is filled by the river, and the river by the rain. "
     texts = [sentence * (1 + number % 50) for number in range(400)]
     giant = (sentence * (GIANT // len(sentence) + 1))[:GIANT]
@@ -126,7 +126,7 @@ def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     seconds, closing, peak, most_tokens, rows_of_giant, held = json.loads(done.stdout)
-    # The text, its ids (a fifth as many, of four bytes, in a vector that doubles), and the packer's copy of them.
+    # The text, its ids (a fifth as many, 4 bytes each, in a vector that doubles), and the packer's copy of the ids.
     assert peak < 5 * GIANT
     if crop == "drop":
         assert rows_of_giant <= 1
@@ -135,14 +135,14 @@ def test_a_document_of_100_mb(tmp_path: Path, crop: str) -> None:
     else:
         assert rows_of_giant > 200
         assert most_tokens > GIANT / 8
-        # Most of it is still there: 800 of its 20 000 rows have gone.
+        # The packer still holds most of it: 800 of its 20 000 rows are packed.
         assert held < 1.5 * GIANT
     claim(seconds < 60, seconds)
     claim(closing < 1, closing)
 
 
 def test_threads_end(parquets: Path) -> None:
-    before = native_threads()  # what other tests left on its way out
+    before = native_threads()  # threads of other tests that are still ending
     found = loader(parquets)
     next(found)
     assert native_threads() - before
@@ -151,7 +151,7 @@ def test_threads_end(parquets: Path) -> None:
 
 
 def test_an_interrupted_wait_loses_nothing(parquets: Path) -> None:
-    """Signals at random moments, most of them while `next()` waits for a batch."""
+    """Signals at random moments, mostly while `next()` waits, lose no batch."""
     random_, interrupts, armed, done = random.Random(1), 0, False, threading.Event()
 
     def interrupt(*_arguments: object) -> None:
@@ -178,7 +178,7 @@ def test_an_interrupted_wait_loses_nothing(parquets: Path) -> None:
             while len(batches) < n or interrupts < 4:
                 try:
                     armed = True
-                    # Nothing but C between a batch and the list.
+                    # No bytecode runs between `next()` and the list.
                     deque(map(batches.append, itertools.islice(found, max(n - len(batches), 1))), maxlen=0)
                     armed = False
                 except KeyboardInterrupt:
@@ -193,10 +193,10 @@ def test_an_interrupted_wait_loses_nothing(parquets: Path) -> None:
 
 
 def test_interrupt_and_exit(parquets: Path) -> None:
-    """Ctrl-C while a callable works, and an exit with threads at work."""
+    """Ctrl-C interrupts while a callable tokenizer runs, and the process exits with running threads."""
     script = f"""
         import os, signal, threading, time, forebay
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
         def slow(text):
             time.sleep(0.05)
             return [1]

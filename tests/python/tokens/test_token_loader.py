@@ -1,4 +1,4 @@
-"""`TokenLoader` over real Parquet files: its rows against a plain list, parameters, tokenizers, what it tells."""
+"""`TokenLoader` over real Parquet files: rows equal to those of a plain oracle, parameters, tokenizers, figures."""
 
 import itertools
 import json
@@ -117,10 +117,10 @@ def test_a_seed_mixes_and_every_epoch_is_another(parquets: Path) -> None:
             for _ in range(2):
                 parts = np.concatenate([batch["documents"] for batch in found])
                 starts = [(int(shard), int(row)) for _, _, shard, _, row, start in parts if start == 1]
-                # One of which nothing but BOS went into a row begins again.
+                # A document of which a row has only BOS begins again in another row, so remove repetitions.
                 passes.append(list(dict.fromkeys(starts)))
         first, second = passes
-        # What fills no row at the end stays.
+        # Documents at the end that fill no row are missing.
         assert len(first) > 310
         assert (first == second) == (seed is None)
         return first
@@ -151,7 +151,7 @@ def test_splits(parquets: Path, tmp_path: Path) -> None:
 def test_tokenizers(parquets: Path) -> None:
     with loader(parquets, tokenizer=RANKS, bos_id=None) as found:
         assert found.bos_id == 50256
-    # Who gives one means it, whatever the file says.
+    # An explicit bos_id overrides that of the file.
     with loader(parquets, tokenizer=RANKS, bos_id=198) as found:
         assert found.bos_id == 198
         assert (next(found)["inputs"][:, 0] == 198).all()
@@ -216,7 +216,7 @@ def test_parameters(parquets: Path) -> None:
     "case", json.loads((GOLDEN / "bestfit_B4_T512.json").read_text()).items(), ids=lambda case: case[0]
 )
 def test_golden_rows(case: tuple[str, dict[str, Any]]) -> None:
-    """The rows of the reference (SOURCE.txt says whose): one rank, two ranks, and after resumption of its states."""
+    """Rows equal those of the reference (see SOURCE.txt): one rank, two ranks, and resumed from its states."""
     name, how = case
     ranks: dict[str, Any] = {"rank": how["rank"], "world_size": how["world_size"]}
     with forebay.TokenLoader(GOLDEN, RANKS, batch_size=4, seq_len=512, **ranks) as found:
@@ -228,7 +228,7 @@ def test_golden_rows(case: tuple[str, dict[str, Any]]) -> None:
             np.testing.assert_array_equal(full_rows(next(found)), expected)
             reading = found.state_dict()["reading"]
             file, group, epoch = state
-            # Where the reference stands is where the last slice came from; here it is where the next one will.
+            # The reference's position is the source of the last slice, forebay's that of the next one.
             assert (reading["shard"], reading["row_group"], reading["epoch"]) >= (
                 f"shard_0000{file}.parquet",
                 group,
@@ -250,7 +250,7 @@ def test_headspace_and_stats(parquets: Path) -> None:
 
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_a_pass_without_a_batch_is_told(tmp_path: Path, drop_last: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Documents that fill fewer rows than a batch has, or none: a loop over nothing would look like a finished one."""
+    """Too few documents for a batch raise: an empty loop would look like a finished pass."""
     texts = ["abcdefgh" * 3] * (40 if drop_last else 1)
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=max(len(texts) // 2, 1))
     make: dict[str, Any] = {"infinite": False, "val": [], "drop_last": drop_last, "batch_size": 64, "seq_len": 31}
@@ -265,7 +265,7 @@ def test_a_pass_without_a_batch_is_told(tmp_path: Path, drop_last: bool, caplog:
                 list(alone)
         assert alone.state_dict()["batch"] == 0
     if drop_last:
-        # Each rank knows its own rows only, and others may go on: it ends as it would, and says so.
+        # A rank has only its own rows, and other ranks may have batches: its pass is empty, with a warning.
         with loader(tmp_path / "a.parquet", **make, rank=1, world_size=2) as part:
             assert list(part) == []
         assert "drop_last leaves no batch: the pass has 20 documents of rank 1" in caplog.text

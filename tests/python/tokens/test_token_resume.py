@@ -1,4 +1,4 @@
-"""`TokenLoader` in ranks, and after it was stopped: the batches of one process that nobody stopped."""
+"""`TokenLoader` in ranks and resumed: the same batches as from one uninterrupted process."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ def test_resume_before_every_batch(parquets: Path, parameters: dict[str, Any]) -
 
 
 def test_resume_of_a_resumed_one_after_kill(parquets: Path) -> None:
-    """Processes that are killed, each going on where the state file of the last one says, over several epochs."""
+    """Killed processes, each resuming from the state file of the one before, over several epochs."""
     folder = parquets.parent / f"killed-{parquets.name}"
     folder.mkdir()
     mixed: dict[str, Any] = {"crop": "carry", "seed": 4, "n_streams": 2}
@@ -97,7 +97,7 @@ def test_resume_of_a_resumed_one_after_kill(parquets: Path) -> None:
                 found.append(json.loads(process.stdout.readline()))
                 process.stdin.write("got it\n")
                 process.stdin.flush()
-            # The one behind is made, and its state is not saved.
+            # The next batch is made, but its state is not saved.
             process.stdout.readline()
             process.kill()
     with loader(parquets, **mixed) as whole:
@@ -132,13 +132,13 @@ def test_states_of_all_ranks_serve_another_world(parquets: Path) -> None:
 
 
 def test_a_state_of_the_reference(parquets: Path) -> None:
-    """Each packer goes on at its first row group behind the one that is named, with nothing held."""
+    """Each packer resumes at its first row group after the one in the state, with no documents held."""
     for rank in range(2):
         with loader(parquets, rank=rank, world_size=2) as found:
             found.load_state_dict({"pq_idx": 1, "rg_idx": 1, "epoch": 2})
             assert found.epoch == 1
             batches = take(found, 8)
-        # Of file 1 the groups 2 and 3 are left, one for each.
+        # Row groups 2 and 3 of file 1 remain, one for each rank.
         groups = groups_of(rank, 2)
         begin = next(at for at, group in enumerate(groups) if group[0] >= 100 + (2 + rank) * GROUP)
         slices = (
@@ -156,7 +156,7 @@ def test_a_state_of_the_reference(parquets: Path) -> None:
 
 @timed
 def test_a_state_is_small_and_quick() -> None:
-    """With 1000 documents held it can be had with every batch."""
+    """With 1000 documents held, a state is small and fast enough to be saved after each batch."""
     with forebay.TokenLoader(GOLDEN, RANKS, batch_size=4, seq_len=512) as found:
         times = []
         for _ in range(60):
@@ -166,7 +166,7 @@ def test_a_state_is_small_and_quick() -> None:
             times.append(time.thread_time() - begin)
         assert found.stats()["packing"]["documents"] >= 990
     assert len(json.dumps(state)) < 6000
-    # A tenth of a millisecond in a release build.
+    # It takes a tenth of a millisecond in a release build.
     claim(sorted(times)[len(times) // 2] < 0.001, times)
 
 
@@ -179,12 +179,12 @@ def test_pickle(parquets: Path) -> None:
 
 
 def test_fewer_row_groups_than_ranks(parquets: Path) -> None:
-    """Validation has two row groups: four ranks get them in no way, two do, also if it is one file."""
+    """Two row groups of validation, in one file, are enough for two ranks; four ranks raise."""
     for rank in range(2):
         with loader(parquets, split="val", rank=rank, world_size=2) as found:
             assert len(take(found, 2)) == 2
     with pytest.raises(forebay.ConfigError, match="leaves no row group"):
         loader(parquets, split="val", world_size=4)
-    # The last file of three has three groups, so four packers deal them out over all files.
+    # The last of three files has only three row groups, so four packers divide the groups of all files.
     with loader(parquets, n_streams=4, batch_size=8) as found:
         assert len(take(found, 2)) == 2

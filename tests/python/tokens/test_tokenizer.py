@@ -1,4 +1,4 @@
-"""Ids equal those of tiktoken and of tokenizers."""
+"""Token ids equal those of the libraries tiktoken and tokenizers."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
 PATTERNS = {
     "gpt2": openai_public.r50k_pat_str,
-    # What follows is as in functions that would fetch ranks, or in published files.
+    # The other patterns are from published files, or from functions that would download ranks.
     "cl100k_base": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
     "o200k_base": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -60,7 +60,7 @@ RANKS = rank_file(GPT2)
 
 
 def check(ours: Tokenizer, reference: Callable[[str], list[int]], some: Iterable[str]) -> int:
-    """Compares every text; returns how many bytes there were."""
+    """Compares the ids of every text; returns the number of bytes."""
     n_bytes = 0
     for text in some:
         ids, expected = ours.encode(text), reference(text)
@@ -129,7 +129,7 @@ def split_and_bytes(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 
 def trained(model: Any, trainer: Any, pre_tokenizer: Any, **parts: Any) -> tokenizers.Tokenizer:
-    """A tokenizer of the library, trained on the bundled documents."""
+    """A tokenizer of the library tokenizers, trained on the bundled documents."""
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = pre_tokenizer
     for name, part in parts.items():
@@ -269,7 +269,7 @@ def test_pickle() -> None:
 
 
 def test_a_text_without_a_boundary_and_without_memory() -> None:
-    """An exception where the process was aborted; the next text is encoded."""
+    """A failed allocation raises and does not abort the process; the next text is encoded."""
     script = """
         import resource, sys
         from pathlib import Path

@@ -1,4 +1,4 @@
-"""Documents out of Parquet files that pyarrow wrote."""
+"""`forebay.tokens`: documents from Parquet files written by pyarrow."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -14,7 +14,7 @@ from forebay.tokens import base_data_dir, document_batches, list_parquet_files, 
 from paths import DATA
 
 N_GROUPS = {"a": 5, "b": 3, "c": 6, "d": 4}
-"""Row groups of the files; the last file is for validation."""
+"""The number of row groups of each file; the last file is for validation."""
 
 
 def texts_of(name: str, row_group: int, n: int = 10) -> list[str]:
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reference(files: list[str], rank: int, world_size: int) -> Iterator[tuple[list[str], tuple[int, int, int]]]:
-    """One epoch with pyarrow: row groups rank, rank + world_size, ... of every file."""
+    """One epoch read with pyarrow: row groups rank, rank + world_size, ... of every file."""
     for file, path in enumerate(files):
         parquet = pq.ParquetFile(path)
         for row_group in range(rank, parquet.num_row_groups, world_size):
@@ -245,7 +245,7 @@ class TestDocumentBatches:
             stream = epoch + [(file, group, 2) for file, group, _ in epoch]
             for file, n in enumerate([5, 3, 6]):
                 for group in range(n):
-                    # In the reference: the row group (group // W + 1) * W + rank, or the next file if it has no such.
+                    # The reference resumes at row group (group // W + 1) * W + rank, or in the next file.
                     after = (file, (group // world_size + 1) * world_size + rank)
                     expected = next(i for i, place in enumerate(stream) if place[2] == 2 or place[:2] >= after)
                     state = {"pq_idx": file, "rg_idx": group, "epoch": 1}

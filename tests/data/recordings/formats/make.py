@@ -2,7 +2,7 @@
 
 Run: python make.py   (soundfile 0.14.0 with libsndfile 1.2.2, scipy 1.17.1, ffmpeg 5.1.9)
 
-loop.wav is the clip itself, mono, 32 kHz, 16 bit. aac.flac is what ffmpeg decodes from aac.m4a.
+loop.wav is the clip itself, mono, 32 kHz, 16 bit. aac.flac has the samples that ffmpeg decodes from aac.m4a.
 """
 
 import subprocess
