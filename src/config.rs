@@ -70,8 +70,11 @@ const MAX_BATCH_BYTES: u64 = 8 << 30;
 
 impl LoaderConfig {
     /// Endless, shuffled, random crops.
+    ///
+    /// A finite one leaves out a short last batch, of which some ranks might have no rows: the mean loss over
+    /// none is NaN.
     pub fn train() -> Self {
-        Self::default()
+        Self { drop_last: true, ..Self::default() }
     }
 
     /// The order asked for, or the one that the other parameters suggest.

@@ -68,7 +68,7 @@ macro_rules! loader_parameters {
         /// For `"window"`: a multiple of every world size of the run. None: `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams);
         /// Leaves out a short last batch.
-        drop_last: Bool = false, state,
+        drop_last: Bool = false, state(drop_last),
             elsewhere(drop_last_batch, drop_remainder, partial, last_batch_policy);
         /// Rows of an era.
         era_length: Int = 8192, state(era_length), range(1, 1 << 40), elsewhere(era_size);

@@ -425,7 +425,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 ErrorKind::Config,
                 format!(
                     "drop_last leaves no batch: there are {} rows, a batch of all ranks needs {}; lower batch_size, or \
-                     leave drop_last out",
+                     set drop_last=False",
                     schedule.positions(),
                     self.global_batch()
                 ),

@@ -14,11 +14,12 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
 };
 
-use super::{errors::to_python, tokenizer::ids_of};
+use super::errors::to_python;
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig},
     engine::MaxErrors,
+    error::shown,
 };
 
 /// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.
@@ -265,7 +266,8 @@ pub fn named<T: Argument>(name: &str, given: &Bound<'_, PyAny>) -> PyResult<T> {
     Err(to_python(given.py(), &Error::new(ErrorKind::Config, problems.join("; "))))
 }
 
-/// Conversions for pyo3's `from_py_with`, which does not pass on the argument's name: one function for each name.
+/// Conversions for pyo3's `from_py_with`, which does not pass on the argument's name: one function for each
+/// name.
 macro_rules! by_name {
     ($($name:ident)+) => {
         pub mod argument {
@@ -278,7 +280,10 @@ macro_rules! by_name {
     };
 }
 
-by_name!(max_errors allow_paths batch bos_id epoch era_length first_row hop_length max_seq_len n n_fft n_mels n_samples n_threads num_samples path sample_rate seconds start win_length);
+by_name! {
+    allow_paths batch bos_id epoch era_length first_row hop_length max_errors max_seq_len n n_fft n_mels
+    n_samples n_threads num_samples path sample_rate seconds special_tokens start win_length
+}
 
 /// The longest value in a message, characters.
 const LONGEST: usize = 60;
@@ -489,11 +494,25 @@ impl Argument for Vec<String> {
     }
 }
 
+/// `value` as an id, or the `ConfigError` that says what it must be.
+pub fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
+    u32::try_from(value).ok().filter(|&id| i32::try_from(id).is_ok()).ok_or_else(|| {
+        let message = format!("{name} is {}, must be 0 to {}", shown(value), i32::MAX);
+        to_python(py, &Error::new(ErrorKind::Config, message))
+    })
+}
+
 impl Argument for BTreeMap<String, u32> {
     const EXPECTED: &'static str = "a dict of str and int";
 
     fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        Ok(ids_of(given.cast().map_err(|_| Refused::Type)?)?)
+        let of = |(text, token): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            let text: String = named("a key of special_tokens", &text)?;
+            let name = format!("special_tokens[{text:?}]");
+            let token = id(given.py(), &name, named(&name, &token)?)?;
+            Ok((text, token))
+        };
+        Ok(given.cast::<PyDict>().map_err(|_| Refused::Type)?.iter().map(of).collect::<PyResult<_>>()?)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -144,7 +144,8 @@ impl Loader {
         })
     }
 
-    /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers.
+    /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers; with
+    /// `infinite=False` a short last batch is left out.
     /// `overrides` are parameters of `Loader`.
     #[classmethod]
     #[pyo3(signature = (arrow_files, **overrides))]

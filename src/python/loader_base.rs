@@ -134,8 +134,8 @@ impl LoaderBase {
         kind(slf)?.length(slf.py())
     }
 
-    /// Raises `TypeError`: a loader is an iterable of batches. It exists for `torch.utils.data.DataLoader(loader)`,
-    /// which would index the loader, and for `loader[0]`.
+    /// Raises `TypeError`: a loader is an iterable of batches. It exists for `loader[0]` and for
+    /// `torch.utils.data.DataLoader(loader)`, which would index the loader.
     fn __getitem__(slf: &Bound<'_, Self>, _index: &Bound<'_, PyAny>) -> PyResult<()> {
         let name = slf.get_type().name()?;
         Err(PyTypeError::new_err(format!(
@@ -205,8 +205,8 @@ impl LoaderBase {
         kind(slf)?.epoch(slf.py())
     }
 
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. A pass that was resumed or sought keeps its
-    /// position if `epoch` is its own number, so the usual loop over epochs can resume.
+    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. A pass that was resumed or sought keeps
+    /// its position if `epoch` is its own number, so the usual loop over epochs can resume.
     ///
     /// An infinite loader continues and does not change: `epoch` may be the loader's own, or a framework's
     /// count of its iterations (from 0, or after `load_state_dict` from the first number given). Raises

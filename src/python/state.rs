@@ -61,6 +61,11 @@ impl Facts<'_> {
         (self.order_name() == "window").then(|| self.config.shuffle_min_size.max(1).into())
     }
 
+    /// An infinite pass has no last batch.
+    fn drop_last(&self) -> Option<Value> {
+        Some((self.config.drop_last && !self.config.infinite).into())
+    }
+
     fn era_length(&self) -> Option<Value> {
         (self.order_name() == "era").then(|| self.config.era_length.into())
     }

@@ -6,7 +6,7 @@ use numpy::PyArray1;
 use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::PyDict};
 
 use super::{
-    arguments::{argument, named},
+    arguments::{argument, id},
     errors::to_python,
     interruptible::run_interruptible,
 };
@@ -48,12 +48,12 @@ impl Tokenizer {
         py: Python<'_>,
         path: PathBuf,
         pattern: Option<String>,
-        special_tokens: Option<Bound<'_, PyDict>>,
+        #[pyo3(from_py_with = argument::special_tokens)] special_tokens: Option<BTreeMap<String, u32>>,
         #[pyo3(from_py_with = argument::bos_id)] bos_id: Option<i64>,
     ) -> PyResult<Self> {
         let options = TokenizerOptions {
             pattern,
-            special_tokens: special_tokens.as_ref().map(ids_of).transpose()?.unwrap_or_default(),
+            special_tokens: special_tokens.unwrap_or_default(),
             bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
         };
         let made = {
@@ -135,29 +135,9 @@ impl Tokenizer {
     }
 }
 
-/// `special_tokens` as ids, or the error that says what they must be.
-pub fn ids_of(tokens: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, u32>> {
-    let py = tokens.py();
-    let of = |(text, token): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-        let text: String = named("a key of special_tokens", &text)?;
-        let name = format!("special_tokens[{text:?}]");
-        let token = id(py, &name, named(&name, &token)?)?;
-        Ok((text, token))
-    };
-    tokens.iter().map(of).collect()
-}
-
 impl Tokenizer {
     /// The tokenizer of the core.
     pub fn core(&self) -> &tokenizer::Tokenizer {
         &self.tokenizer
     }
-}
-
-/// `value` as an id, or the `ConfigError` that says what it must be.
-pub fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
-    u32::try_from(value).ok().filter(|&id| i32::try_from(id).is_ok()).ok_or_else(|| {
-        let message = format!("{name} is {}, must be 0 to {}", shown(value), i32::MAX);
-        to_python(py, &Error::new(ErrorKind::Config, message))
-    })
 }

@@ -189,7 +189,7 @@ def test_the_other_policy_goes_on_where_that_is_right(tmp_path: Path, whole: dic
     build(tmp_path / "a")
     assert files(tmp_path / "a") == whole
     # A cache with documents left out does not fit the default on_error="raise".
-    with pytest.raises(StateError, match=f'{len(PICKED)} documents were left out .*on_error="skip" to go on'):
+    with pytest.raises(StateError, match=f'{len(PICKED)} documents were left out .*on_error="skip" to continue it'):
         cache.build(SHARDS, Picky(), tmp_path / "a", batch_size=8)
     assert build(tmp_path / "a").n_errors == len(PICKED)
 

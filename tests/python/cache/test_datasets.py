@@ -70,7 +70,7 @@ def test_views_are_above_one_another_up_to_a_limit() -> None:
         lambda: EraShufflingDataset(dataset, 2, 1),
         lambda: MixtureDataset({"a": dataset}, {"a": 1}, block_size=1),
     ):
-        with pytest.raises(ConfigError, match="has 64 views"):
+        with pytest.raises(ConfigError, match="has 64 nested views"):
             view()
     doubled: AsyncDataset = numbered(5)
     for _ in range(16):

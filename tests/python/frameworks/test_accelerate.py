@@ -1,12 +1,7 @@
 """`forebay.accelerate` on one and two processes, with kill -9 and resume: the rows are those of an undisturbed run."""
 
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +10,8 @@ from typing import Any
 import pytest
 
 import forebay
-from paths import ROOT
+from launched import global_batches, kill_at, run, start, steps
+from paths import EXAMPLES
 from recordings import SMALL, TINY
 
 torch = pytest.importorskip("torch")
@@ -24,56 +20,17 @@ accelerate = pytest.importorskip("accelerate")
 import forebay.accelerate  # noqa: E402
 from forebay.torch import DataLoader, IterableDataset  # noqa: E402
 
-EXAMPLE = ROOT / "examples" / "train_accelerate.py"
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines=1", "--mixed_precision=no"]
 LAUNCH += ["--dynamo_backend=no", "--main_process_port=0"]
 
 
-def launch(n: int, script: Path, *arguments: object) -> subprocess.Popen[str]:
-    """`accelerate launch` of `n` processes, in a process group of their own."""
-    return subprocess.Popen(
-        [*LAUNCH, f"--num_processes={n}", *(["--multi_gpu"] if n > 1 else []), str(script), *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def launch(n: int, script: Path, *arguments: object) -> list[object]:
+    """`accelerate launch` on `n` processes."""
+    return [*LAUNCH, f"--num_processes={n}", *(["--multi_gpu"] if n > 1 else []), script, *arguments]
 
 
-def run(n: int, folder: Path, *arguments: object) -> None:
-    """Runs the example to its end."""
-    process = launch(n, EXAMPLE, folder, *arguments)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-
-
-def kill_at(step: int, n: int, folder: Path, *arguments: object) -> None:
-    """Runs the example, and kills its processes once each has done this step."""
-    process = launch(n, EXAMPLE, folder, *arguments)
-    with process:
-        while any(len(steps(folder, rank)) < step for rank in range(n)) and process.poll() is None:
-            time.sleep(0.01)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert any(folder.glob("step-*/done"))
-
-
-def steps(folder: Path, rank: int) -> dict[int, tuple[list[int], bool]]:
-    """Rows by step, and whether gradients were applied; of a step that was done again, the last time."""
-    found = {}
-    with suppress(FileNotFoundError):
-        for line in (folder / f"rows-{rank}.txt").read_text().splitlines():
-            step, rest = line.split(" ", 1)
-            rows, is_applied = rest.rsplit(" ", 1)
-            found[int(step)] = ([int(row) for row in rows.strip("[]").split(", ")], is_applied == "True")
-    return found
-
-
-def both(folder: Path, n: int) -> dict[int, list[int]]:
-    """The rows of the global batches."""
-    ranks = [steps(folder, rank) for rank in range(n)]
-    return {step: sorted(chain.from_iterable(rank[step][0] for rank in ranks)) for step in ranks[0]}
+def example(n: int, folder: Path, *arguments: object) -> list[object]:
+    return launch(n, EXAMPLES / "train_accelerate.py", folder, *arguments)
 
 
 @pytest.mark.parametrize("length", [("--steps", 30), ("--epochs", 2)], ids=["infinite", "finite"])
@@ -81,31 +38,30 @@ def test_killed_and_resumed_on_two_processes(
     length: tuple[object, ...], tiny_shards: list[Path], tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run(2, whole, *tiny_shards, *length)
-    kill_at(23, 2, killed, *tiny_shards, *length)
-    run(2, killed, *tiny_shards, *length)
+    run(example(2, whole, *tiny_shards, *length))
+    kill_at(23, example(2, killed, *tiny_shards, *length), killed, 2)
+    run(example(2, killed, *tiny_shards, *length))
     assert [steps(killed, rank) for rank in range(2)] == [steps(whole, rank) for rank in range(2)]
-    rows = list(both(whole, 2).values())
+    rows = list(global_batches(whole, 2).values())
     if length[0] == "--epochs":
         with forebay.Loader.eval(tiny_shards, **TINY) as loader:
             good = [row for batch in loader for row in batch["index"].tolist()]
-        assert [sorted(chain.from_iterable(rows[begin : begin + 19])) for begin in (0, 19)] == [good, good]
+        assert [sorted(chain.from_iterable(part)) for part in (rows[:25], rows[25:])] == [good, good]
         # Every second step, and at the end of each pass.
-        applied = [is_applied for _, is_applied in steps(whole, 0).values()]
-        assert [step for step, is_applied in enumerate(applied, 1) if is_applied][8:11] == [18, 19, 21]
-        assert applied[-1]
+        applied = [step for step, (_, is_applied) in steps(whole, 0).items() if is_applied == "True"]
+        assert applied == [*range(2, 25, 2), 25, *range(27, 50, 2), 50]
     else:
-        assert all(len(batch) == 16 for batch in rows)
+        assert all(len(batch) == 12 for batch in rows)
 
 
 def test_resumed_on_one_process(tiny_shards: list[Path], tmp_path: Path) -> None:
     whole, moved = tmp_path / "whole", tmp_path / "moved"
-    run(2, whole, *tiny_shards, "--steps", 20)
-    run(2, moved, *tiny_shards, "--steps", 10)
+    run(example(2, whole, *tiny_shards, "--steps", 20))
+    run(example(2, moved, *tiny_shards, "--steps", 10))
     (moved / "rows-0.txt").unlink()
-    run(1, moved, *tiny_shards, "--steps", 20)
-    expected = both(whole, 2)
-    assert both(moved, 1) == {step: expected[step] for step in range(11, 21)}
+    run(example(1, moved, *tiny_shards, "--steps", 20))
+    expected = global_batches(whole, 2)
+    assert global_batches(moved, 1) == {step: expected[step] for step in range(11, 21)}
 
 
 PREPARED = """
@@ -128,7 +84,7 @@ def test_a_plain_dataloader_is_refused(tiny_shards: list[Path], tmp_path: Path) 
     """It would deal the rows of rank 0 to both."""
     script = tmp_path / "script.py"
     script.write_text(PREPARED)
-    process = launch(2, script, *tiny_shards)
+    process = start(launch(2, script, *tiny_shards))
     output, _ = process.communicate()
     assert process.returncode != 0
     assert "use forebay.accelerate.prepare(accelerator, loader)" in output

@@ -262,7 +262,7 @@ def test_no_memory_left(tiny_shard: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.splitlines()
     assert first == second
-    assert "refused 5373952 bytes for a field of a batch" in first
+    assert "allocation failed: 5373952 bytes for a field of a batch" in first
 
 
 def test_kept_until_the_interpreter_ends(tiny_shard: Path) -> None:

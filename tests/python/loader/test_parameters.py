@@ -106,7 +106,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "rank": Case(1, {"world_size": 2}, other_batches=True),
         "world_size": Case(2, named="global_batch_size"),
         "n_streams": Case(2),
-        "drop_last": Case(value=True),
+        "drop_last": Case(value=True, beside={"infinite": False}),
         "era_length": Case(50, {"order": "era"}),
         "weights": Case([(0, {"a": 3.0, "b": 1.0})], mixture),
         "mixture_block": Case(64, mixture),
@@ -334,7 +334,7 @@ def test_values_are_shown_in_part(files: Files) -> None:
 
 
 def test_presets(files: Files) -> None:
-    """`train` has the defaults, `eval` the values of its column in the table."""
+    """`train` has the defaults but for `drop_last`, `eval` the values of its column in the table."""
     assert {row["name"]: row["eval"] for row in TABLES["Loader"] if row["eval"] is not None} == {
         "shuffle_buffer_size": "1000",
         "shuffle_min_size": "0",
@@ -348,7 +348,7 @@ def test_presets(files: Files) -> None:
         forebay.Loader.eval(files.shards) as other,
         forebay.Loader.eval(files.shards, n_workers=3) as overridden,
     ):
-        assert keywords(train) == keywords(loader)
+        assert keywords(train) == keywords(loader) | {"drop_last": True}
         changed = {"shuffle_buffer_size": 1000, "shuffle_min_size": 0, "n_workers": 4}
         changed |= {"infinite": False, "augment": False}
         assert keywords(other) == keywords(loader) | changed
