@@ -105,7 +105,7 @@ def check_identity(state: Mapping[str, Any], expected: Mapping[str, Any], whose:
     ]
     if different:
         raise StateError(
-            f"the state belongs to another {whose}: {', '.join(different)}; make the {whose} as it was, or start anew"
+            f"the state belongs to another {whose}: {', '.join(different)}; construct the {whose} as it was, or start without the state"
         )
 
 

@@ -202,7 +202,7 @@ def test_a_report_of_other_shards_is_refused(tiny_shards: list[Path], tmp_path: 
     for text in ("", "{}", '{"report": "forebay check", "version": 2}', "[1, 2]"):
         wrong = tmp_path / "wrong.json"
         wrong.write_text(text)
-        with pytest.raises(forebay.ConfigError, match="is no report by `forebay check`"):
+        with pytest.raises(forebay.ConfigError, match="is not a report by `forebay check`"):
             forebay.Loader(tiny_shards, exclude=wrong)
     with pytest.raises(FileNotFoundError):
         forebay.Loader(tiny_shards, exclude=tmp_path / "nowhere.json")
