@@ -63,12 +63,12 @@ def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
     """The paths; `TypeError` for a set, or an iterator such as that of `Path.glob()`, which have no fixed order."""
     if isinstance(paths, set | frozenset):
         raise TypeError(
-            f"{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
+            f"{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
         )
     if isinstance(paths, Iterator):
         raise TypeError(
-            f"{name} is a {type(paths).__name__}, whose order may differ between machines (that of Path.glob() and "
-            f"os.scandir() does), and batches with it; pass sorted({name}), or list({name}) if the order is fixed"
+            f"{name} is a {type(paths).__name__}, whose order may differ between machines (as for Path.glob() and "
+            f"os.scandir()), so batches would differ too; pass sorted({name}), or list({name}) if the order is fixed"
         )
     return list(paths)
 

@@ -1,9 +1,8 @@
-//! Whole numbers of any size, so that one that is too large is a value out of range and not an
-//! `OverflowError` of the conversion.
+//! Converts whole numbers of any size: a number that is too large is out of range, not an `OverflowError`.
 //!
 //! For use as `from_py_with`. Accepts any object with `__index__`, except bool, which is a mistake where a
-//! number is expected; any other object is a TypeError. A number that does not fit becomes the nearest one
-//! that does, which [`crate::error::shown`] marks in messages.
+//! number is expected. Any other object is a TypeError. A number that does not fit becomes the nearest one
+//! that does; [`crate::error::shown`] marks it in messages.
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyBool};
 
@@ -29,7 +28,7 @@ pub fn int128(object: &Bound<'_, PyAny>) -> PyResult<i128> {
     }
 }
 
-/// Names the parameter of a wrong type, as pyo3 does for a direct argument.
+/// Adds the parameter's name to a TypeError, as pyo3 does for a direct argument.
 pub fn named<T>(py: Python<'_>, name: &str, extracted: PyResult<T>) -> PyResult<T> {
     extracted.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
         true => PyTypeError::new_err(format!("argument '{name}': {}", error.value(py))),
