@@ -333,7 +333,8 @@ def test_errors_come_in_their_place_with_batch_and_indices() -> None:
             with pytest.raises(RuntimeError, match=r"^document 42 is bad") as caught:
                 next(loader)
             (note,) = caught.value.__notes__
-            assert re.search(r"Own failed to return documents.*rows \[40, 41.*batch 5 of epoch 0, indices 40 to 48", note)
+            found = r"Own failed to return documents.*rows \[40, 41.*batch 5 of epoch 0, indices 40 to 48"
+            assert re.search(found, note)
         loader.seek(6)
         assert next(loader)["x"].tolist() == list(range(48, 56))
 

@@ -293,7 +293,7 @@ def test_async_data_loader() -> None:
         state = loader.state_dict()
         for name in ("epoch", "batch"):
             for value in (True, -1, 2**62 + 1, 1.0, None, "1"):
-                with pytest.raises(forebay.StateError, match="stands at epoch"):
+                with pytest.raises(forebay.StateError, match="the state has epoch"):
                     loader.load_state_dict({**state, name: value})
         for no_state in (3, None, [1], "a"):
             with pytest.raises(forebay.StateError, match="a state is a dict"):
