@@ -352,7 +352,7 @@ def test_a_cache_that_is_read_is_not_written(tmp_path: Path, overwrite: bool) ->
     before = contents(tmp_path)
     inputs: list[Any] = [store, cache.CacheDataset(tmp_path)]
     for again in inputs:
-        with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which is to be written"):
+        with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which the build would write"):
             cache.build({"again": again}, None, tmp_path / ".", overwrite=overwrite)
     assert contents(tmp_path) == before
     assert len(cache.build({"again": inputs[0]}, None, tmp_path, split="val")) == 2

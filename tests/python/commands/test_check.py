@@ -394,7 +394,7 @@ def test_a_partial_report_that_nobody_wrote(tiny_shards: list[Path], tmp_path: P
     stem = tmp_path / "report"
     begin(stem, check.HEADER)
     check.Files(stem).named(".json.tmp").write_bytes(check.BEGUN + left.encode())
-    with pytest.raises(forebay.ConfigError, match="does not say which; name another report with -o, or give --restart"):
+    with pytest.raises(forebay.ConfigError, match="does not list them; pass another -o, or --restart"):
         check.check(tiny_shards[:1], stem, stream=io.StringIO())
     check.check(tiny_shards[:1], stem, restart=True, stream=io.StringIO())
 
