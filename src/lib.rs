@@ -1,4 +1,4 @@
-//! Keeps an accelerator fed: shards of recordings in, shuffled model-ready batches out.
+//! Data loading for training: shards of recordings or text in, shuffled model-ready batches out.
 //!
 //! ```text
 //!  order ───────▶ source ──────▶ decode ────▶ transform ─────▶ shuffle ─────▶ batch ───────▶ python
